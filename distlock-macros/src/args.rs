@@ -1,0 +1,507 @@
+//! The attribute's arguments: `key = "...", lease = "15s", ...`.
+//!
+//! Two steps, so that one mistake does not hide the next: first the list of `name = value`, then
+//! the meaning of each value.
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::{Expr, ExprLit, ExprPath, ExprUnary, Lit, LitStr, Path, Token, UnOp, parse_quote};
+
+use crate::duration::{self, Range};
+use crate::mistakes::{Mistakes, list, nearest};
+
+/// Every argument with an example that can be pasted.
+const LEGAL: [(&str, &str); 9] = [
+    ("key", "key = \"inventory:<item_id>\""),
+    ("lease", "lease = \"30s\""),
+    ("wait", "wait = \"10s\""),
+    ("max_hold", "max_hold = \"5m\""),
+    ("min_hold", "min_hold = \"10s\""),
+    ("locks", "locks = self.locks"),
+    ("on_lost", "on_lost = \"finish\""),
+    ("on_fail", "on_fail = |error| None"),
+    ("crate", "crate = ::distlock"),
+];
+
+/// What other lock libraries call these arguments.
+const ELSEWHERE: [(&str, &str); 14] = [
+    ("name", "key"),
+    ("resource", "key"),
+    ("ttl", "lease"),
+    ("expire", "lease"),
+    ("lease_time", "lease"),
+    ("timeout", "wait"),
+    ("wait_time", "wait"),
+    ("acquire_timeout", "wait"),
+    ("lock_at_most_for", "max_hold"),
+    ("lock_at_least_for", "min_hold"),
+    ("manager", "locks"),
+    ("on_error", "on_fail"),
+    ("fallback", "on_fail"),
+    ("krate", "crate"),
+];
+
+/// The arguments; what was not given is `None`, so the runtime's defaults apply.
+pub(crate) struct Args {
+    pub(crate) key: Option<LitStr>,
+    pub(crate) lease: Option<u64>,
+    pub(crate) wait: Option<u64>,
+    pub(crate) max_hold: Option<u64>,
+    pub(crate) min_hold: Option<u64>,
+    pub(crate) locks: Option<Expr>,
+    pub(crate) finish_on_loss: bool,
+    pub(crate) on_fail: Option<Expr>,
+    pub(crate) krate: Path,
+}
+
+impl Args {
+    /// `attribute` is where what is missing is reported.
+    pub(crate) fn parse(tokens: TokenStream, attribute: Span, mistakes: &mut Mistakes) -> Args {
+        let mut args = Args {
+            key: None,
+            lease: None,
+            wait: None,
+            max_hold: None,
+            min_hold: None,
+            locks: None,
+            finish_on_loss: false,
+            on_fail: None,
+            krate: parse_quote!(::distlock),
+        };
+        // A key with a mistake in it is not missing as well.
+        let mut key_is_given = false;
+        let mut seen: Vec<String> = Vec::new();
+        for Argument { name, value } in scan(tokens, mistakes) {
+            let text = name.to_string();
+            key_is_given |= text == "key";
+            if seen.contains(&text) {
+                mistakes.at(name.span(), format!("`{text}` is given twice: keep one"));
+                continue;
+            }
+            let Some(value) = value else {
+                seen.push(text);
+                continue;
+            };
+            let read = match text.as_str() {
+                "key" => read_key(&value).map(|key| args.key = Some(key)),
+                "lease" => read_duration("lease", &value, duration::LEASE)
+                    .map(|millis| args.lease = Some(millis)),
+                "wait" => read_duration("wait", &value, duration::WAIT)
+                    .map(|millis| args.wait = Some(millis)),
+                "max_hold" => read_duration("max_hold", &value, duration::MAX_HOLD)
+                    .map(|millis| args.max_hold = Some(millis)),
+                "min_hold" => read_duration("min_hold", &value, duration::MIN_HOLD)
+                    .map(|millis| args.min_hold = Some(millis)),
+                "locks" => read_tokens("locks", value).map(|locks| args.locks = Some(locks)),
+                "on_lost" => read_on_lost(&value).map(|finish| args.finish_on_loss = finish),
+                "on_fail" => read_tokens("on_fail", value).map(|fail| args.on_fail = Some(fail)),
+                // `scan` lets no other name through than this one.
+                _ => read_crate(value).map(|path| args.krate = path),
+            };
+            seen.push(text);
+            if let Err(error) = read {
+                mistakes.add(error);
+            }
+        }
+        if !key_is_given {
+            mistakes.at(
+                attribute,
+                "`key` is missing: write `#[distributed_lock(key = \"inventory:<item_id>\")]`, \
+                 where `<item_id>` inserts a parameter",
+            );
+        }
+        args
+    }
+}
+
+/// `name = value`; without a value when the value could not be read, which is already reported.
+struct Argument {
+    name: Ident,
+    value: Option<Expr>,
+}
+
+fn scan(tokens: TokenStream, mistakes: &mut Mistakes) -> Vec<Argument> {
+    let mut arguments = Vec::new();
+    let parser = |input: ParseStream<'_>| {
+        while !input.is_empty() {
+            if let Some(argument) = argument(input, mistakes) {
+                arguments.push(argument);
+            }
+            if input.is_empty() || input.parse::<Option<Token![,]>>()?.is_some() {
+                continue;
+            }
+            if starts_argument(input) {
+                let next = input.fork().call(Ident::parse_any)?;
+                mistakes.at(next.span(), format!("a comma is missing before `{next}`"));
+            } else {
+                mistakes.at(
+                    input.span(),
+                    "expected `,` or the end after the argument's value",
+                );
+                skip(input)?;
+            }
+        }
+        Ok(())
+    };
+    if let Err(error) = parser.parse2(tokens) {
+        mistakes.add(error);
+    }
+    arguments
+}
+
+/// Reads one argument; after a mistake the input stands at the comma before the next.
+fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument> {
+    if input.peek(Lit) {
+        let mistake = match input.parse::<Lit>() {
+            Ok(Lit::Str(text)) => syn::Error::new(
+                text.span(),
+                format!("an argument has a name: write `key = {:?}`", text.value()),
+            ),
+            Ok(other) => not_an_argument(other.span()),
+            Err(error) => error,
+        };
+        mistakes.add(mistake);
+        let _ = skip(input);
+        // Whatever it was, it stood for the key.
+        return Some(Argument {
+            name: Ident::new("key", Span::call_site()),
+            value: None,
+        });
+    }
+    let Ok(name) = input.call(Ident::parse_any) else {
+        mistakes.add(not_an_argument(input.span()));
+        let _ = skip(input);
+        return None;
+    };
+    let legal = LEGAL.iter().find(|(legal, _)| name == legal);
+    let Some((_, example)) = legal else {
+        mistakes.add(unknown(&name));
+        let _ = skip(input);
+        return None;
+    };
+    if !input.peek(Token![=]) || input.peek(Token![==]) {
+        mistakes.at(
+            name.span(),
+            format!("`{name}` takes its value after `=`: write `{example}`"),
+        );
+        let _ = skip(input);
+        return Some(Argument { name, value: None });
+    }
+    let _ = input.parse::<Token![=]>();
+    if input.is_empty() || input.peek(Token![,]) {
+        mistakes.at(
+            name.span(),
+            format!("`{name}` has no value: write `{example}`"),
+        );
+        return Some(Argument { name, value: None });
+    }
+    let value = match input.parse::<Expr>() {
+        Ok(value) => Some(value),
+        Err(error) => {
+            mistakes.add(error);
+            let _ = skip(input);
+            None
+        }
+    };
+    Some(Argument { name, value })
+}
+
+fn starts_argument(input: ParseStream<'_>) -> bool {
+    let ahead = input.fork();
+    ahead.call(Ident::parse_any).is_ok() && ahead.peek(Token![=]) && !ahead.peek(Token![==])
+}
+
+/// Goes to the next comma behind which an argument starts.
+fn skip(input: ParseStream<'_>) -> syn::Result<()> {
+    while !input.is_empty() {
+        if input.peek(Token![,]) {
+            let ahead = input.fork();
+            ahead.parse::<Token![,]>()?;
+            if ahead.is_empty() || starts_argument(&ahead) {
+                break;
+            }
+        }
+        input.parse::<TokenTree>()?;
+    }
+    Ok(())
+}
+
+fn not_an_argument(span: Span) -> syn::Error {
+    syn::Error::new(
+        span,
+        format!(
+            "expected an argument such as `{}`; the arguments are {}",
+            LEGAL[0].1,
+            legal()
+        ),
+    )
+}
+
+fn unknown(name: &Ident) -> syn::Error {
+    let text = name.unraw().to_string();
+    let names = LEGAL.iter().map(|(legal, _)| *legal);
+    let meant = ELSEWHERE
+        .iter()
+        .find(|(other, _)| *other == text)
+        .map(|(_, ours)| *ours)
+        .or_else(|| nearest(&text, names));
+    let meant = meant.map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
+    syn::Error::new(
+        name.span(),
+        format!(
+            "unknown argument `{text}`: {meant}the arguments are {}",
+            legal()
+        ),
+    )
+}
+
+fn example(argument: &str) -> &'static str {
+    LEGAL
+        .iter()
+        .find(|(legal, _)| *legal == argument)
+        .map_or(LEGAL[0].1, |(_, example)| example)
+}
+
+fn legal() -> String {
+    list(LEGAL.iter().map(|(legal, _)| *legal))
+}
+
+/// The expression without the invisible groups that `macro_rules!` puts around fragments.
+fn bare(mut value: &Expr) -> &Expr {
+    loop {
+        value = match value {
+            Expr::Group(group) => &group.expr,
+            Expr::Paren(paren) => &paren.expr,
+            other => return other,
+        };
+    }
+}
+
+fn string(value: &Expr) -> Option<&LitStr> {
+    match bare(value) {
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => Some(text),
+        _ => None,
+    }
+}
+
+fn read_key(value: &Expr) -> syn::Result<LitStr> {
+    string(value).cloned().ok_or_else(|| {
+        syn::Error::new_spanned(
+            value,
+            "`key` must be a string literal, because it is checked at compile time: write what \
+             changes from call to call as a placeholder, `key = \"inventory:<item_id>\"`",
+        )
+    })
+}
+
+fn read_duration(argument: &str, value: &Expr, range: Range) -> syn::Result<u64> {
+    if let Some(text) = string(value) {
+        return duration::parse(argument, &text.value(), range)
+            .map_err(|message| syn::Error::new(text.span(), message));
+    }
+    let message = match bare(value) {
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        }) => format!(
+            "`{argument}` needs a unit: write `{argument} = \"{}s\"` for seconds",
+            number.base10_digits()
+        ),
+        Expr::Unary(ExprUnary {
+            op: UnOp::Neg(_), ..
+        }) => format!(
+            "`{argument}` cannot be negative: write `{}`",
+            example(argument)
+        ),
+        _ => format!(
+            "`{argument}` must be a string literal, because it is checked at compile time: write \
+             `{}`",
+            example(argument)
+        ),
+    };
+    Err(syn::Error::new_spanned(value, message))
+}
+
+fn read_on_lost(value: &Expr) -> syn::Result<bool> {
+    match string(value).map(LitStr::value).as_deref() {
+        Some("cancel") => Ok(false),
+        Some("finish") => Ok(true),
+        _ => Err(syn::Error::new_spanned(
+            value,
+            "`on_lost` is \"cancel\" (a lost lock stops the body at its next await; the default) \
+             or \"finish\" (the body runs to its end)",
+        )),
+    }
+}
+
+/// Values that rustc checks: all we know is that a string is none.
+fn read_tokens(argument: &str, value: Expr) -> syn::Result<Expr> {
+    match string(&value) {
+        Some(text) => Err(syn::Error::new(
+            text.span(),
+            format!("write the value of `{argument}` without quotes"),
+        )),
+        None => Ok(value),
+    }
+}
+
+fn read_crate(value: Expr) -> syn::Result<Path> {
+    if let Some(text) = string(&value) {
+        return Err(syn::Error::new(
+            text.span(),
+            "write the path without quotes: `crate = ::distlock`",
+        ));
+    }
+    let Expr::Path(ExprPath {
+        qself: None, path, ..
+    }) = bare(&value)
+    else {
+        return Err(syn::Error::new_spanned(
+            value,
+            "`crate` is the path of the crate distlock: write `crate = ::distlock`",
+        ));
+    };
+    let first = path.segments[0].ident.to_string();
+    let remedy = match first.as_str() {
+        _ if path.leading_colon.is_some() => return Ok(path.clone()),
+        "crate" | "$crate" => return Ok(path.clone()),
+        "self" | "super" => {
+            "it would mean something else in each module; write it from the crate's root, \
+             `crate = crate::path::to::distlock`"
+                .to_owned()
+        }
+        _ => format!(
+            "a local module of that name would be taken instead; write `crate = ::{}`",
+            path.segments
+                .iter()
+                .map(|segment| segment.ident.to_string())
+                .collect::<Vec<_>>()
+                .join("::")
+        ),
+    };
+    Err(syn::Error::new_spanned(
+        path,
+        format!("the path of `crate` must be absolute: {remedy}"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quote::{ToTokens, quote};
+
+    fn good(tokens: TokenStream) -> Args {
+        let mut mistakes = Mistakes::default();
+        let args = Args::parse(tokens, Span::call_site(), &mut mistakes);
+        mistakes.finish().expect("no mistakes");
+        args
+    }
+
+    fn mistakes(tokens: TokenStream) -> Vec<String> {
+        let mut mistakes = Mistakes::default();
+        Args::parse(tokens, Span::call_site(), &mut mistakes);
+        let Err(errors) = mistakes.finish() else {
+            return Vec::new();
+        };
+        errors.into_iter().map(|error| error.to_string()).collect()
+    }
+
+    #[test]
+    fn only_the_key_is_required() {
+        let args = good(quote!(key = "k"));
+        assert_eq!(args.key.unwrap().value(), "k");
+        assert_eq!((args.lease, args.wait), (None, None));
+        assert_eq!((args.max_hold, args.min_hold), (None, None));
+        assert!(args.locks.is_none() && args.on_fail.is_none() && !args.finish_on_loss);
+        assert_eq!(args.krate.to_token_stream().to_string(), ":: distlock");
+    }
+
+    #[test]
+    fn every_argument() {
+        let args = good(quote! {
+            on_fail = |_| None::<(u8, u8)>,
+            key = "k",
+            lease = "15s",
+            wait = "0s",
+            max_hold = "2m",
+            min_hold = "1s",
+            locks = self.parts::<A, B>(),
+            on_lost = "finish",
+            crate = crate::vendored::distlock,
+        });
+        assert_eq!((args.lease, args.wait), (Some(15_000), Some(0)));
+        assert_eq!((args.max_hold, args.min_hold), (Some(120_000), Some(1_000)));
+        assert!(args.finish_on_loss && args.on_fail.is_some());
+        assert_eq!(
+            args.locks.to_token_stream().to_string(),
+            quote!(self.parts::<A, B>()).to_string()
+        );
+        assert_eq!(
+            args.krate.to_token_stream().to_string(),
+            quote!(crate::vendored::distlock).to_string()
+        );
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_message() {
+        let cases = [
+            (quote!(), "`key` is missing"),
+            (quote!("inventory"), "write `key = \"inventory\"`"),
+            (quote!(key = KEY), "must be a string literal"),
+            (quote!(key = "k", key = "l"), "`key` is given twice"),
+            (quote!(key), "write `key = \"inventory:<item_id>\"`"),
+            (quote!(key = , wait = "1s"), "`key` has no value"),
+            (quote!(key = "k", lease("15s")), "write `lease = \"30s\"`"),
+            (quote!(key = "k", lease = 15), "write `lease = \"15s\"`"),
+            (quote!(key = "k", wait = -1), "cannot be negative"),
+            (quote!(key = "k", wait = secs(1)), "checked at compile time"),
+            (
+                quote!(key = "k" wait = "1s"),
+                "a comma is missing before `wait`",
+            ),
+            (quote!(key = "k"; wait = "1s"), "expected `,`"),
+            (quote!(key = "k", ttl = "1s"), "did you mean `lease`?"),
+            (
+                quote!(key = "k", min_hod = "1s"),
+                "did you mean `min_hold`?",
+            ),
+            (
+                quote!(key = "k", colour = "1s"),
+                "the arguments are `key`, `lease`",
+            ),
+            (quote!(key = "k", on_lost = "stop"), "\"cancel\""),
+            (quote!(key = "k", on_lost = Cancel), "\"finish\""),
+            (quote!(key = "k", on_fail = "f"), "without quotes"),
+            (quote!(key = "k", crate = "::x"), "without quotes"),
+            (quote!(key = "k", crate = x::y), "write `crate = ::x::y`"),
+            (quote!(key = "k", crate = super::x), "from the crate's root"),
+            (quote!(key = "k", crate = 1), "the path of the crate"),
+        ];
+        for (tokens, expected) in cases {
+            let text = tokens.to_string();
+            let found = mistakes(tokens);
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+            assert!(found[0].contains(expected), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn one_mistake_does_not_hide_the_next() {
+        let found = mistakes(quote!(lease = "15", waits = "5s", on_lost = "x", key = 1));
+        assert_eq!(found.len(), 4, "{found:?}");
+    }
+
+    #[test]
+    fn fragments_of_macro_rules_are_seen_through() {
+        let literal = quote!("k");
+        let group = TokenTree::Group(proc_macro2::Group::new(
+            proc_macro2::Delimiter::None,
+            literal,
+        ));
+        assert_eq!(good(quote!(key = #group)).key.unwrap().value(), "k");
+    }
+}

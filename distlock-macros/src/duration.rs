@@ -1,0 +1,213 @@
+//! Durations as people write them: `"15s"`, `"500ms"`, `"1m30s"`.
+
+/// Units from the largest to the smallest, in milliseconds.
+const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+const DAY: u64 = 24 * 3_600_000;
+
+/// The milliseconds an argument may have, both ends included.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Range {
+    least: u64,
+    most: u64,
+}
+
+pub(crate) const LEASE: Range = Range {
+    least: 50,
+    most: DAY,
+};
+pub(crate) const WAIT: Range = Range {
+    least: 0,
+    most: DAY,
+};
+pub(crate) const MAX_HOLD: Range = Range {
+    least: 1,
+    most: u64::MAX,
+};
+pub(crate) const MIN_HOLD: Range = Range {
+    least: 1,
+    most: DAY,
+};
+
+/// The milliseconds in `text`, or what to write instead.
+pub(crate) fn parse(argument: &str, text: &str, range: Range) -> Result<u64, String> {
+    let millis = total(text)?;
+    if millis < range.least {
+        return Err(match (argument, millis) {
+            ("lease", 0) => "a `lease` of zero is lost before it is held: write the time after \
+                             which a crashed holder frees the key, such as \"30s\""
+                .into(),
+            ("lease", _) => format!(
+                "a `lease` of {text:?} is too short to be renewed in time: write at least \"50ms\""
+            ),
+            ("max_hold", _) => "`max_hold` of zero leaves the body no time: leave the argument \
+                                out to have no limit"
+                .into(),
+            _ => format!("`{argument}` of zero does nothing: leave the argument out"),
+        });
+    }
+    if millis > range.most {
+        return Err(match argument {
+            "lease" => format!(
+                "a `lease` of {text:?} is too long: a crashed holder would block the key for all \
+                 of it, write at most \"24h\" (the lease is renewed for as long as the body runs)"
+            ),
+            _ => format!("`{argument}` is at most one day: write \"24h\" or less"),
+        });
+    }
+    Ok(millis)
+}
+
+fn total(text: &str) -> Result<u64, String> {
+    if text.is_empty() {
+        return Err("the duration is empty: write a number with a unit, such as \"15s\"".into());
+    }
+    if text.starts_with('-') {
+        return Err(format!(
+            "{text:?} is negative: a duration starts with a number, such as \"15s\""
+        ));
+    }
+    if text.contains(char::is_whitespace) {
+        return Err(format!(
+            "a duration has no spaces: write {:?}",
+            text.split_whitespace().collect::<String>()
+        ));
+    }
+    let mut rest = text;
+    let mut millis: u64 = 0;
+    // The units still allowed; they go from large to small.
+    let mut units = &UNITS[..];
+    while !rest.is_empty() {
+        let number = leading(&mut rest, |c| c.is_ascii_digit());
+        let unit = leading(&mut rest, |c| !c.is_ascii_digit());
+        if number.is_empty() {
+            return Err(format!(
+                "{text:?} is not a duration: a number comes before each unit, such as \"1m30s\""
+            ));
+        }
+        if unit.starts_with(['.', ',']) {
+            return Err(format!(
+                "{text:?} has a fraction: write whole numbers, such as \"1500ms\" or \"1m30s\""
+            ));
+        }
+        if unit.is_empty() {
+            return Err(format!(
+                "{text:?} ends without a unit: write \"{text}s\" for seconds; the units \
+                 are h, m, s and ms"
+            ));
+        }
+        let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+            return Err(unknown_unit(unit));
+        };
+        let Some(at) = units.iter().position(|(name, _)| *name == unit) else {
+            return Err(format!(
+                "{text:?} is out of order: units go from large to small, each at most once, \
+                 such as \"1h30m\""
+            ));
+        };
+        units = &units[at + 1..];
+        millis = number
+            .parse::<u64>()
+            .ok()
+            .and_then(|count| count.checked_mul(*factor))
+            .and_then(|part| millis.checked_add(part))
+            .ok_or_else(|| {
+                format!("{text:?} is more milliseconds than a u64 can hold: write a shorter time")
+            })?;
+    }
+    Ok(millis)
+}
+
+fn unknown_unit(unit: &str) -> String {
+    let meant = match unit.to_ascii_lowercase().as_str() {
+        "h" | "hr" | "hrs" | "hour" | "hours" => "write `h` for hours; ",
+        "m" | "min" | "mins" | "minute" | "minutes" => "write `m` for minutes; ",
+        "s" | "sec" | "secs" | "second" | "seconds" => "write `s` for seconds; ",
+        "ms" | "msec" | "millis" | "millisecond" | "milliseconds" => {
+            "write `ms` for milliseconds; "
+        }
+        "d" | "day" | "days" => "write days as hours, \"24h\"; ",
+        "us" | "µs" | "ns" => "the smallest unit is the millisecond; ",
+        _ => "",
+    };
+    format!("unknown unit `{unit}`: {meant}the units are h, m, s and ms")
+}
+
+/// Takes the characters off the front that `belong`.
+fn leading<'a>(rest: &mut &'a str, belong: impl Fn(char) -> bool) -> &'a str {
+    let end = rest.find(|c| !belong(c)).unwrap_or(rest.len());
+    let (taken, left) = rest.split_at(end);
+    *rest = left;
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &str) -> String {
+        total(text).unwrap_err()
+    }
+
+    #[test]
+    fn every_unit_and_their_sums() {
+        assert_eq!(total("500ms"), Ok(500));
+        assert_eq!(total("15s"), Ok(15_000));
+        assert_eq!(total("2m"), Ok(120_000));
+        assert_eq!(total("1h"), Ok(3_600_000));
+        assert_eq!(total("1m30s"), Ok(90_000));
+        assert_eq!(total("1h2m3s4ms"), Ok(3_723_004));
+        assert_eq!(total("90s"), Ok(90_000));
+        assert_eq!(total("0s"), Ok(0));
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_message() {
+        let mistakes = [
+            ("", "is empty"),
+            ("-5s", "is negative"),
+            ("15 s", "write \"15s\""),
+            ("15", "write \"15s\" for seconds"),
+            ("1m30", "write \"1m30s\""),
+            ("1.5s", "has a fraction"),
+            ("15sec", "write `s` for seconds"),
+            ("5min", "write `m` for minutes"),
+            ("1d", "\"24h\""),
+            ("10us", "smallest unit is the millisecond"),
+            ("15S", "write `s` for seconds"),
+            ("15parsec", "unknown unit `parsec`"),
+            ("soon", "a number comes before"),
+            ("30s1m", "out of order"),
+            ("1s1s", "out of order"),
+            ("99999999999999999h", "more milliseconds"),
+            ("99999999999999999999s", "more milliseconds"),
+        ];
+        for (text, expected) in mistakes {
+            let message = message(text);
+            assert!(message.contains(expected), "{text:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn ranges_include_both_ends() {
+        assert_eq!(parse("lease", "50ms", LEASE), Ok(50));
+        assert_eq!(parse("lease", "24h", LEASE), Ok(DAY));
+        assert_eq!(parse("wait", "0s", WAIT), Ok(0));
+        assert_eq!(parse("wait", "24h", WAIT), Ok(DAY));
+        assert_eq!(parse("max_hold", "48h", MAX_HOLD), Ok(2 * DAY));
+        assert_eq!(parse("min_hold", "1ms", MIN_HOLD), Ok(1));
+
+        for (argument, text, range, expected) in [
+            ("lease", "49ms", LEASE, "write at least \"50ms\""),
+            ("lease", "0s", LEASE, "`lease` of zero"),
+            ("lease", "24h1ms", LEASE, "write at most \"24h\""),
+            ("wait", "25h", WAIT, "`wait` is at most one day"),
+            ("max_hold", "0s", MAX_HOLD, "to have no limit"),
+            ("min_hold", "0ms", MIN_HOLD, "does nothing"),
+            ("min_hold", "25h", MIN_HOLD, "`min_hold` is at most one day"),
+        ] {
+            let message = parse(argument, text, range).unwrap_err();
+            assert!(message.contains(expected), "{argument} {text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Puts the pieces together; the reason for each line stands beside it.
+
+use proc_macro2::{Literal, Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{
+    GenericArgument, Path, PathArguments, Type, TypeParamBound, parse_quote, parse_quote_spanned,
+};
+
+use crate::args::Args;
+use crate::function::{Boxed, Form, Function};
+use crate::mistakes::Mistakes;
+use crate::template::{Part, Template};
+
+/// After a mistake the item is emitted as well, so that its callers still resolve.
+pub(crate) fn distributed_lock(args: TokenStream, item: &TokenStream) -> TokenStream {
+    checked(args, item).unwrap_or_else(|error| {
+        let error = error.into_compile_error();
+        quote!(#error #item)
+    })
+}
+
+fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
+    let mut mistakes = Mistakes::default();
+    let args = Args::parse(args, whole_attribute(item), &mut mistakes);
+    let function = Function::parse(item.clone(), &mut mistakes);
+    let checked = args.key.as_ref().zip(function).map(|(key, function)| {
+        let template = Template::parse(key, &function.scope(), &mut mistakes);
+        (key.value(), template, function)
+    });
+    if let Some((_, _, function)) = &checked
+        && args.on_fail.is_none()
+        && matches!(function.output(), Some(Type::Never(_)))
+    {
+        mistakes.on(
+            function.output(),
+            "a function that never returns cannot return a lock failure: say what happens then \
+             with `on_fail = |error| ...`",
+        );
+    }
+    mistakes.finish()?;
+    // Without a mistake there is a key and a function.
+    Ok(
+        checked.map_or_else(TokenStream::new, |(label, template, function)| {
+            let lock = Lock {
+                krate: &args.krate,
+                request: request(&args, &label, &template),
+                output: Output::new(&function),
+                on_fail: args.on_fail.as_ref().map(ToTokens::to_token_stream),
+                probes_success: args.min_hold.is_some(),
+            };
+            expand(&function, &lock)
+        }),
+    )
+}
+
+/// The place of the attribute with the user's hygiene, so that the message does not end in "this
+/// error originates in the attribute macro".
+fn whole_attribute(item: &TokenStream) -> Span {
+    let attribute = Span::call_site();
+    match item.clone().into_iter().next() {
+        Some(token) => token.span().located_at(attribute),
+        None => attribute,
+    }
+}
+
+// Input:
+//     #[distributed_lock(key = "inventory:<item_id>", lease = "15s")]
+//     pub async fn reserve(db: &Db, item_id: u64) -> Result<Order, AppError> { BODY }
+//
+// Output:
+//     pub async fn reserve(db: &Db, item_id: u64) -> Result<Order, AppError> { LOCKED(BODY) }
+//
+// Input, written by `#[async_trait]`:
+//     fn reserve<'life0>(&'life0 self) -> Pin<Box<dyn Future<Output = T> + Send + 'async_trait>> {
+//         Box::pin(async move { BODY })
+//     }
+//
+// Output:
+//     fn reserve<'life0>(&'life0 self) -> Pin<Box<dyn Future<Output = T> + Send + 'async_trait>> {
+//         Box::pin(async move { LOCKED(BODY) })
+//     }
+fn expand(function: &Function, lock: &Lock<'_>) -> TokenStream {
+    let Function {
+        attrs,
+        vis,
+        sig,
+        inner_attrs,
+        statements,
+        braces,
+        form,
+    } = function;
+    let body = match form {
+        Form::Async => lock.around(statements, *braces),
+        Form::Boxed(boxed) => {
+            let Boxed {
+                output: _,
+                before,
+                parens,
+                keywords,
+                statements,
+                braces,
+            } = &**boxed;
+            let locked = lock.around(statements, *braces);
+            let block = quote_spanned!(*braces=> { #locked });
+            let argument = quote_spanned!(*parens=> (#keywords #block));
+            quote!(#before #argument)
+        }
+    };
+    let body = quote_spanned!(*braces=> { #(#inner_attrs)* #body });
+    quote!(#(#attrs)* #vis #sig #body)
+}
+
+/// Resolves names like a macro, invisible to the user's code, but points errors at `place`. Lints
+/// about style stay silent there, as in any macro.
+fn generated(place: Span) -> Span {
+    Span::mixed_site().located_at(place)
+}
+
+// Input: "{tenant:<tenant>}:stock", lease = "15s"
+//
+// Output:
+//     ::distlock::__private::Request::new(
+//         ::distlock::__private::KeyBuilder::new("{tenant:<tenant>}:stock", 51usize)
+//             .literal("{tenant:")
+//             .value("tenant", ::distlock::__private::KeyValue::display(&tenant))
+//             .literal("}:stock"),
+//     )
+//     .lease(15000u64)
+fn request(args: &Args, label: &str, template: &Template) -> TokenStream {
+    let krate = &args.krate;
+    let site = Span::mixed_site();
+    let capacity = template.capacity;
+    let parts = template.parts.iter().map(|part| match part {
+        Part::Literal(text) => quote_spanned!(site=> .literal(#text)),
+        Part::Value { placeholder, expr } => {
+            // A call by path, because a trait bound in a signature would add a note that shows
+            // the runtime's source to every "is not `Display`".
+            let place = generated(expr.span());
+            let display = quote_spanned!(place=> #krate::__private::KeyValue::display(#expr));
+            quote_spanned!(site=> .value(#placeholder, #display))
+        }
+    });
+    let options = [
+        ("lease", args.lease),
+        ("wait", args.wait),
+        ("max_hold", args.max_hold),
+        ("min_hold", args.min_hold),
+    ];
+    let options = options.iter().filter_map(|(name, millis)| {
+        let name = proc_macro2::Ident::new(name, site);
+        let millis = Literal::u64_suffixed((*millis)?);
+        Some(quote_spanned!(site=> .#name(#millis)))
+    });
+    let finish = args
+        .finish_on_loss
+        .then(|| quote_spanned!(site=> .finish_on_loss()));
+    let manager = args.locks.iter().map(|locks| {
+        let place = locks.span();
+        let manager = quote_spanned!(place=> #krate::__private::AsManager::as_manager(&(#locks)));
+        quote_spanned!(site=> .manager(#manager))
+    });
+    quote_spanned! {site=>
+        #krate::__private::Request::new(
+            #krate::__private::KeyBuilder::new(#label, #capacity) #(#parts)*
+        )
+        #(#options)* #finish #(#manager)*
+    }
+}
+
+struct Lock<'a> {
+    krate: &'a Path,
+    request: TokenStream,
+    output: Output,
+    on_fail: Option<TokenStream>,
+    probes_success: bool,
+}
+
+impl Lock<'_> {
+    // Input: BODY
+    //
+    // Output:
+    //     let __request = REQUEST;
+    //     ::distlock::__private::run(
+    //         __request,
+    //         ::core::pin::pin!(::core::option::Option::Some(async move {
+    //             if let ::core::option::Option::Some(__returns) =
+    //                 ::distlock::__private::returns::<Result<Order, AppError>>()
+    //             {
+    //                 return __returns;
+    //             }
+    //             { BODY }
+    //         })),
+    //         <Result<Order, AppError> as ::distlock::FromLockError>::from_lock_error,
+    //         ::distlock::__private::always,
+    //     )
+    //     .await
+    fn around(&self, statements: &TokenStream, braces: Span) -> TokenStream {
+        let krate = self.krate;
+        let request = &self.request;
+        // The user's span on braces around one expression would be linted as `unused_braces`;
+        // only their place, and errors about the body's type still point there.
+        let place = generated(braces);
+        let edge = self.return_edge();
+        // Nested, so that imports in the body do not reach the types above it.
+        let body = quote_spanned!(place=> async move { #edge { #statements } });
+        let fail = self.fail();
+        let succeeded = self.succeeded();
+        quote_spanned! {place=>
+            // A statement of its own: what the key borrows must not live across the await.
+            let __request = #request;
+            #krate::__private::run(
+                __request,
+                // Pinned in place: passed by value, the body's future would be there twice.
+                ::core::pin::pin!(::core::option::Option::Some(#body)),
+                #fail,
+                #succeeded,
+            )
+            .await
+        }
+    }
+
+    /// Tells the compiler the type that the block returns. Never taken; this form needs no
+    /// `#[allow]`, which the caller may have forbidden.
+    fn return_edge(&self) -> TokenStream {
+        let Output { ty, place } = &self.output;
+        if matches!(ty, Type::Never(_)) {
+            // `returns::<!>` is unstable, and there is nothing to infer.
+            return TokenStream::new();
+        }
+        let krate = self.krate;
+        quote_spanned! {*place=>
+            if let ::core::option::Option::Some(__returns) = #krate::__private::returns::<#ty>() {
+                return __returns;
+            }
+        }
+    }
+
+    fn fail(&self) -> TokenStream {
+        let Output { ty, place } = &self.output;
+        let krate = self.krate;
+        match &self.on_fail {
+            // A function pointer, because a closure would capture what has moved into the body.
+            Some(fail) => {
+                let site = generated(fail.span());
+                let pointer = if matches!(ty, Type::Never(_)) {
+                    // Stable only behind an arrow.
+                    quote_spanned!(site=> fn(#krate::Error) -> #ty)
+                } else {
+                    // An alias: behind an arrow, no lifetime may be left out.
+                    quote_spanned!(site=> #krate::__private::Fail<#ty>)
+                };
+                quote_spanned!(site=> { let __fail: #pointer = #fail; __fail })
+            }
+            None => {
+                quote_spanned!(*place=> <#ty as #krate::FromLockError>::from_lock_error)
+            }
+        }
+    }
+
+    /// Whether the body's result counts as success, on which `min_hold` depends. `Probe` tells a
+    /// `Result` from anything else by autoref specialisation, also behind an alias.
+    fn succeeded(&self) -> TokenStream {
+        let krate = self.krate;
+        let Output { ty, place } = &self.output;
+        let site = generated(*place);
+        // A method cannot be looked up on a type that is still unknown.
+        if !self.probes_success || matches!(ty, Type::Never(_)) {
+            return quote_spanned!(site=> #krate::__private::always);
+        }
+        quote_spanned! {site=>
+            |__output| {
+                use #krate::__private::{ProbeAny as _, ProbeResult as _};
+                (&&#krate::__private::Probe(__output)).succeeded()
+            }
+        }
+    }
+}
+
+/// What the annotated function returns.
+struct Output {
+    /// With `_` for each `impl Trait`, which cannot be named.
+    ty: Type,
+    place: Span,
+}
+
+impl Output {
+    fn new(function: &Function) -> Output {
+        let name = function.sig.ident.span();
+        match function.output() {
+            None => Output::unit(name),
+            // `#[async_trait]` writes it where nobody has, with the span of itself.
+            Some(Type::Tuple(unit))
+                if unit.elems.is_empty() && matches!(function.form, Form::Boxed(_)) =>
+            {
+                Output::unit(name)
+            }
+            Some(output) => {
+                let mut ty = output.clone();
+                erase(&mut ty);
+                Output {
+                    place: output.span(),
+                    ty,
+                }
+            }
+        }
+    }
+
+    /// Errors about it underline `place`.
+    fn unit(place: Span) -> Output {
+        Output {
+            ty: parse_quote_spanned!(place=> ()),
+            place,
+        }
+    }
+}
+
+/// Replaces each `impl Trait` by `_`.
+fn erase(ty: &mut Type) {
+    match ty {
+        Type::ImplTrait(_) => *ty = parse_quote!(_),
+        Type::Array(array) => erase(&mut array.elem),
+        Type::Group(group) => erase(&mut group.elem),
+        Type::Paren(paren) => erase(&mut paren.elem),
+        Type::Path(path) => erase_path(&mut path.path),
+        Type::Ptr(pointer) => erase(&mut pointer.elem),
+        Type::Reference(reference) => erase(&mut reference.elem),
+        Type::Slice(slice) => erase(&mut slice.elem),
+        Type::TraitObject(object) => {
+            for bound in &mut object.bounds {
+                if let TypeParamBound::Trait(bound) = bound {
+                    erase_path(&mut bound.path);
+                }
+            }
+        }
+        Type::Tuple(tuple) => tuple.elems.iter_mut().for_each(erase),
+        _ => {}
+    }
+}
+
+fn erase_path(path: &mut Path) {
+    for segment in &mut path.segments {
+        let PathArguments::AngleBracketed(angle) = &mut segment.arguments else {
+            continue;
+        };
+        for argument in &mut angle.args {
+            match argument {
+                GenericArgument::Type(ty) => erase(ty),
+                GenericArgument::AssocType(assoc) => erase(&mut assoc.ty),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! The annotated function: its signature is parsed, its body stays as it was written.
+
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::{
+    Attribute, FnArg, GenericArgument, GenericParam, Pat, PathArguments, ReturnType, Signature,
+    Token, Type, TypeParamBound, Visibility,
+};
+
+use crate::mistakes::Mistakes;
+use crate::template::Scope;
+
+pub(crate) struct Function {
+    pub(crate) attrs: Vec<Attribute>,
+    pub(crate) vis: Visibility,
+    pub(crate) sig: Signature,
+    pub(crate) inner_attrs: Vec<Attribute>,
+    /// Between the braces, without the inner attributes.
+    pub(crate) statements: TokenStream,
+    /// The place of the body's braces.
+    pub(crate) braces: Span,
+    pub(crate) form: Form,
+}
+
+pub(crate) enum Form {
+    /// `async fn`
+    Async,
+    /// What `#[async_trait]` makes of one, see [`Boxed`].
+    Boxed(Box<Boxed>),
+}
+
+/// `fn f(..) -> Pin<Box<dyn Future<Output = T> + ..>> { before; Box::pin(async move { .. }) }`
+pub(crate) struct Boxed {
+    pub(crate) output: Type,
+    /// All of the body up to the argument of `Box::pin`.
+    pub(crate) before: TokenStream,
+    /// The place of the argument's parentheses.
+    pub(crate) parens: Span,
+    /// `async move`
+    pub(crate) keywords: TokenStream,
+    pub(crate) statements: TokenStream,
+    pub(crate) braces: Span,
+}
+
+impl Function {
+    /// `None` if there is no signature to check the key against.
+    pub(crate) fn parse(item: TokenStream, mistakes: &mut Mistakes) -> Option<Function> {
+        match syn::parse2::<Item>(item) {
+            Ok(Item::Function(parsed)) => parsed.understand(mistakes),
+            Ok(Item::Other { span, what, remedy }) => {
+                mistakes.at(
+                    span,
+                    format!("`#[distributed_lock]` locks an `async fn`, not {what}: {remedy}"),
+                );
+                None
+            }
+            Err(error) => {
+                mistakes.add(error);
+                None
+            }
+        }
+    }
+
+    /// What the key may mention.
+    pub(crate) fn scope(&self) -> Scope {
+        let mut names = Vec::new();
+        let mut patterns_are_hidden = false;
+        for input in &self.sig.inputs {
+            if let FnArg::Typed(parameter) = input {
+                bound_names(&parameter.pat, &mut names);
+            }
+        }
+        if matches!(self.form, Form::Boxed(_)) {
+            names.retain(|name| {
+                let invented = name.to_string().starts_with("__arg");
+                patterns_are_hidden |= invented;
+                !invented
+            });
+        }
+        for parameter in &self.sig.generics.params {
+            if let GenericParam::Const(constant) = parameter {
+                names.push(constant.ident.clone());
+            }
+        }
+        Scope {
+            function: self.sig.ident.clone(),
+            names,
+            receiver: self.sig.inputs.first().and_then(|input| match input {
+                FnArg::Receiver(receiver) => Some(receiver.self_token),
+                FnArg::Typed(_) => None,
+            }),
+            patterns_are_hidden,
+        }
+    }
+
+    /// What the body evaluates to, `None` for `()` that nobody wrote.
+    pub(crate) fn output(&self) -> Option<&Type> {
+        match (&self.form, &self.sig.output) {
+            (Form::Boxed(boxed), _) => Some(&boxed.output),
+            (Form::Async, ReturnType::Type(_, output)) => Some(output),
+            (Form::Async, ReturnType::Default) => None,
+        }
+    }
+}
+
+/// An item as far as we read it.
+enum Item {
+    Function(Box<Parsed>),
+    Other {
+        span: Span,
+        what: &'static str,
+        remedy: &'static str,
+    },
+}
+
+struct Parsed {
+    attrs: Vec<Attribute>,
+    vis: Visibility,
+    sig: Signature,
+    /// `None` for `fn f();`
+    body: Option<(Group, Vec<Attribute>, TokenStream)>,
+}
+
+impl Parse for Item {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Item> {
+        let attrs = input.call(Attribute::parse_outer)?;
+        let vis = input.parse::<Visibility>()?;
+        if let Some((what, remedy)) = other_item(input) {
+            let span = input.span();
+            input.parse::<TokenStream>()?;
+            return Ok(Item::Other { span, what, remedy });
+        }
+        let sig = input.parse::<Signature>()?;
+        let body = if input.parse::<Option<Token![;]>>()?.is_some() {
+            None
+        } else {
+            let braces = input.parse::<Group>()?;
+            let (inner_attrs, statements) = syn::parse::Parser::parse2(
+                |inside: ParseStream<'_>| {
+                    let inner_attrs = inside.call(Attribute::parse_inner)?;
+                    Ok((inner_attrs, inside.parse::<TokenStream>()?))
+                },
+                braces.stream(),
+            )?;
+            Some((braces, inner_attrs, statements))
+        };
+        Ok(Item::Function(Box::new(Parsed {
+            attrs,
+            vis,
+            sig,
+            body,
+        })))
+    }
+}
+
+fn other_item(input: ParseStream<'_>) -> Option<(&'static str, &'static str)> {
+    const ON_METHODS: &str = "write it on each method that takes the lock";
+    const ON_FUNCTIONS: &str = "write it on the function that takes the lock";
+    let ahead = input.fork();
+    let _ = ahead.parse::<Option<Token![unsafe]>>();
+    let word = ahead.call(Ident::parse_any).ok()?.to_string();
+    Some(match word.as_str() {
+        "impl" => ("an impl block", ON_METHODS),
+        "trait" => (
+            "a trait",
+            "write it on the methods that implement it, or on a default method",
+        ),
+        "mod" => ("a module", ON_FUNCTIONS),
+        "struct" => ("a struct", ON_FUNCTIONS),
+        "enum" => ("an enum", ON_FUNCTIONS),
+        "union" => ("a union", ON_FUNCTIONS),
+        "type" => ("a type alias", ON_FUNCTIONS),
+        "use" => ("an import", ON_FUNCTIONS),
+        "static" => ("a static", ON_FUNCTIONS),
+        "let" => ("a statement", ON_FUNCTIONS),
+        "macro_rules" => ("a macro", ON_FUNCTIONS),
+        "const" if ahead.peek(Token![fn]) || ahead.peek(Token![async]) => return None,
+        "const" if ahead.peek(Token![unsafe]) || ahead.peek(Token![extern]) => return None,
+        "const" => ("a constant", ON_FUNCTIONS),
+        "extern" if ahead.peek(Token![crate]) => ("an import", ON_FUNCTIONS),
+        _ => return None,
+    })
+}
+
+impl Parsed {
+    fn understand(self, mistakes: &mut Mistakes) -> Option<Function> {
+        let name = &self.sig.ident;
+        let Some((braces, inner_attrs, statements)) = self.body else {
+            mistakes.on(
+                &self.sig,
+                format!(
+                    "`{name}` has no body to lock: write `#[distributed_lock(...)]` on the \
+                     methods that implement it, or give it a default body"
+                ),
+            );
+            return None;
+        };
+        let form = if self.sig.asyncness.is_some() {
+            Form::Async
+        } else if let Some(boxed) = Boxed::recognise(&self.sig.output, &statements) {
+            Form::Boxed(Box::new(boxed))
+        } else {
+            not_async(&self.sig, mistakes);
+            // Good enough to check the key.
+            Form::Async
+        };
+        Some(Function {
+            attrs: self.attrs,
+            vis: self.vis,
+            sig: self.sig,
+            inner_attrs,
+            statements,
+            braces: braces.span(),
+            form,
+        })
+    }
+}
+
+fn not_async(sig: &Signature, mistakes: &mut Mistakes) {
+    let name = &sig.ident;
+    if let Some(constness) = &sig.constness {
+        mistakes.on(
+            constness,
+            format!("a `const fn` cannot wait for a lock: write `async fn {name}`"),
+        );
+    } else if let Some((output, value)) = returned_future(&sig.output) {
+        let arrow = value.map_or_else(
+            || "write `async fn` and return what the future returns".to_owned(),
+            |value| format!("write `async fn {name}(..) -> {}`", readable(&value)),
+        );
+        mistakes.on(
+            output,
+            format!(
+                "`{name}` returns a future, and the lock would be gone before it runs: {arrow}"
+            ),
+        );
+    } else {
+        mistakes.at(
+            sig.fn_token.span,
+            format!(
+                "`#[distributed_lock]` needs an `async fn`: write `async fn {name}`; if it is one \
+                 below `#[tokio::main]` or `#[tokio::test]`, write `#[distributed_lock(...)]` \
+                 above that attribute"
+            ),
+        );
+    }
+}
+
+/// The future that a plain `fn` returns, and its output where the type shows it.
+fn returned_future(output: &ReturnType) -> Option<(&Type, Option<Type>)> {
+    let ReturnType::Type(_, output) = output else {
+        return None;
+    };
+    let output = bare(output);
+    if let Some(value) = boxed_output(output) {
+        return Some((output, Some(value.clone())));
+    }
+    match output {
+        Type::ImplTrait(opaque) => {
+            let arguments = future_arguments(&opaque.bounds)?;
+            Some((output, output_type(arguments).cloned()))
+        }
+        Type::Path(path) => {
+            let last = path.path.segments.last()?;
+            let named = ["BoxFuture", "LocalBoxFuture"]
+                .iter()
+                .any(|n| last.ident == n);
+            named.then(|| {
+                let value = type_arguments(&last.arguments).next().cloned();
+                (output, value)
+            })
+        }
+        _ => None,
+    }
+}
+
+impl Boxed {
+    fn recognise(output: &ReturnType, statements: &TokenStream) -> Option<Boxed> {
+        let ReturnType::Type(_, output) = output else {
+            return None;
+        };
+        let output = boxed_output(output)?.clone();
+        let mut body: Vec<TokenTree> = statements.clone().into_iter().collect();
+        let TokenTree::Group(argument) = body.pop()? else {
+            return None;
+        };
+        if argument.delimiter() != Delimiter::Parenthesis || !ends_with_box_pin(&body) {
+            return None;
+        }
+        let mut tokens: Vec<TokenTree> = argument.stream().into_iter().collect();
+        if matches!(tokens.last(), Some(TokenTree::Punct(comma)) if comma.as_char() == ',') {
+            tokens.pop();
+        }
+        let TokenTree::Group(block) = tokens.pop()? else {
+            return None;
+        };
+        let keywords: Vec<String> = tokens.iter().map(ToString::to_string).collect();
+        if block.delimiter() != Delimiter::Brace || keywords != ["async", "move"] {
+            return None;
+        }
+        Some(Boxed {
+            output,
+            before: body.into_iter().collect(),
+            parens: argument.span(),
+            keywords: tokens.into_iter().collect(),
+            statements: block.stream(),
+            braces: block.span(),
+        })
+    }
+}
+
+fn ends_with_box_pin(tokens: &[TokenTree]) -> bool {
+    let path: Vec<String> = tokens
+        .iter()
+        .rev()
+        .take(4)
+        .map(ToString::to_string)
+        .collect();
+    path == ["pin", ":", ":", "Box"]
+}
+
+/// The `T` of `Pin<Box<dyn Future<Output = T> + ..>>`.
+fn boxed_output(output: &Type) -> Option<&Type> {
+    let pinned = only_argument(output, "Pin")?;
+    let Type::TraitObject(future) = bare(only_argument(pinned, "Box")?) else {
+        return None;
+    };
+    output_type(future_arguments(&future.bounds)?)
+}
+
+/// The type argument of `name<..>`.
+fn only_argument<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
+    let Type::Path(path) = bare(ty) else {
+        return None;
+    };
+    let last = path.path.segments.last()?;
+    if last.ident != name {
+        return None;
+    }
+    type_arguments(&last.arguments).next()
+}
+
+fn type_arguments(arguments: &PathArguments) -> impl Iterator<Item = &Type> {
+    let arguments = match arguments {
+        PathArguments::AngleBracketed(angle) => Some(angle.args.iter()),
+        _ => None,
+    };
+    arguments
+        .into_iter()
+        .flatten()
+        .filter_map(|argument| match argument {
+            GenericArgument::Type(ty) => Some(ty),
+            _ => None,
+        })
+}
+
+/// What stands behind `Future` among the bounds.
+fn future_arguments<'a>(
+    bounds: impl IntoIterator<Item = &'a TypeParamBound>,
+) -> Option<&'a PathArguments> {
+    bounds.into_iter().find_map(|bound| match bound {
+        TypeParamBound::Trait(bound) => {
+            let last = bound.path.segments.last()?;
+            (last.ident == "Future").then_some(&last.arguments)
+        }
+        _ => None,
+    })
+}
+
+/// The `T` of `<Output = T>`.
+fn output_type(arguments: &PathArguments) -> Option<&Type> {
+    let PathArguments::AngleBracketed(angle) = arguments else {
+        return None;
+    };
+    angle.args.iter().find_map(|argument| match argument {
+        GenericArgument::AssocType(assoc) if assoc.ident == "Output" => Some(&assoc.ty),
+        _ => None,
+    })
+}
+
+/// The type without the invisible groups that `macro_rules!` puts around fragments.
+fn bare(mut ty: &Type) -> &Type {
+    loop {
+        ty = match ty {
+            Type::Group(group) => &group.elem,
+            Type::Paren(paren) => &paren.elem,
+            other => return other,
+        };
+    }
+}
+
+/// A type as a person would write it.
+fn readable(ty: &Type) -> String {
+    let mut text = ty.to_token_stream().to_string();
+    for (spaced, tight) in [
+        (" < ", "<"),
+        (" <", "<"),
+        (" >", ">"),
+        (" ,", ","),
+        (" :: ", "::"),
+        (":: ", "::"),
+        ("& ", "&"),
+        ("( ", "("),
+        (" )", ")"),
+    ] {
+        text = text.replace(spaced, tight);
+    }
+    text
+}
+
+/// The names that a parameter's pattern brings into scope.
+fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
+    match pattern {
+        Pat::Ident(name) => {
+            names.push(name.ident.clone());
+            if let Some((_, inside)) = &name.subpat {
+                bound_names(inside, names);
+            }
+        }
+        Pat::Tuple(tuple) => tuple.elems.iter().for_each(|p| bound_names(p, names)),
+        Pat::TupleStruct(tuple) => tuple.elems.iter().for_each(|p| bound_names(p, names)),
+        Pat::Slice(slice) => slice.elems.iter().for_each(|p| bound_names(p, names)),
+        Pat::Struct(fields) => fields
+            .fields
+            .iter()
+            .for_each(|f| bound_names(&f.pat, names)),
+        Pat::Reference(reference) => bound_names(&reference.pat, names),
+        Pat::Paren(paren) => bound_names(&paren.pat, names),
+        Pat::Type(typed) => bound_names(&typed.pat, names),
+        // The alternatives bind the same names.
+        Pat::Or(or) => or.cases.iter().take(1).for_each(|p| bound_names(p, names)),
+        _ => {}
+    }
+}

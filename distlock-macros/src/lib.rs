@@ -1,0 +1,83 @@
+//! The attribute of the crate `distlock`, which re-exports it: depend
+//! on `distlock`, not on this crate.
+
+mod args;
+mod duration;
+mod expand;
+mod function;
+mod mistakes;
+mod template;
+
+/// Runs an `async fn` under a distributed lock.
+///
+/// Each call acquires the lock of its key, waiting at most `wait`; runs the body while the lease is
+/// renewed; stops the body if the lock can no longer be proven to be held; releases. Inside the
+/// body, `distlock::current()` is the held lock with its fencing token.
+///
+/// ```text
+/// #[distributed_lock(key = "inventory:<item_id>", lease = "15s", wait = "5s")]
+/// async fn reserve(db: &Db, item_id: u64) -> Result<Order, AppError> { ... }
+/// ```
+///
+/// The signature stays as it is, and type errors in the body are those of the plain function.
+///
+/// # Arguments
+///
+/// | argument | meaning | default | consequence |
+/// |---|---|---|---|
+/// | `key = "..."` | what is locked, see [the grammar](#key-templates) | required | calls with the same key exclude each other, also calls of different functions |
+/// | `lease = "15s"` | for how long the store keeps the key without a renewal; 50ms to 24h | 30s | short: a crashed holder frees the key soon. Long: the body survives longer outages of the store |
+/// | `wait = "5s"` | for how long a call waits for the lock, an outage of the store included; 0s to 24h | 10s | afterwards the call fails with `Error::Busy` or `Error::Unavailable`; `"0s"` tries once |
+/// | `max_hold = "5m"` | for how long the body may run | no limit | afterwards the body is stopped and the call fails with `Error::HoldLimit` |
+/// | `min_hold = "10s"` | for how long the key stays taken, counted from the acquisition, after a success (`Ok`, or any value that is no `Result`); up to 24h | freed when the body ends | a job that fires on two replicas a moment apart runs once, when `min_hold` covers the difference and exceeds the second's `wait` |
+/// | `locks = expr` | the `LockManager`, `&LockManager` or `Arc<LockManager>` to use; a place or a value, it may mention `self` and the parameters and is borrowed only until the body starts | the one of `distlock::with_manager`, else of `distlock::install` | without a manager the call fails with `Error::NotInstalled` |
+/// | `on_lost = "cancel"` or `"finish"` | what happens to the body when the lock is lost | `"cancel"` | `"cancel"`: the body is dropped at its next await, the call fails with `Error::Lost`. `"finish"`: the body runs to its end without the lock and its result is returned; `current().is_held()` tells |
+/// | `on_fail = expr` | a path or a closure `fn(distlock::Error) -> R`, where `R` is what the function returns | `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` is | needed when the function does not return such a `Result`; it cannot capture the parameters, as the body owns them |
+/// | `crate = ::path` | where the crate `distlock` is found | `::distlock` | needed when `distlock` is renamed or re-exported; the path is absolute |
+///
+/// Durations are whole numbers with the units `h`, `m`, `s` and `ms`, from large to small: `"15s"`,
+/// `"500ms"`, `"1m30s"`. They are checked at compile time.
+///
+/// # Key templates
+///
+/// | in the key | stands for |
+/// |---|---|
+/// | `<item_id>` | a parameter, a name that a parameter's pattern binds, or a const generic |
+/// | `<order.id>`, `<pair.0>` | its fields |
+/// | `<self.tenant()>` | methods without arguments, and `self` in a method |
+/// | `<<`, `>>` | a literal `<` and `>` |
+/// | `{`, `}` | themselves: one pair marks the part that Redis Cluster hashes, as in `{tenant:<tenant>}:stock` |
+/// | anything else but control characters | itself |
+///
+/// Values are inserted by `Display`, by reference and before the body starts. They are escaped, so
+/// that different arguments never give the same key; an empty value fails with
+/// `Error::InvalidKey`. A key is at most 512 bytes long.
+///
+/// # Failure
+///
+/// A lock that cannot be had, or is lost, becomes the function's own return value: through
+/// `From<distlock::Error>` for the error of a returned `Result`, also behind an alias such as
+/// `anyhow::Result`; else through `on_fail`. The body runs locked or not at all.
+///
+/// # Drop order
+///
+/// Parameters that the body uses are moved into it and dropped when it ends, before the release.
+/// Parameters that it never mentions, and those matched by `_`, are dropped after the release.
+///
+/// # Other attributes
+///
+/// | with | order |
+/// |---|---|
+/// | `#[tokio::main]`, `#[tokio::test]` | `#[distributed_lock]` above: they take the `async` away |
+/// | `#[tracing::instrument]` | either; below, its span covers the waiting, too |
+/// | `#[async_trait]` | `#[distributed_lock]` on the methods of the impl, or on default methods; parameters that appear in the key need a name instead of a pattern |
+/// | a second `#[distributed_lock]` | the lower one is acquired first and released last; every function must nest its locks in the same order |
+///
+/// In a trait, the attribute goes onto methods with a body. Nothing requires the body to be `Send`.
+#[proc_macro_attribute]
+pub fn distributed_lock(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    expand::distributed_lock(args.into(), &item.into()).into()
+}

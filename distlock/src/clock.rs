@@ -1,0 +1,140 @@
+//! Local time: a clock that goes on while the machine sleeps, and one for paused-time tests.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A point on a local clock, in nanoseconds since that clock's origin.
+///
+/// `std::time::Instant` will not do: on Linux it stops during suspend, and a lease does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(pub(crate) u64);
+
+impl Moment {
+    pub(crate) const MAX: Moment = Moment(u64::MAX);
+
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+
+    fn add(self, duration: Duration) -> Moment {
+        Moment(self.0.saturating_add(nanos(duration)))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Moment;
+
+    fn sub(self, duration: Duration) -> Moment {
+        Moment(self.0.saturating_sub(nanos(duration)))
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Where time comes from.
+pub(crate) trait Clock: Send + Sync + fmt::Debug {
+    /// Time that decides over leases. Never steps back.
+    fn now(&self) -> Moment;
+
+    /// Microseconds since the Unix epoch, for stores that are their own server.
+    fn wall_micros(&self) -> u64;
+}
+
+/// The machine's time since boot, suspend included.
+#[derive(Debug, Default)]
+pub(crate) struct BootClock;
+
+impl Clock for BootClock {
+    fn now(&self) -> Moment {
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        const BOOT: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+        // On Apple's systems CLOCK_MONOTONIC counts sleep.
+        #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
+        const BOOT: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+        let time = rustix::time::clock_gettime(BOOT);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+        Moment(seconds * 1_000_000_000 + nanos)
+    }
+
+    fn wall_micros(&self) -> u64 {
+        wall_micros()
+    }
+}
+
+/// `tokio::time`, so that paused time rules everything.
+#[derive(Debug)]
+pub(crate) struct TokioClock {
+    origin: tokio::time::Instant,
+    wall_at_origin: u64,
+}
+
+impl TokioClock {
+    pub(crate) fn new() -> Self {
+        TokioClock {
+            origin: tokio::time::Instant::now(),
+            wall_at_origin: wall_micros(),
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        tokio::time::Instant::now().duration_since(self.origin)
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        // An origin above zero leaves room for "before the last send".
+        Moment(3_600_000_000_000) + self.elapsed()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.wall_at_origin + u64::try_from(self.elapsed().as_micros()).unwrap_or(0)
+    }
+}
+
+fn wall_micros() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_clock_moves_forward() {
+        let clock = BootClock;
+        let first = clock.now();
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        while clock.now() == first {
+            assert!(std::time::Instant::now() < deadline, "the boot clock stands still");
+        }
+        assert!(clock.now() > first);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokio_clock_follows_paused_time() {
+        let clock = TokioClock::new();
+        let (first, wall) = (clock.now(), clock.wall_micros());
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(clock.now().since(first), Duration::from_secs(7));
+        assert_eq!(clock.wall_micros() - wall, 7_000_000);
+    }
+
+    #[test]
+    fn moments_saturate() {
+        assert_eq!(Moment(5) - Duration::from_secs(1), Moment(0));
+        assert_eq!(Moment::MAX + Duration::from_secs(1), Moment::MAX);
+        assert_eq!(Moment(1).since(Moment(2)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,320 @@
+//! The heart of a manager: its store, its clock, what it holds and what it waits for.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use once_cell::sync::OnceCell;
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::clock::Clock;
+use crate::error::{Error, LossReason};
+use crate::hold::{End, Hold};
+use crate::io::Executor;
+use crate::key::LockKey;
+use crate::options::{MIN_LEASE, Timing};
+use crate::report;
+use crate::store::{EventSink, LockStore, Owner, StoreEvent};
+use crate::waiters::{self, Waiters};
+use crate::watchdog::{self, Watchdog};
+
+/// Releases that are under way when a manager is dropped have this long to be answered.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// The pause between attempts to release.
+const RELEASE_PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    store: OnceCell<Box<dyn LockStore>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) waiters: Waiters,
+    pub(crate) watchdog: Watchdog,
+    executor: Executor,
+    next_owner: AtomicU64,
+    background: Background,
+    phase: watch::Sender<Phase>,
+}
+
+/// How far a manager has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Running,
+    /// Takes no new calls.
+    Draining,
+    Closed,
+}
+
+impl Engine {
+    /// An engine without a store; `start` gives it one.
+    pub(crate) fn new(clock: Arc<dyn Clock>, executor: Executor) -> Arc<Self> {
+        Arc::new(Engine {
+            store: OnceCell::new(),
+            clock,
+            waiters: Waiters::default(),
+            watchdog: Watchdog::default(),
+            executor,
+            next_owner: AtomicU64::new(1),
+            background: Background::default(),
+            phase: watch::Sender::new(Phase::Running),
+        })
+    }
+
+    /// Where the store's events go. It does not keep the engine alive.
+    pub(crate) fn events(self: &Arc<Self>) -> EventSink {
+        let engine: Weak<Engine> = Arc::downgrade(self);
+        Arc::new(move |event| {
+            if let Some(engine) = engine.upgrade() {
+                engine.on_event(event);
+            }
+        })
+    }
+
+    /// Gives the engine its store and starts the watchdog and the looking.
+    pub(crate) fn start(self: &Arc<Self>, store: Box<dyn LockStore>) {
+        if self.store.set(store).is_err() {
+            unreachable!("an engine is started once");
+        }
+        self.spawn_while_open(watchdog::keep_watch(self.clone()));
+        self.spawn_while_open(waiters::keep_looking(self.clone()));
+    }
+
+    pub(crate) fn store(&self) -> &dyn LockStore {
+        match self.store.get() {
+            Some(store) => store.as_ref(),
+            None => unreachable!("nothing runs before the engine was started"),
+        }
+    }
+
+    pub(crate) fn next_owner(&self) -> Owner {
+        self.next_owner.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.executor.spawn(work);
+    }
+
+    pub(crate) fn spawn_later(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.executor.spawn_later(work);
+    }
+
+    fn spawn_while_open(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut phase = self.phase.subscribe();
+        self.executor.spawn_later(async move {
+            tokio::select! {
+                () = work => {}
+                _ = phase.wait_for(|phase| *phase == Phase::Closed) => {}
+            }
+        });
+    }
+
+    fn on_event(self: &Arc<Self>, event: StoreEvent) {
+        match event {
+            StoreEvent::Granted(grant) => {
+                // A push for a known hold changes nothing; one that nobody waits for is given back.
+                let owner = grant.owner;
+                let key = grant.key.clone();
+                if !self.waiters.granted(grant) && !self.watchdog.knows(owner) {
+                    self.undo(key, owner, Timing::new(MIN_LEASE));
+                }
+            }
+            StoreEvent::Reconnected => {
+                let engine = self.clone();
+                self.spawn_later(async move {
+                    engine.watchdog.renew_all(engine.clock.now());
+                    // The watchdog runs before the waiters' asks are sent.
+                    tokio::task::yield_now().await;
+                    engine.waiters.ask_again();
+                });
+            }
+            StoreEvent::RenewalsReconnected => self.watchdog.renew_all(self.clock.now()),
+        }
+    }
+
+    /// Releases a hold in the background. The future resolves when the store has answered.
+    pub(crate) fn release(self: &Arc<Self>, hold: &Hold, keep: Duration) -> Answered {
+        self.watchdog.forget(hold.owner);
+        hold.finish(End::Released);
+        if !keep.is_zero() {
+            self.release_after(keep, hold);
+        }
+        self.undo_keeping(hold.key.clone(), hold.owner, hold.timing, keep)
+    }
+
+    /// What `min_hold` kept is handed on as soon as it may be, unless the process ends before: then
+    /// the TTL does it.
+    fn release_after(self: &Arc<Self>, keep: Duration, hold: &Hold) {
+        let engine = self.clone();
+        let (key, owner, timing) = (hold.key.clone(), hold.owner, hold.timing);
+        self.spawn_while_open(async move {
+            tokio::time::sleep(keep).await;
+            engine.undo(key, owner, timing);
+        });
+    }
+
+    /// Takes back whatever an owner has at a key: its lock, its place in the queue, or an ask whose
+    /// answer never came. Repeated until the store has answered or nothing can be left.
+    pub(crate) fn undo(self: &Arc<Self>, key: LockKey, owner: Owner, timing: Timing) {
+        drop(self.undo_keeping(key, owner, timing, Duration::ZERO));
+    }
+
+    fn undo_keeping(
+        self: &Arc<Self>,
+        key: LockKey,
+        owner: Owner,
+        timing: Timing,
+        keep: Duration,
+    ) -> Answered {
+        let (answer, answered) = oneshot::channel();
+        let engine = self.clone();
+        let task = self.background.start();
+        self.spawn(async move {
+            let result = engine.release_until_answered(&key, owner, timing, keep).await;
+            if let Err(detail) = &result {
+                let (label, detail) = (key.to_string(), detail.clone());
+                engine.executor.spawn_blocking(move || report::release_failed(&label, &detail));
+            }
+            drop(task);
+            // Nobody needs to listen.
+            let _ = answer.send(result);
+        });
+        Answered(answered)
+    }
+
+    async fn release_until_answered(
+        &self,
+        key: &LockKey,
+        owner: Owner,
+        timing: Timing,
+        keep: Duration,
+    ) -> Result<bool, String> {
+        let give_up = self.clock.now() + timing.ttl();
+        let within = timing.command_deadline();
+        loop {
+            match self.store().release(key, owner, keep, within).await {
+                Ok(held) => return Ok(held),
+                Err(trouble) if self.clock.now() >= give_up => return Err(trouble.to_string()),
+                Err(_) => {
+                    // At once when the store is back, but never in a tight loop.
+                    tokio::time::sleep(RELEASE_PAUSE).await;
+                    let left = give_up.since(self.clock.now());
+                    let _ = tokio::time::timeout(left, self.store().ready()).await;
+                }
+            }
+        }
+    }
+
+    /// Ends everything: new calls are refused, waiting calls get an error, bodies are stopped, what is
+    /// held is released. Resolves when the store has answered, or cannot any more.
+    pub(crate) async fn shut_down(self: &Arc<Self>) {
+        self.phase.send_if_modified(|phase| {
+            let first = *phase == Phase::Running;
+            *phase = (*phase).max(Phase::Draining);
+            first
+        });
+        self.waiters.close();
+        let holds = self.watchdog.holds();
+        for hold in &holds {
+            hold.finish(End::Lost(LossReason::ShutDown));
+        }
+        for hold in &holds {
+            self.wait_for_body(hold).await;
+            drop(self.release(hold, Duration::ZERO));
+        }
+        self.drain().await;
+    }
+
+    /// A body notices the loss at its next await and ends by itself; one that does not await is given
+    /// as long as its lease would have lasted.
+    async fn wait_for_body(&self, hold: &Hold) {
+        let until = self.clock.now() + hold.timing.lease;
+        while hold.has_body() && self.clock.now() < until {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits for background releases, then closes.
+    pub(crate) async fn drain(self: &Arc<Self>) {
+        self.phase.send_modify(|phase| *phase = (*phase).max(Phase::Draining));
+        let _ = tokio::time::timeout(DRAIN, self.background.idle()).await;
+        self.abandon();
+    }
+
+    /// Closes at once. What is still believed to be held is lost, for nobody renews it any more.
+    pub(crate) fn abandon(&self) {
+        self.phase.send_modify(|phase| *phase = Phase::Closed);
+        self.waiters.close();
+        for hold in self.watchdog.holds() {
+            hold.finish(End::Lost(LossReason::ShutDown));
+        }
+        if let Some(store) = self.store.get() {
+            store.close();
+        }
+    }
+
+    pub(crate) fn shut_down_error(&self) -> Error {
+        Error::ShutDown {
+            detail: "it takes no calls after `shutdown()`; connect a new manager".into(),
+        }
+    }
+
+}
+
+/// Background work that a drain waits for.
+#[derive(Clone, Debug, Default)]
+struct Background(Arc<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    running: AtomicUsize,
+    idle: Notify,
+}
+
+impl Background {
+    fn start(&self) -> BackgroundTask {
+        self.0.running.fetch_add(1, Ordering::AcqRel);
+        BackgroundTask(self.0.clone())
+    }
+
+    async fn idle(&self) {
+        loop {
+            let mut idle = pin!(self.0.idle.notified());
+            idle.as_mut().enable();
+            if self.0.running.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+}
+
+struct BackgroundTask(Arc<Counted>);
+
+impl Drop for BackgroundTask {
+    fn drop(&mut self) {
+        if self.0.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.idle.notify_waiters();
+        }
+    }
+}
+
+/// The answer to a release that goes on in the background.
+pub(crate) struct Answered(oneshot::Receiver<Result<bool, String>>);
+
+impl Answered {
+    /// Waits at most one command deadline.
+    pub(crate) async fn within(self, limit: Duration) {
+        // Without a tokio runtime around there is no timer; the engine's own bounds hold.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            let _ = tokio::time::timeout(limit, self.0).await;
+        } else {
+            let _ = self.0.await;
+        }
+    }
+}

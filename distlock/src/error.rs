@@ -1,0 +1,350 @@
+//! What can go wrong, and what to do about it.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use crate::fencing::FencingToken;
+
+/// Why a lock was not acquired, or did not last.
+///
+/// The variants tell contention ([`Busy`](Error::Busy)), an outage of the store
+/// ([`Unavailable`](Error::Unavailable)), a hold that ended too early ([`Lost`](Error::Lost),
+/// [`HoldLimit`](Error::HoldLimit)) and misuse (all others) apart; each message names the key and
+/// what to do.
+///
+/// ```
+/// # async fn reserve() -> Result<(), distlock::Error> { Ok(()) }
+/// # async fn handler() -> u16 {
+/// match reserve().await {
+///     Ok(()) => 200,
+///     Err(error) if error.is_busy() => 409,
+///     Err(error) if error.is_retryable() => 503,
+///     Err(_) => 500,
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody else held the lock for as long as the call was willing to wait, or its queue was full.
+    #[error("lock `{key}` is busy: waited {waited:.1?}, {}", Whose(.holder.as_ref()))]
+    Busy {
+        /// The key as the caller wrote it.
+        key: String,
+        /// How long the call waited.
+        waited: Duration,
+        /// Who held the lock when it was last looked at, where that is known.
+        holder: Option<Holder>,
+    },
+
+    /// The store could not be reached, or refused to work, for as long as the call was willing to wait.
+    #[error("{}the lock store is unavailable ({outage}) after {waited:.1?}: {detail}", Prefix(.key.as_deref()))]
+    Unavailable {
+        /// The key, or `None` while connecting.
+        key: Option<String>,
+        /// How long the call tried.
+        waited: Duration,
+        /// What kind of outage it is.
+        outage: Outage,
+        /// What the store or the network said last.
+        detail: String,
+    },
+
+    /// The lock was held and could no longer be proven ours, so the body was stopped, or had already
+    /// ended when this was found (`completed`). Another process may have run since.
+    #[error("lock `{key}` was lost (fencing token {fencing_token}): {reason}; {}", Completed(*.completed))]
+    Lost {
+        /// The key as the caller wrote it.
+        key: String,
+        /// The token of the hold that was lost.
+        fencing_token: FencingToken,
+        /// Whether the body ran to its end, though too late for its result to be trusted.
+        completed: bool,
+        /// How it was lost.
+        reason: LossReason,
+    },
+
+    /// The hold reached its `max_hold`, so the body was stopped and the lock released.
+    #[error("lock `{key}` was held for its max_hold of {max_hold:?} (fencing token {fencing_token}): {}", Completed(*.completed))]
+    HoldLimit {
+        /// The key as the caller wrote it.
+        key: String,
+        /// The token of the hold.
+        fencing_token: FencingToken,
+        /// The limit that was reached.
+        max_hold: Duration,
+        /// Whether the body ran to its end, though after the limit.
+        completed: bool,
+    },
+
+    /// The key cannot name a lock. Nothing was asked of the store.
+    #[error("`{key}` is not a lock key: {reason}")]
+    InvalidKey {
+        /// The key, or as much of it as there was; shortened when it is long.
+        key: String,
+        /// What is wrong with it, and what to write.
+        reason: String,
+    },
+
+    /// Something that distlock did not write stands at the lock's key. It was left as it is.
+    #[error("lock `{key}`: {detail}; delete that key, or choose another namespace or key for the lock")]
+    ForeignKey {
+        /// The key as the caller wrote it.
+        key: String,
+        /// What was found.
+        detail: String,
+    },
+
+    /// The configuration cannot work: a URL, a credential, a right or an option is wrong.
+    #[error("distlock is misconfigured: {detail}")]
+    Config {
+        /// What is wrong, and what to set.
+        detail: String,
+    },
+
+    /// An annotated function was called before any manager was installed.
+    #[error(
+        "no lock manager is installed: call `distlock::install(LockManager::connect(url).await?)` at start-up, \
+         wrap the call in `distlock::with_manager`, or give the attribute `locks = ...`"
+    )]
+    NotInstalled,
+
+    /// A manager was installed before, and the process-wide default cannot be replaced.
+    #[error(
+        "a lock manager is already installed: call `distlock::install` once per process, and use \
+         `distlock::with_manager` or `locks = ...` for further managers"
+    )]
+    AlreadyInstalled,
+
+    /// The manager was shut down, or its I/O thread is gone (after `fork`, for one).
+    #[error("the lock manager was shut down: {detail}")]
+    ShutDown {
+        /// What ended it, and what to do.
+        detail: String,
+    },
+}
+
+impl Error {
+    /// Whether somebody else holds the lock.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Error::Busy { .. })
+    }
+
+    /// Whether the lock was held and then lost, or held for too long.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Error::Lost { .. } | Error::HoldLimit { .. })
+    }
+
+    /// Whether the store could not be used.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Error::Unavailable { .. })
+    }
+
+    /// Whether the same call may succeed later, and the body has certainly not run.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Error::Busy { .. } => true,
+            Error::Unavailable { outage, .. } => outage.is_transient(),
+            _ => false,
+        }
+    }
+
+    /// The key that the error is about, where there is one.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Error::Busy { key, .. }
+            | Error::Lost { key, .. }
+            | Error::HoldLimit { key, .. }
+            | Error::InvalidKey { key, .. }
+            | Error::ForeignKey { key, .. } => Some(key),
+            Error::Unavailable { key, .. } => key.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The same error, for a body that had run to its end when the loss was found.
+    pub(crate) fn after_completion(mut self) -> Self {
+        if let Error::Lost { completed, .. } | Error::HoldLimit { completed, .. } = &mut self {
+            *completed = true;
+        }
+        self
+    }
+}
+
+/// Who holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The client's name: `host:pid`, unless the builder's `client_name` says otherwise.
+    pub client: String,
+    /// Since when, by the store's clock.
+    pub held_since: SystemTime,
+    /// Whether it is this very process: then look for a call that waits for itself.
+    pub this_process: bool,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "held by {}", self.client)?;
+        if let Ok(elapsed) = self.held_since.elapsed() {
+            write!(f, " for {elapsed:.1?}")?;
+        }
+        if self.this_process {
+            f.write_str(
+                " (this very process: another task of it, or a call outside of the holder's call tree)",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What kind of outage made the store unusable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outage {
+    /// No connection: refused, reset, or not found.
+    Unreachable,
+    /// A connection, but no answer in time.
+    TimedOut,
+    /// The server is a read-only replica.
+    ReadOnly,
+    /// The server is out of memory (`maxmemory`).
+    OutOfMemory,
+    /// The server refuses writes (`MISCONF`, `NOREPLICAS`).
+    WritesRefused,
+    /// The server is loading, busy with a script, or has lost its master.
+    NotReady,
+    /// The user lacks a right, or its password was changed.
+    Denied,
+    /// Anything else; the detail says it.
+    Other,
+}
+
+impl Outage {
+    /// Whether it may pass by itself.
+    pub(crate) fn is_transient(self) -> bool {
+        !matches!(self, Outage::Denied)
+    }
+}
+
+impl fmt::Display for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Outage::Unreachable => "unreachable",
+            Outage::TimedOut => "no answer in time",
+            Outage::ReadOnly => "read-only replica: connect to the master",
+            Outage::OutOfMemory => "out of memory: raise maxmemory, and keep its policy at noeviction",
+            Outage::WritesRefused => "the server refuses writes",
+            Outage::NotReady => "the server is not ready",
+            Outage::Denied => "not permitted: check the user's rights and password",
+            Outage::Other => "error",
+        })
+    }
+}
+
+/// How a hold was lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// No renewal was confirmed before the safe deadline; what stood in the way last, where known.
+    NotRenewed {
+        /// The last failure of a renewal, or an empty string.
+        last_failure: String,
+    },
+    /// The store says that the lock is not ours any more: it expired, was deleted, or the data is gone.
+    Gone,
+    /// The manager was shut down while the lock was held.
+    ShutDown,
+    /// It was not lost at all: it had been released before this was asked.
+    Released,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LossReason::NotRenewed { last_failure } if last_failure.is_empty() => f.write_str(
+                "its lease could not be renewed in time (was the process paused, or the machine suspended?)",
+            ),
+            LossReason::NotRenewed { last_failure } => {
+                write!(f, "its lease could not be renewed in time ({last_failure})")
+            }
+            LossReason::Gone => f.write_str(
+                "the store no longer has it (deleted, expired, evicted, or the server lost its data)",
+            ),
+            LossReason::ShutDown => f.write_str("the lock manager was shut down"),
+            LossReason::Released => f.write_str("it was released before"),
+        }
+    }
+}
+
+struct Whose<'a>(Option<&'a Holder>);
+
+impl fmt::Display for Whose<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(holder) => write!(f, "{holder}; try again later, or allow a longer wait"),
+            None => f.write_str("others wait for it; try again later, or allow a longer wait"),
+        }
+    }
+}
+
+struct Prefix<'a>(Option<&'a str>);
+
+impl fmt::Display for Prefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(key) => write!(f, "lock `{key}`: "),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Completed(bool);
+
+impl fmt::Display for Completed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0 {
+            "the body had run to its end, so check its effects before repeating it"
+        } else {
+            "the body was stopped, so check for partial effects before repeating it"
+        })
+    }
+}
+
+/// How a failed lock becomes the return value of an annotated function.
+///
+/// It is implemented for every `Result<T, E>` where `E: From<distlock::Error>`. Implement it for a
+/// response type of your own, or choose the value with `on_fail = ...` on the attribute.
+///
+/// ```
+/// use distlock::{Error, FromLockError};
+///
+/// struct Response(u16);
+///
+/// impl FromLockError for Response {
+///     fn from_lock_error(error: Error) -> Self {
+///         Response(if error.is_busy() { 409 } else { 503 })
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`#[distributed_lock]` cannot return a lock failure as `{Self}`",
+    label = "expected `Result<_, E>` where `E: From<distlock::Error>`",
+    note = "implement `From<distlock::Error>` for the error type, or choose the value with `on_fail = ...`"
+)]
+pub trait FromLockError: Sized {
+    /// The value to return when the lock could not be acquired, or was lost.
+    fn from_lock_error(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E: From<Error>> FromLockError for Result<T, E> {
+    fn from_lock_error(error: Error) -> Self {
+        Err(E::from(error))
+    }
+}

@@ -1,0 +1,315 @@
+//! What the holder of a lock sees.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+
+use crate::error::Error;
+use crate::fencing::FencingToken;
+use crate::hold::Hold;
+use crate::manager::LockManager;
+use crate::report;
+use crate::scope::{self, Children, Frame};
+
+/// A held lock. The watchdog renews it until it is released, dropped, or lost.
+///
+/// Call [`release`](LockGuard::release) when the work is done. Dropping the guard releases in the
+/// background, also outside of a runtime; when the process exits before, the key stays until its
+/// lease ends, unless [`LockManager::shutdown`] is awaited.
+///
+/// A guard cannot stop the code that holds it: ask [`is_held`](LockGuard::is_held), race
+/// [`lost`](LockGuard::lost), or use [`Lock::run`](crate::Lock::run), which stops its body.
+#[must_use = "if unused the lock is released at once; keep it in a variable, not in `_`"]
+pub struct LockGuard {
+    manager: LockManager,
+    hold: Arc<Hold>,
+    /// Whose turn it is among the branches inside of this hold.
+    children: Children,
+    kind: Kind,
+}
+
+/// What ending this guard means.
+enum Kind {
+    /// It owns the hold.
+    Owner,
+    /// It re-entered a hold that an outer guard owns; the turn passes to its siblings.
+    Reentered {
+        _turn: OwnedMutexGuard<()>,
+    },
+    /// It has been released.
+    Spent,
+}
+
+impl LockGuard {
+    pub(crate) fn new(manager: LockManager, hold: Arc<Hold>) -> Self {
+        LockGuard {
+            manager,
+            hold,
+            children: Children::default(),
+            kind: Kind::Owner,
+        }
+    }
+
+    pub(crate) fn reentered(
+        manager: LockManager,
+        hold: Arc<Hold>,
+        turn: OwnedMutexGuard<()>,
+    ) -> Self {
+        LockGuard {
+            manager,
+            hold,
+            children: Children::default(),
+            kind: Kind::Reentered { _turn: turn },
+        }
+    }
+
+    /// The token of this acquisition: pass it to the resource that the lock protects.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.hold.token
+    }
+
+    /// The key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.hold.key.as_str()
+    }
+
+    /// Whether the lock can be proven ours at this moment, by the local clock and without asking the
+    /// store. Once false, it stays false.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.is_held()
+    }
+
+    /// For how long the lock is still ours if no further renewal succeeds; zero once it is over.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Resolves when the lock is lost, before the store can give it to anybody else.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future.
+    pub async fn lost(&self) -> Error {
+        self.hold.lost().await
+    }
+
+    /// Releases the lock, and waits for the store's answer for at most one command deadline (a tenth
+    /// of the lease, 50 ms to 1 s); after that it goes on in the background until it is answered, or
+    /// the lease has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] or [`Error::HoldLimit`] with `completed: true` if the hold was over before: what
+    /// was done last may have overlapped with another holder. A release that the store did not answer
+    /// is no error; it is logged.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the release.
+    pub async fn release(mut self) -> Result<(), Error> {
+        let ended = self.ended();
+        self.give_back_in_place(ended.is_none()).await;
+        match ended {
+            Some(error) => Err(error.after_completion()),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a future with this hold on the re-entry stack: inside, [`current`](crate::current) is this
+    /// hold, and calls that need the same key re-enter it. The future is *not* stopped when the lock
+    /// is lost; [`Lock::run`](crate::Lock::run) does that.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of the future itself.
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        let _body = self.hold.body();
+        scope::within(self.frame(), future).await
+    }
+
+    pub(crate) fn held(&self) -> Held {
+        Held::new(self.hold.clone())
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    fn frame(&self) -> Arc<Frame> {
+        let store = self.manager.store_identity().clone();
+        Frame::push(self.hold.clone(), store, self.children.clone())
+    }
+
+    /// Runs the body while the lock is held. With `finish`, also after it was lost.
+    pub(crate) async fn watch<F: Future>(
+        &self,
+        body: Pin<&mut Option<F>>,
+        finish: bool,
+    ) -> Result<F::Output, Error> {
+        let hold = &*self.hold;
+        let _running = hold.body();
+        let Some(body) = body.as_pin_mut() else {
+            unreachable!("a body is watched once");
+        };
+        let mut body = pin!(scope::within(self.frame(), body));
+        let mut over = pin!(hold.over());
+        let output = poll_fn(|context| {
+            // Registered before the check, so that no end is missed between the two.
+            let _ = over.as_mut().poll(context);
+            if !finish && !hold.is_held() {
+                return Poll::Ready(None);
+            }
+            body.as_mut().poll(context).map(Some)
+        })
+        .await;
+        match (output, finish) {
+            (Some(output), true) => Ok(output),
+            (Some(output), false) => match hold.error() {
+                None => Ok(output),
+                Some(error) => Err(error.after_completion()),
+            },
+            (None, _) => Err(hold.lost().await),
+        }
+    }
+
+    /// Drops what the body owns while `current()` still works for it.
+    pub(crate) fn drop_in_scope(&self, drop_body: impl FnOnce()) {
+        scope::within_sync(self.frame(), drop_body);
+    }
+
+    /// Releases after a body; never fails, for the body's own result stands.
+    pub(crate) async fn give_back(mut self, success: bool) {
+        self.give_back_in_place(success).await;
+    }
+
+    async fn give_back_in_place(&mut self, success: bool) {
+        let limit = self.hold.timing.command_deadline();
+        if let Some(answered) = self.start_release(success) {
+            answered.within(limit).await;
+        }
+    }
+
+    /// The error of a hold that ended before its guard, reported once.
+    fn ended(&self) -> Option<Error> {
+        self.hold.error()
+    }
+
+    fn start_release(&mut self, success: bool) -> Option<crate::engine::Answered> {
+        match std::mem::replace(&mut self.kind, Kind::Spent) {
+            Kind::Spent | Kind::Reentered { .. } => None,
+            Kind::Owner => {
+                let ended = self.ended();
+                let engine = self.manager.engine();
+                let held_for = engine.clock.now().since(self.hold.acquired);
+                let keep = match self.hold.min_hold {
+                    Some(shortest) if success && ended.is_none() => {
+                        shortest.saturating_sub(held_for)
+                    }
+                    _ => Duration::ZERO,
+                };
+                let answered = engine.release(&self.hold, keep);
+                match &ended {
+                    Some(error) => report::lost(&self.hold, error),
+                    None => report::released(&self.hold, held_for),
+                }
+                Some(answered)
+            }
+        }
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        // The answer is not awaited; the release goes on in the background.
+        drop(self.start_release(false));
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("key", &self.key())
+            .field("fencing_token", &self.fencing_token())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lock that is held, as its body sees it. Cheap to clone, and it may outlive the hold.
+///
+/// It does not keep the lock: the guard, or the annotated function, does.
+#[derive(Clone)]
+pub struct Held {
+    hold: Arc<Hold>,
+}
+
+impl Held {
+    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+        Held { hold }
+    }
+
+    /// The token of this acquisition: pass it to the resource that the lock protects.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.hold.token
+    }
+
+    /// The key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.hold.key.as_str()
+    }
+
+    /// Whether the lock can be proven ours at this moment, by the local clock and without asking the
+    /// store. Once false, it stays false.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.is_held()
+    }
+
+    /// For how long the lock is still ours if no further renewal succeeds; zero once it is over.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Resolves when the lock is lost, or was released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future.
+    pub async fn lost(&self) -> Error {
+        self.hold.lost().await
+    }
+
+    /// Checks that the lock is held: for code that runs long without an await.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] or [`Error::HoldLimit`] when it is over.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.hold.error() {
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("key", &self.key())
+            .field("fencing_token", &self.fencing_token())
+            .field("is_held", &self.is_held())
+            .finish()
+    }
+}

@@ -1,0 +1,220 @@
+//! Which strings name a lock, and how values are escaped so that they cannot change that name.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+use crate::error::Error;
+
+/// The longest key, in bytes.
+pub(crate) const MAX_KEY: usize = 512;
+
+/// A checked lock key.
+///
+/// Braces mark a Redis Cluster hash tag: a key has either none or exactly one non-empty `{...}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LockKey(Arc<str>);
+
+impl LockKey {
+    pub(crate) fn new(key: &str) -> Result<Self, Error> {
+        let refuse = |reason: String| {
+            Err(Error::InvalidKey {
+                key: shortened(key),
+                reason,
+            })
+        };
+        if key.is_empty() {
+            return refuse("it is empty; name what the lock protects, like `inventory:42`".into());
+        }
+        if key.len() > MAX_KEY {
+            return refuse(format!(
+                "it has {} bytes and at most {MAX_KEY} are allowed; use an id or a hash instead of the whole value",
+                key.len()
+            ));
+        }
+        if key.chars().any(char::is_control) {
+            return refuse("it contains a control character; remove or escape it".into());
+        }
+        match (key.matches('{').count(), key.matches('}').count()) {
+            (0, 0) => {}
+            (1, 1) if hash_tag(key).is_some() => {}
+            _ => {
+                return refuse(
+                    "braces mark a Redis Cluster hash tag; write one non-empty `{...}`, or none, \
+                     and escape braces in values (`distlock::escape`)"
+                        .into(),
+                );
+            }
+        }
+        Ok(LockKey(key.into()))
+    }
+
+    /// A key as the store names it: with its hash tag.
+    pub(crate) fn from_tagged(tagged: &str) -> Self {
+        LockKey(tagged.into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The key with exactly one hash tag, so that all that belongs to a lock lies in one slot.
+    ///
+    /// Braces only steer the slot: `{a}` and `a` are the same lock.
+    pub(crate) fn tagged(&self) -> Tagged<'_> {
+        Tagged(&self.0)
+    }
+
+    /// What makes two keys the same lock.
+    pub(crate) fn same_lock(&self, other: &LockKey) -> bool {
+        self.0 == other.0 || self.tagged().to_string() == other.tagged().to_string()
+    }
+}
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// See [`LockKey::tagged`].
+pub(crate) struct Tagged<'a>(&'a str);
+
+impl fmt::Display for Tagged<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.contains('{') {
+            f.write_str(self.0)
+        } else {
+            write!(f, "{{{}}}", self.0)
+        }
+    }
+}
+
+/// What Redis Cluster hashes: between the first `{` and the first `}` behind it, if not empty.
+fn hash_tag(key: &str) -> Option<&str> {
+    let start = key.find('{')? + 1;
+    let length = key[start..].find('}')?;
+    (length > 0).then(|| &key[start..start + length])
+}
+
+fn shortened(key: &str) -> String {
+    const SHOWN: usize = 80;
+    if key.len() <= SHOWN {
+        return key.escape_debug().to_string();
+    }
+    let end = (0..=SHOWN).rev().find(|&i| key.is_char_boundary(i)).unwrap_or(0);
+    format!("{}...", key[..end].escape_debug())
+}
+
+/// Escapes a value so that it is one part of a key and nothing else: `%`, `:`, `{`, `}`, white space
+/// and control characters are percent-encoded, as `#[distributed_lock]` does with every `<...>`.
+///
+/// Two different values never have the same escaped form.
+///
+/// ```
+/// assert_eq!(distlock::escape("a:b {c}"), "a%3Ab%20%7Bc%7D");
+/// assert_eq!(distlock::escape(42), "42");
+/// ```
+pub fn escape(value: impl fmt::Display) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = write!(Escaped(&mut out), "{value}");
+    out
+}
+
+/// A writer that escapes.
+pub(crate) struct Escaped<'a>(pub(crate) &'a mut String);
+
+impl fmt::Write for Escaped<'_> {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        for c in s.chars() {
+            if matches!(c, '%' | ':' | '{' | '}') || c.is_whitespace() || c.is_control() {
+                let mut bytes = [0; 4];
+                for byte in c.encode_utf8(&mut bytes).bytes() {
+                    write!(self.0, "%{byte:02X}")?;
+                }
+            } else {
+                self.0.push(c);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn legal_keys_have_exactly_one_tag_in_the_store() {
+        for (key, tagged) in [
+            ("inventory:42", "{inventory:42}"),
+            ("{tenant:7}:stock:9", "{tenant:7}:stock:9"),
+            ("job {a}", "job {a}"),
+            ("{a}", "{a}"),
+        ] {
+            assert_eq!(LockKey::new(key).unwrap().tagged().to_string(), tagged);
+        }
+    }
+
+    #[test]
+    fn illegal_keys_say_what_to_write() {
+        let long = "x".repeat(MAX_KEY + 1);
+        for (key, word) in [
+            ("", "empty"),
+            (long.as_str(), "513 bytes"),
+            ("a\nb", "control"),
+            ("a{", "hash tag"),
+            ("}a{", "hash tag"),
+            ("{}a", "hash tag"),
+            ("{a}{b}", "hash tag"),
+        ] {
+            let error = LockKey::new(key).unwrap_err();
+            assert!(matches!(error, Error::InvalidKey { .. }));
+            assert!(error.to_string().contains(word), "{error}");
+        }
+        assert!(LockKey::new(&"x".repeat(MAX_KEY)).is_ok());
+    }
+
+    #[test]
+    fn braces_only_steer_the_slot() {
+        let same = |a: &str, b: &str| LockKey::new(a).unwrap().same_lock(&LockKey::new(b).unwrap());
+        assert!(same("{a}", "a"));
+        assert!(!same("{a}b", "ab"));
+    }
+
+    fn unescape(s: &str) -> String {
+        let mut bytes = Vec::new();
+        let mut rest = s.as_bytes();
+        while let Some((&first, tail)) = rest.split_first() {
+            if first == b'%' {
+                let hex = std::str::from_utf8(&tail[..2]).unwrap();
+                bytes.push(u8::from_str_radix(hex, 16).unwrap());
+                rest = &tail[2..];
+            } else {
+                bytes.push(first);
+                rest = tail;
+            }
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn escaping_can_be_undone_so_it_is_injective(value in any::<String>()) {
+            let escaped = escape(&value);
+            prop_assert_eq!(unescape(&escaped), value);
+            prop_assert!(!escaped.contains([':', '{', '}', ' ']));
+            prop_assert!(!escaped.chars().any(|c| c.is_control() || c.is_whitespace()));
+        }
+
+        #[test]
+        fn any_string_is_a_lock_key_or_an_error(value in any::<String>()) {
+            if let Ok(key) = LockKey::new(&value) {
+                let tagged = key.tagged().to_string();
+                prop_assert!(hash_tag(&tagged).is_some());
+                prop_assert_eq!(tagged.matches('{').count(), 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+#![doc = include_str!("../README.md")]
+
+mod acquire;
+mod clock;
+mod engine;
+mod error;
+mod fencing;
+mod guard;
+mod hold;
+mod io;
+mod key;
+mod lock;
+mod manager;
+mod options;
+mod report;
+mod scope;
+mod store;
+mod waiters;
+mod watchdog;
+
+#[doc(hidden)]
+#[path = "private.rs"]
+#[allow(missing_docs)]
+pub mod __private;
+
+pub use error::{Error, FromLockError, Holder, LossReason, Outage};
+pub use fencing::FencingToken;
+pub use guard::{Held, LockGuard};
+pub use key::escape;
+pub use lock::Lock;
+pub use manager::{Builder, KeyState, LockManager, install, installed, shutdown};
+pub use scope::{current, try_current, with_manager};
+
+#[cfg(feature = "macros")]
+pub use distlock_macros::distributed_lock;

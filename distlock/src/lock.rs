@@ -1,0 +1,276 @@
+//! A lock: what to acquire, and how.
+
+use std::borrow::Cow;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::acquire::{self, Order};
+use crate::error::Error;
+use crate::guard::{Held, LockGuard};
+use crate::key::LockKey;
+use crate::manager::LockManager;
+use crate::options::Options;
+use crate::report;
+use crate::scope::{self, Frame};
+use crate::store::Trouble;
+
+/// How much longer than its `wait` a caller listens for the manager's own, better error.
+const SLACK: Duration = Duration::from_millis(250);
+
+/// A description of a lock: a key and how to hold it. Made by [`LockManager::lock`]; cheap to clone,
+/// reusable, and it holds nothing by itself.
+///
+/// ```
+/// # use distlock::{LockManager, Error};
+/// # use std::time::Duration;
+/// # async fn f() -> Result<(), Error> {
+/// let manager = LockManager::memory();
+/// let lock = manager.lock("report:daily").lease(Duration::from_secs(15)).wait(Duration::from_secs(5));
+///
+/// let guard = lock.acquire().await?;
+/// // ... exclusive work; pass `guard.fencing_token()` to what you write to ...
+/// guard.release().await?;
+/// # Ok(()) }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a `Lock` is only a description; call `acquire`, `try_acquire` or `run`"]
+pub struct Lock {
+    manager: LockManager,
+    key: String,
+    options: Options,
+}
+
+impl Lock {
+    pub(crate) fn new(manager: LockManager, key: String) -> Self {
+        Lock {
+            manager,
+            key,
+            options: Options::default(),
+        }
+    }
+
+    pub(crate) fn with_options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How long the lock outlives the last renewal: 50 ms to 24 h, default 30 s.
+    ///
+    /// It is not a limit of the work, for the watchdog renews it for as long as the lock is held. It
+    /// is how long others wait when this process dies, and how long an outage of the store is
+    /// survived. A shorter lease frees the lock of a crashed process sooner and is lost sooner.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = lease;
+        self
+    }
+
+    /// How long to wait for the lock: at most 24 h, default 10 s; zero tries once.
+    ///
+    /// It bounds everything, outages of the store included.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.options.wait = wait;
+        self
+    }
+
+    /// The longest time to hold the lock; by default there is no limit.
+    ///
+    /// At the limit renewals stop, a body under [`run`](Lock::run) is stopped with
+    /// [`Error::HoldLimit`], and a guard is no longer held.
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.options.max_hold = Some(limit);
+        self
+    }
+
+    /// The shortest time for which the key stays taken after a success, counted from the acquisition,
+    /// at most 24 h; by default none.
+    ///
+    /// This keeps a job from running twice when two replicas fire a moment apart. A success is a
+    /// guard that is [released](LockGuard::release), or a body that ran to its end; a guard that is
+    /// dropped, a panic and a loss free the key at once.
+    pub fn min_hold(mut self, shortest: Duration) -> Self {
+        self.options.min_hold = Some(shortest);
+        self
+    }
+
+    /// The name of this lock in logs and metrics: the template of the key, such as
+    /// `inventory:<item_id>`, so that there is one name and not one for each key.
+    pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
+        self.options.label = Some(label.into());
+        self
+    }
+
+    /// The key, as it was given.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Acquires the lock, waiting in its queue for at most `wait`.
+    ///
+    /// Who asks first is served first, across all processes. A caller whose own call tree holds the
+    /// same lock already re-enters it without touching the store; sibling branches of one body
+    /// exclude each other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] when somebody else held it all the time, [`Error::Unavailable`] when the store
+    /// could not be used, [`Error::Lost`] when the hold to be re-entered was lost, and the errors of
+    /// misuse: [`Error::InvalidKey`], [`Error::Config`], [`Error::ForeignKey`], [`Error::ShutDown`].
+    ///
+    /// # Panics
+    ///
+    /// In a tokio runtime that was built without its time driver (`enable_time`).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future, at any await, leaves neither a lock nor a place in the queue behind.
+    pub async fn acquire(&self) -> Result<LockGuard, Error> {
+        self.enter(self.options.wait).await
+    }
+
+    /// Acquires the lock if it is free and nobody waits for it. It never waits for another holder and
+    /// never passes a queue; it takes one command's time.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Lock::acquire) without [`Error::Busy`], for which it returns `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Lock::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
+        match self.enter(Duration::ZERO).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Error::Busy { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Acquires the lock, runs `body` under the watchdog, and releases.
+    ///
+    /// If the lock is lost, or reaches its `max_hold`, the body is dropped at its next await. A body
+    /// that ended after the hold did gives an error with `completed: true`, never its result. Inside,
+    /// [`current`](crate::current) is this hold. Whatever `body` returns counts as a success for
+    /// `min_hold`.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Error};
+    /// # async fn f() -> Result<(), Error> {
+    /// let manager = LockManager::memory();
+    /// let token = manager.lock("report").run(async |held| held.fencing_token()).await?;
+    /// assert!(token.get() > 0);
+    /// # Ok(()) }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Lock::acquire), then [`Error::Lost`] and [`Error::HoldLimit`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the lock in the background.
+    pub async fn run<T>(&self, body: impl AsyncFnOnce(Held) -> T) -> Result<T, Error> {
+        let guard = self.acquire().await?;
+        let held = guard.held();
+        let mut body = pin!(Some(body(held)));
+        let result = guard.watch(body.as_mut(), false).await;
+        guard.drop_in_scope(|| body.set(None));
+        guard.give_back(result.is_ok()).await;
+        result
+    }
+
+    async fn enter(&self, wait: Duration) -> Result<LockGuard, Error> {
+        let result = self.try_enter(wait).await;
+        if let Err(error) = &result {
+            report::refused(self.options.label.as_deref(), error);
+        }
+        result
+    }
+
+    async fn try_enter(&self, wait: Duration) -> Result<LockGuard, Error> {
+        let timing = self.options.timing(&self.key)?;
+        let key = LockKey::new(&self.key)?;
+        self.manager.check_alive()?;
+        if let Some(frame) = scope::innermost(self.manager.store_identity(), &key) {
+            return self.reenter(&frame, wait).await;
+        }
+        let order = Order {
+            key,
+            label: self.options.label.clone(),
+            timing,
+            wait,
+            max_hold: self.options.max_hold,
+            min_hold: self.options.min_hold,
+            started: self.manager.engine().clock.now(),
+        };
+        self.ask_engine(order).await
+    }
+
+    /// Hands the order to the manager's own task, which cancels it if this future is dropped.
+    async fn ask_engine(&self, order: Order) -> Result<LockGuard, Error> {
+        let engine = self.manager.engine();
+        let (started, wait) = (order.started, order.wait);
+        let limit = wait + order.timing.command_deadline() + SLACK;
+        let (mut reply, answer) = oneshot::channel();
+        let manager = self.manager.clone();
+        let task_engine = engine.clone();
+        engine.spawn_later(async move {
+            tokio::select! {
+                biased;
+                result = acquire::acquire(task_engine, order) => {
+                    // A guard that nobody receives is dropped here, and releases.
+                    let _ = reply.send(result.map(|hold| LockGuard::new(manager, hold)));
+                }
+                () = reply.closed() => {}
+            }
+        });
+        let answered = if tokio::runtime::Handle::try_current().is_ok() {
+            tokio::time::timeout(limit, answer).await
+        } else {
+            Ok(answer.await)
+        };
+        let waited = engine.clock.now().since(started);
+        match answered {
+            Ok(Ok(Ok(guard))) => {
+                report::acquired(guard.hold(), waited);
+                Ok(guard)
+            }
+            Ok(Ok(Err(error))) => Err(error),
+            Ok(Err(_)) => Err(engine.shut_down_error()),
+            Err(_) => Err(Trouble::timed_out(limit).into_error(Some(self.key.clone()), waited)),
+        }
+    }
+
+    /// Takes the lock again inside of its own call tree: no round trip, but siblings take turns.
+    async fn reenter(&self, frame: &Arc<Frame>, wait: Duration) -> Result<LockGuard, Error> {
+        let hold = frame.hold();
+        if let Some(error) = hold.error() {
+            return Err(error);
+        }
+        let clock = &self.manager.engine().clock;
+        let started = clock.now();
+        let turn = if wait.is_zero() {
+            frame.children().clone().try_lock_owned().ok()
+        } else {
+            tokio::select! {
+                turn = frame.children().clone().lock_owned() => Some(turn),
+                _ = hold.lost() => None,
+                () = tokio::time::sleep(wait) => None,
+            }
+        };
+        match (turn, hold.error()) {
+            (_, Some(error)) => Err(error),
+            (Some(turn), None) => Ok(LockGuard::reentered(self.manager.clone(), hold.clone(), turn)),
+            (None, None) => Err(Error::Busy {
+                key: self.key.clone(),
+                waited: clock.now().since(started),
+                holder: Some(self.manager.as_holder()),
+            }),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What generated code calls. Not public API: it changes without notice.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::guard::LockGuard;
+use crate::key::Escaped;
+use crate::manager::{self, LockManager};
+use crate::options::Options;
+use crate::scope;
+
+/// Builds a key from a template's parts.
+#[derive(Debug)]
+pub struct KeyBuilder {
+    template: &'static str,
+    key: String,
+    empty: Option<&'static str>,
+}
+
+impl KeyBuilder {
+    #[must_use]
+    pub fn new(template: &'static str, capacity: usize) -> Self {
+        KeyBuilder {
+            template,
+            key: String::with_capacity(capacity),
+            empty: None,
+        }
+    }
+
+    #[must_use]
+    pub fn literal(mut self, part: &'static str) -> Self {
+        self.key.push_str(part);
+        self
+    }
+
+    #[must_use]
+    pub fn value(mut self, placeholder: &'static str, value: &dyn fmt::Display) -> Self {
+        let before = self.key.len();
+        // A Display that fails has written what it could; an empty part is an error below.
+        let _ = write!(Escaped(&mut self.key), "{value}");
+        if self.key.len() == before {
+            self.empty.get_or_insert(placeholder);
+        }
+        self
+    }
+
+    fn finish(self) -> Result<String, Error> {
+        match self.empty {
+            None => Ok(self.key),
+            Some(placeholder) => Err(Error::InvalidKey {
+                key: self.key,
+                reason: format!(
+                    "<{placeholder}> of the template \"{}\" is empty, and an empty value would be a lock \
+                     shared by everybody; pass a value, or check it before the call",
+                    self.template
+                ),
+            }),
+        }
+    }
+}
+
+/// Places and values that name a manager in `locks = ...`.
+#[diagnostic::on_unimplemented(
+    message = "`locks = ...` needs a `LockManager`, and this is a `{Self}`",
+    label = "expected a `LockManager`, `&LockManager` or `Arc<LockManager>`"
+)]
+pub trait AsManager {
+    fn as_manager(&self) -> &LockManager;
+}
+
+impl AsManager for LockManager {
+    fn as_manager(&self) -> &LockManager {
+        self
+    }
+}
+
+impl<M: AsManager + ?Sized> AsManager for &M {
+    fn as_manager(&self) -> &LockManager {
+        (**self).as_manager()
+    }
+}
+
+impl<M: AsManager + ?Sized> AsManager for Arc<M> {
+    fn as_manager(&self) -> &LockManager {
+        (**self).as_manager()
+    }
+}
+
+/// What an annotated function asks for.
+#[derive(Debug)]
+#[must_use]
+pub struct Request {
+    key: KeyBuilder,
+    options: Options,
+    finish_on_loss: bool,
+    manager: Option<LockManager>,
+}
+
+impl Request {
+    pub fn new(key: KeyBuilder) -> Self {
+        let options = Options {
+            label: Some(Cow::Borrowed(key.template)),
+            ..Options::default()
+        };
+        Request {
+            key,
+            options,
+            finish_on_loss: false,
+            manager: None,
+        }
+    }
+
+    pub fn lease(mut self, ms: u64) -> Self {
+        self.options.lease = Duration::from_millis(ms);
+        self
+    }
+
+    pub fn wait(mut self, ms: u64) -> Self {
+        self.options.wait = Duration::from_millis(ms);
+        self
+    }
+
+    pub fn max_hold(mut self, ms: u64) -> Self {
+        self.options.max_hold = Some(Duration::from_millis(ms));
+        self
+    }
+
+    pub fn min_hold(mut self, ms: u64) -> Self {
+        self.options.min_hold = Some(Duration::from_millis(ms));
+        self
+    }
+
+    pub fn finish_on_loss(mut self) -> Self {
+        self.finish_on_loss = true;
+        self
+    }
+
+    pub fn manager(mut self, locks: &(impl AsManager + ?Sized)) -> Self {
+        self.manager = Some(locks.as_manager().clone());
+        self
+    }
+
+    /// Everything up to the body. Boxed by its caller, so that the annotated future stays small.
+    async fn acquire(self) -> Result<LockGuard, Error> {
+        let key = self.key.finish()?;
+        let manager = self
+            .manager
+            .or_else(scope::task_manager)
+            .or_else(manager::installed)
+            .ok_or(Error::NotInstalled)?;
+        manager.lock(key).with_options(self.options).acquire().await
+    }
+}
+
+/// Tells the compiler the return type of a body, in code that is never run.
+#[must_use]
+pub const fn returns<T>() -> Option<T> {
+    None
+}
+
+/// Acquires, runs the body, releases. Instantiated once per annotated function, so it is kept thin.
+pub async fn run<F: Future>(
+    request: Request,
+    mut body: Pin<&mut Option<F>>,
+    fail: fn(Error) -> F::Output,
+    succeeded: fn(&F::Output) -> bool,
+) -> F::Output {
+    let finish = request.finish_on_loss;
+    let guard = match Box::pin(request.acquire()).await {
+        Ok(guard) => guard,
+        Err(error) => return fail(error),
+    };
+    let result = guard.watch(body.as_mut(), finish).await;
+    // The user's locals go before the lock does.
+    guard.drop_in_scope(|| body.set(None));
+    let success = result.as_ref().is_ok_and(succeeded);
+    Box::pin(guard.give_back(success)).await;
+    match result {
+        Ok(output) => output,
+        Err(error) => fail(error),
+    }
+}
+
+/// `succeeded` of a function without `min_hold`: nobody asks.
+pub fn always<T>(_: &T) -> bool {
+    true
+}
+
+/// Asks a `Result` whether it is `Ok`, and takes anything else for a success, by autoref.
+#[derive(Debug)]
+pub struct Probe<'a, T>(pub &'a T);
+
+pub trait ProbeResult {
+    fn succeeded(&self) -> bool;
+}
+
+pub trait ProbeAny {
+    fn succeeded(&self) -> bool;
+}
+
+impl<T, E> ProbeResult for &Probe<'_, Result<T, E>> {
+    fn succeeded(&self) -> bool {
+        self.0.is_ok()
+    }
+}
+
+impl<T> ProbeAny for Probe<'_, T> {
+    fn succeeded(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,138 @@
+//! The task-local stack of holds: what `current()` finds, and what a nested call re-enters.
+//!
+//! Identity is the call tree, never the thread or the task: a spawned task inherits nothing.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use crate::guard::Held;
+use crate::hold::Hold;
+use crate::key::LockKey;
+use crate::manager::LockManager;
+
+tokio::task_local! {
+    static FRAMES: Arc<Frame>;
+    static MANAGER: LockManager;
+}
+
+/// The mutex that makes sibling branches of one body take turns when they re-enter its lock.
+pub(crate) type Children = Arc<tokio::sync::Mutex<()>>;
+
+/// One hold on the stack.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    hold: Arc<Hold>,
+    store: Arc<str>,
+    children: Children,
+    below: Option<Arc<Frame>>,
+}
+
+impl Frame {
+    /// A frame on top of the stack of the running task.
+    pub(crate) fn push(hold: Arc<Hold>, store: Arc<str>, children: Children) -> Arc<Self> {
+        Arc::new(Frame {
+            hold,
+            store,
+            children,
+            below: FRAMES.try_with(Arc::clone).ok(),
+        })
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    pub(crate) fn children(&self) -> &Children {
+        &self.children
+    }
+}
+
+/// Runs a future with a frame on its stack.
+pub(crate) fn within<F: Future>(frame: Arc<Frame>, future: F) -> impl Future<Output = F::Output> {
+    FRAMES.scope(frame, future)
+}
+
+/// Runs a function with a frame on its stack.
+pub(crate) fn within_sync<R>(frame: Arc<Frame>, function: impl FnOnce() -> R) -> R {
+    FRAMES.sync_scope(frame, function)
+}
+
+/// The innermost hold of this lock in the running call tree.
+pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
+    FRAMES
+        .try_with(|top| {
+            let mut frame = Some(top);
+            while let Some(this) = frame {
+                if &*this.store == store && this.hold.key.same_lock(key) {
+                    return Some(this.clone());
+                }
+                frame = this.below.as_ref();
+            }
+            None
+        })
+        .ok()
+        .flatten()
+}
+
+/// The innermost lock that the running call tree holds.
+///
+/// ```
+/// # use distlock::{LockManager, Error};
+/// # async fn f() -> Result<(), Error> {
+/// # let manager = LockManager::memory();
+/// manager.lock("report").run(async |_| {
+///     assert_eq!(distlock::current().key(), "report");
+/// }).await?;
+/// # Ok(()) }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+/// ```
+///
+/// # Panics
+///
+/// Outside of a locked body; [`try_current`] returns an `Option` instead. A spawned task is outside:
+/// clone the [`Held`] into it.
+#[track_caller]
+#[must_use]
+pub fn current() -> Held {
+    match try_current() {
+        Some(held) => held,
+        None => panic!(
+            "distlock::current() was called outside of a locked body (a spawned task is outside too: \
+             move a clone of the Held into it); use distlock::try_current() where there may be no lock"
+        ),
+    }
+}
+
+/// The innermost lock that the running call tree holds, or `None` outside of a locked body.
+#[must_use]
+pub fn try_current() -> Option<Held> {
+    FRAMES.try_with(|top| Held::new(top.hold.clone())).ok()
+}
+
+/// Runs a future, and all it awaits, with another default manager: for tests, and for processes with
+/// several tenants. Annotated functions find it before the [installed](crate::install) one.
+///
+/// ```
+/// # use distlock::{distributed_lock, LockManager, Error};
+/// #[distributed_lock(key = "greeting")]
+/// async fn greet() -> Result<&'static str, Error> {
+///     Ok("hello")
+/// }
+///
+/// # async fn f() -> Result<(), Error> {
+/// assert_eq!(distlock::with_manager(LockManager::memory(), greet()).await?, "hello");
+/// # Ok(()) }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+/// ```
+///
+/// # Cancel safety
+///
+/// That of the future itself.
+pub async fn with_manager<F: Future>(manager: LockManager, future: F) -> F::Output {
+    MANAGER.scope(manager, future).await
+}
+
+/// The manager of the surrounding `with_manager`.
+pub(crate) fn task_manager() -> Option<LockManager> {
+    MANAGER.try_with(LockManager::clone).ok()
+}

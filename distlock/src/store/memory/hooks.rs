@@ -1,0 +1,162 @@
+//! What tests do to a memory server behind its clients' backs, and the clock they drive.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::queue::{Entry, Who};
+use super::server::MemoryServer;
+use crate::clock::{Clock, Moment};
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::options::Timing;
+use crate::store::{ClientId, Owner};
+
+/// Time that only moves when it is told to.
+#[derive(Debug)]
+pub(crate) struct HandClock {
+    now: AtomicU64,
+    wall: AtomicU64,
+}
+
+impl HandClock {
+    pub(crate) fn new() -> Self {
+        HandClock {
+            now: AtomicU64::new(3_600_000_000_000),
+            wall: AtomicU64::new(1_700_000_000_000_000),
+        }
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        let nanos = u64::try_from(by.as_nanos()).unwrap();
+        self.now.fetch_add(nanos, Ordering::Relaxed);
+        self.wall.fetch_add(nanos / 1_000, Ordering::Relaxed);
+    }
+
+    /// Somebody sets the machine's wall clock.
+    pub(crate) fn step_wall_back(&self, by: Duration) {
+        let micros = u64::try_from(by.as_micros()).unwrap();
+        self.wall.fetch_sub(micros, Ordering::Relaxed);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Moment {
+        Moment(self.now.load(Ordering::Relaxed))
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.wall.load(Ordering::Relaxed)
+    }
+}
+
+/// All that a lock's future depends on.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) hold: Option<SeenHold>,
+    pub(crate) queue: Vec<SeenEntry>,
+    pub(crate) queue_left: Duration,
+    pub(crate) fence: Option<(FencingToken, Duration)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct SeenHold {
+    pub(crate) client: ClientId,
+    pub(crate) owner: Owner,
+    pub(crate) token: FencingToken,
+    pub(crate) limit: Duration,
+    pub(crate) since: u64,
+    pub(crate) name: String,
+    pub(crate) left: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct SeenEntry {
+    pub(crate) client: ClientId,
+    pub(crate) owner: Owner,
+    pub(crate) marked: bool,
+    pub(crate) timing: Timing,
+    pub(crate) name: String,
+    /// Zero once it has passed.
+    pub(crate) left: Duration,
+}
+
+impl MemoryServer {
+    pub(crate) fn snapshot(&self, key: &LockKey) -> Snapshot {
+        let now = self.now();
+        self.state().slots.with(key, now, |slot| Snapshot {
+            hold: slot.hold.as_ref().map(|hold| SeenHold {
+                client: hold.who.client.clone(),
+                owner: hold.who.owner,
+                token: hold.token,
+                limit: hold.limit,
+                since: hold.since,
+                name: hold.name.to_string(),
+                left: hold.until.since(now),
+            }),
+            queue: (slot.queue.entries.iter())
+                .map(|(order, entry)| SeenEntry {
+                    client: entry.who.client.clone(),
+                    owner: entry.who.owner,
+                    marked: *order < 0,
+                    timing: entry.timing,
+                    name: entry.name.to_string(),
+                    left: entry.deadline.since(now),
+                })
+                .collect(),
+            queue_left: slot.queue.until.since(now),
+            fence: (slot.fence.as_ref()).map(|fence| (fence.token, fence.until.since(now))),
+        })
+    }
+
+    /// What DEL of the lock's key is for Redis: an expiry now.
+    pub(crate) fn delete_hold(&self, key: &LockKey) {
+        let now = self.now();
+        self.state().slots.with(key, now, |slot| slot.hold = None);
+    }
+
+    /// What FLUSHALL is for Redis, for one lock.
+    pub(crate) fn delete_all(&self, key: &LockKey) {
+        let now = self.now();
+        (self.state().slots).with(key, now, |slot| *slot = Default::default());
+    }
+
+    /// A client that is not there (any more) stands at the end of the queue.
+    pub(crate) fn add_entry(
+        &self,
+        key: &LockKey,
+        client: &ClientId,
+        owner: Owner,
+        timing: Timing,
+        left: Duration,
+    ) {
+        let now = self.now();
+        let entry = Entry {
+            who: Who {
+                client: client.clone(),
+                owner,
+            },
+            key: key.clone(),
+            timing,
+            deadline: now + left,
+            name: "stranger".into(),
+        };
+        (self.state().slots).with(key, now, |slot| slot.queue.join(entry));
+    }
+
+    /// The deadline of an entry has passed.
+    pub(crate) fn lapse(&self, key: &LockKey, client: &ClientId, owner: Owner) {
+        let now = self.now();
+        self.state().slots.with(key, now, |slot| {
+            for entry in slot.queue.entries.values_mut() {
+                if entry.who.client == *client && entry.who.owner == owner {
+                    entry.deadline = Moment(0);
+                }
+            }
+        });
+    }
+
+    /// How many locks are remembered.
+    pub(crate) fn remembered(&self) -> usize {
+        self.state().slots.len()
+    }
+}

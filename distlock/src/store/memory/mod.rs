@@ -1,0 +1,163 @@
+//! The store inside this process: the rules of the Redis scripts, without Redis.
+//!
+//! `slot` is one lock and the verbs on it (what `lua/` is for Redis), `queue` its waiters, `server` all
+//! locks with their clients. Nothing runs in the background: what has expired is seen by the next call,
+//! and the waiters' regular looks make sure that there is one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{
+    Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, LockStore, Look, LookReply, Owner,
+    Proof, Renewal, RenewalFailure, Renewed, Trouble,
+};
+use crate::key::LockKey;
+use crate::options::Timing;
+
+#[cfg(test)]
+mod hooks;
+mod queue;
+mod server;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use server::MemoryServer;
+
+/// A memory server, seen by one client.
+///
+/// Each operation happens at once when its future is first polled. Grants are delivered through the
+/// granted client's sink before the call that made them returns.
+#[derive(Debug)]
+pub(crate) struct MemoryStore {
+    server: MemoryServer,
+    client: ClientId,
+    name: Arc<str>,
+    max_waiters: usize,
+}
+
+impl MemoryStore {
+    pub(crate) fn new(
+        server: MemoryServer,
+        client: ClientId,
+        name: String,
+        max_waiters: u32,
+        events: EventSink,
+    ) -> Self {
+        server.register(client.clone(), events);
+        MemoryStore {
+            server,
+            client,
+            name: name.into(),
+            max_waiters: usize::try_from(max_waiters).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl LockStore for MemoryStore {
+    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
+        Box::pin(async move {
+            self.server.call(&self.client, |slots, call| {
+                slots.with(ask.key, call.now, |slot| {
+                    slot.ask(call, &ask, &self.name, self.max_waiters)
+                })
+            })
+        })
+    }
+
+    fn confirm<'a>(
+        &'a self,
+        key: &'a LockKey,
+        owner: Owner,
+        timing: Timing,
+        _within: Duration,
+    ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
+        Box::pin(async move {
+            self.server.call(&self.client, |slots, call| {
+                slots.with(key, call.now, |slot| slot.confirm(call, owner, timing))
+            })
+        })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        _within: Duration,
+    ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
+        Box::pin(async move {
+            self.server.call(&self.client, |slots, call| {
+                let mut failures = Vec::new();
+                for (index, renewal) in batch.iter().enumerate() {
+                    if !slots.with(&renewal.key, call.now, |slot| slot.renew(call, renewal)) {
+                        failures.push((index, RenewalFailure::Gone));
+                    }
+                }
+                Renewed {
+                    sent: call.now,
+                    failures,
+                }
+            })
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        key: &'a LockKey,
+        owner: Owner,
+        keep: Duration,
+        _within: Duration,
+    ) -> BoxFuture<'a, Result<bool, Trouble>> {
+        Box::pin(async move {
+            self.server.call(&self.client, |slots, call| {
+                slots.with(key, call.now, |slot| slot.release(call, owner, keep))
+            })
+        })
+    }
+
+    fn look<'a>(
+        &'a self,
+        looks: &'a [Look],
+        _within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
+        Box::pin(async move {
+            self.server.call(&self.client, |slots, call| {
+                (looks.iter())
+                    .map(|look| {
+                        slots.with(&look.key, call.now, |slot| slot.look(call, &look.owners))
+                    })
+                    .collect()
+            })
+        })
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        key: &'a LockKey,
+        _within: Duration,
+    ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
+        Box::pin(async move {
+            self.server.call(&self.client, |slots, call| {
+                slots.with(key, call.now, |slot| slot.inspect(call))
+            })
+        })
+    }
+
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn identity(&self) -> &str {
+        self.server.identity()
+    }
+
+    /// The client is dead from now on: its entries are passed over, and what it holds expires.
+    fn close(&self) {
+        self.server.unregister(&self.client);
+    }
+}

@@ -1,0 +1,150 @@
+//! Who waits for one lock, in the order of arrival.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::key::LockKey;
+use crate::options::Timing;
+use crate::store::{ClientId, Owner};
+
+/// How much longer than its last deadline a queue is kept: a grant made just before may be unconfirmed.
+const KEPT: Duration = Duration::from_secs(11);
+
+/// One acquisition, among those of all clients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Who {
+    pub(super) client: ClientId,
+    pub(super) owner: Owner,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) who: Who,
+    /// As the waiter wrote it.
+    pub(super) key: LockKey,
+    pub(super) timing: Timing,
+    pub(super) deadline: Moment,
+    pub(super) name: Arc<str>,
+}
+
+/// A queue. Its head is marked once it was granted the lock, until it confirms.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// By arrival, from 1; a mark is a negative sign, as in the Redis scripts.
+    pub(super) entries: BTreeMap<i64, Entry>,
+    places: HashMap<Who, i64>,
+    pub(super) until: Moment,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Queue {
+            entries: BTreeMap::new(),
+            places: HashMap::new(),
+            until: Moment(0),
+        }
+    }
+}
+
+impl Queue {
+    /// Forgets everybody once nobody in it can be waiting any more.
+    pub(super) fn settle(&mut self, now: Moment) {
+        if !self.is_empty() && self.until <= now {
+            *self = Queue::default();
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn contains(&self, who: &Who) -> bool {
+        self.places.contains_key(who)
+    }
+
+    /// The first entry, and whether it is marked.
+    pub(super) fn head(&self) -> Option<(&Entry, bool)> {
+        let (order, entry) = self.entries.first_key_value()?;
+        Some((entry, *order < 0))
+    }
+
+    /// The entry that was granted the lock and has not confirmed.
+    pub(super) fn marked(&self) -> Option<&Entry> {
+        self.head()
+            .and_then(|(entry, marked)| marked.then_some(entry))
+    }
+
+    /// Joins the queue at its end, or stays at its place with a new deadline and lease.
+    pub(super) fn join(&mut self, entry: Entry) {
+        let until = entry.deadline + KEPT;
+        self.until = if self.is_empty() {
+            until
+        } else {
+            self.until.max(until)
+        };
+        let order = match self.places.get(&entry.who) {
+            Some(place) => *place,
+            None => {
+                let last = self.entries.last_key_value();
+                let order = last.map_or(0, |(order, _)| order.abs()) + 1;
+                self.places.insert(entry.who.clone(), order);
+                order
+            }
+        };
+        self.entries.insert(order, entry);
+    }
+
+    pub(super) fn remove(&mut self, who: &Who) {
+        if let Some(order) = self.places.remove(who) {
+            self.entries.remove(&order);
+        }
+    }
+
+    pub(super) fn remove_head(&mut self) {
+        if let Some((_, entry)) = self.entries.pop_first() {
+            self.places.remove(&entry.who);
+        }
+    }
+
+    /// Marks the head. It stays the head: nobody arrived before it.
+    pub(super) fn mark_head(&mut self) {
+        if let Some((order, entry)) = self.entries.pop_first() {
+            let order = -order.abs();
+            self.places.insert(entry.who.clone(), order);
+            self.entries.insert(order, entry);
+        }
+    }
+
+    /// Removes what the marked head's client has here, at most `limit` entries beside the head. The
+    /// head goes last: while it stays, the next call knows that the client is to be purged. Returns
+    /// how many are gone.
+    pub(super) fn purge_client_of_head(&mut self, limit: usize) -> usize {
+        let Some((head, _)) = self.head() else {
+            return 0;
+        };
+        let client = &head.who.client;
+        let mut gone: Vec<i64> = (self.entries.iter().skip(1))
+            .filter(|(_, entry)| entry.who.client == *client)
+            .map(|(order, _)| *order)
+            .take(limit + 1)
+            .collect();
+        let more = gone.len() > limit;
+        gone.truncate(limit);
+        for order in &gone {
+            if let Some(entry) = self.entries.remove(order) {
+                self.places.remove(&entry.who);
+            }
+        }
+        if more {
+            return gone.len();
+        }
+        self.remove_head();
+        gone.len() + 1
+    }
+}

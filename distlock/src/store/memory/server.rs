@@ -1,0 +1,260 @@
+//! All locks of one memory store, and the clients that use them.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use once_cell::sync::Lazy;
+
+use super::queue::Who;
+use super::slot::Slot;
+use crate::clock::{BootClock, Clock, Moment};
+use crate::error::Outage;
+use crate::key::LockKey;
+use crate::store::{ClientId, EventSink, Grant, Owner, StoreEvent, Trouble};
+
+/// Slots examined by each call for whether they can be forgotten. More than one, so that calls that
+/// all use new keys still get around.
+const SWEPT_PER_CALL: usize = 2;
+
+/// The part that Redis plays for the other store. Clones are the same server.
+#[derive(Clone)]
+pub(crate) struct MemoryServer(Arc<Shared>);
+
+struct Shared {
+    identity: String,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) slots: Slots,
+    /// The clients that are there; what PUBSUB NUMSUB is for Redis.
+    clients: HashMap<ClientId, EventSink>,
+}
+
+impl MemoryServer {
+    /// A server of its own.
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self::with_name("", clock)
+    }
+
+    /// The server of that name in this process. It lives as long as a store uses it: after the last
+    /// one the same name gives a new, empty server.
+    pub(crate) fn named(name: &str) -> Self {
+        static NAMED: Lazy<Mutex<HashMap<String, Weak<Shared>>>> = Lazy::new(Mutex::default);
+        let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = named.get(name).and_then(Weak::upgrade) {
+            return MemoryServer(shared);
+        }
+        named.retain(|_, shared| shared.strong_count() > 0);
+        let server = Self::with_name(name, Arc::new(BootClock));
+        named.insert(name.to_owned(), Arc::downgrade(&server.0));
+        server
+    }
+
+    fn with_name(name: &str, clock: Arc<dyn Clock>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        // The number tells a named server from an earlier one, whose locks are gone.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        MemoryServer(Arc::new(Shared {
+            identity: format!("memory:{name}#{number}"),
+            clock,
+            state: Mutex::default(),
+        }))
+    }
+
+    pub(super) fn identity(&self) -> &str {
+        &self.0.identity
+    }
+
+    pub(super) fn register(&self, client: ClientId, events: EventSink) {
+        self.state().clients.insert(client, events);
+    }
+
+    pub(super) fn unregister(&self, client: &ClientId) {
+        let events = self.state().clients.remove(client);
+        // Not under the mutex: dropping the sink may drop a store.
+        drop(events);
+    }
+
+    /// Runs one verb, alone; then delivers its grants.
+    pub(super) fn call<T>(
+        &self,
+        caller: &ClientId,
+        verb: impl FnOnce(&mut Slots, &mut Call<'_>) -> T,
+    ) -> Result<T, Trouble> {
+        let (reply, pushes) = {
+            let mut state = self.state();
+            let State { slots, clients } = &mut *state;
+            if !clients.contains_key(caller) {
+                return Err(Trouble::new(Outage::Unreachable, "the store was closed"));
+            }
+            let mut call = Call {
+                caller,
+                clients,
+                // Read under the mutex, so that time does not step back between two calls.
+                now: self.0.clock.now(),
+                wall: self.0.clock.wall_micros(),
+                pushes: Vec::new(),
+            };
+            slots.sweep(call.now);
+            let reply = verb(slots, &mut call);
+            (reply, call.pushes)
+        };
+        for (events, grant) in pushes {
+            events(StoreEvent::Granted(grant));
+        }
+        Ok(reply)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        (self.0.state.lock()).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn now(&self) -> Moment {
+        self.0.clock.now()
+    }
+}
+
+impl fmt::Debug for MemoryServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemoryServer")
+            .field(&self.0.identity)
+            .finish()
+    }
+}
+
+/// What a verb knows of the call that runs it.
+pub(super) struct Call<'a> {
+    pub(super) caller: &'a ClientId,
+    pub(super) now: Moment,
+    /// Wall time, µs.
+    pub(super) wall: u64,
+    clients: &'a HashMap<ClientId, EventSink>,
+    pushes: Vec<(EventSink, Grant)>,
+}
+
+impl Call<'_> {
+    pub(super) fn who(&self, owner: Owner) -> Who {
+        Who {
+            client: self.caller.clone(),
+            owner,
+        }
+    }
+
+    pub(super) fn is_alive(&self, client: &ClientId) -> bool {
+        self.clients.contains_key(client)
+    }
+
+    /// Tells a client of its grant, once the call is over.
+    pub(super) fn push(&mut self, client: &ClientId, grant: Grant) {
+        if let Some(events) = self.clients.get(client) {
+            self.pushes.push((Arc::clone(events), grant));
+        }
+    }
+}
+
+/// The locks by name. Empty ones are forgotten, a few at each call.
+#[derive(Default)]
+pub(super) struct Slots {
+    by_name: HashMap<Arc<str>, Slot>,
+    /// Each name once, the next to be examined first.
+    round: VecDeque<Arc<str>>,
+}
+
+impl Slots {
+    /// Uses the slot of a key, and keeps it if something is in it then.
+    pub(super) fn with<T>(
+        &mut self,
+        key: &LockKey,
+        now: Moment,
+        verb: impl FnOnce(&mut Slot) -> T,
+    ) -> T {
+        let name = canonical(key);
+        if let Some(slot) = self.by_name.get_mut(name) {
+            slot.settle(now);
+            return verb(slot);
+        }
+        let mut slot = Slot::default();
+        let reply = verb(&mut slot);
+        if !slot.is_empty() {
+            let name: Arc<str> = name.into();
+            self.round.push_back(Arc::clone(&name));
+            self.by_name.insert(name, slot);
+        }
+        reply
+    }
+
+    fn sweep(&mut self, now: Moment) {
+        for _ in 0..SWEPT_PER_CALL {
+            let Some(name) = self.round.pop_front() else {
+                return;
+            };
+            let Some(slot) = self.by_name.get_mut(&name) else {
+                continue;
+            };
+            slot.settle(now);
+            if slot.is_empty() {
+                self.by_name.remove(&name);
+            } else {
+                self.round.push_back(name);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        assert_eq!(self.round.len(), self.by_name.len());
+        self.by_name.len()
+    }
+}
+
+/// What two keys have in common if they are the same lock ([`LockKey::tagged`]), without allocating.
+fn canonical(key: &LockKey) -> &str {
+    let key = key.as_str();
+    let inner = key.strip_prefix('{').and_then(|key| key.strip_suffix('}'));
+    inner.unwrap_or(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn canonical_keys_are_equal_when_tagged_keys_are(a in "[a{}]{1,5}", b in "[a{}]{1,5}") {
+            if let (Ok(a), Ok(b)) = (LockKey::new(&a), LockKey::new(&b)) {
+                prop_assert_eq!(
+                    canonical(&a) == canonical(&b),
+                    a.tagged().to_string() == b.tagged().to_string()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_named_server_lives_as_long_as_it_is_used() {
+        let name = "a_named_server_lives_as_long_as_it_is_used";
+        let first = MemoryServer::named(name);
+        let identity = first.identity().to_owned();
+        assert_eq!(MemoryServer::named(name).identity(), identity);
+        assert_ne!(MemoryServer::named("another").identity(), identity);
+        drop(first);
+        assert_ne!(
+            MemoryServer::named(name).identity(),
+            identity,
+            "the old locks are gone"
+        );
+    }
+
+    #[test]
+    fn private_servers_are_told_apart() {
+        let server = || MemoryServer::new(Arc::new(BootClock));
+        assert_ne!(server().identity(), server().identity());
+    }
+}

@@ -1,0 +1,280 @@
+//! The state of one lock, and the verbs on it: what the scripts in `lua/` do, step by step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::queue::{Entry, Queue, Who};
+use super::server::Call;
+use crate::clock::Moment;
+use crate::fencing::FencingToken;
+use crate::options::Timing;
+use crate::store::{Ask, AskReply, Grant, Inspection, LookReply, Occupant, Owner, Proof, Renewal};
+
+/// Dead entries removed by one call, as in Redis, where more would freeze the server.
+const MAX_REMOVED: usize = 100;
+
+/// How long a token is remembered: a wall clock may step back an hour and tokens still rise.
+const TOKEN_KEPT: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How much longer than its caller waits an entry is served.
+const SLACK: Duration = Duration::from_secs(1);
+
+/// All there is to one lock. An empty slot is as good as none.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) hold: Option<Hold>,
+    pub(super) queue: Queue,
+    pub(super) fence: Option<Fence>,
+}
+
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) who: Who,
+    pub(super) token: FencingToken,
+    /// The longest time the holder may set, from the moment it sets it.
+    pub(super) limit: Duration,
+    pub(super) until: Moment,
+    /// Wall time, µs.
+    pub(super) since: u64,
+    pub(super) name: Arc<str>,
+}
+
+#[derive(Debug)]
+pub(super) struct Fence {
+    pub(super) token: FencingToken,
+    pub(super) until: Moment,
+}
+
+/// What became of a free lock.
+enum Driven {
+    /// The first live waiter has it.
+    Granted,
+    /// The caller is the first, and takes it itself.
+    Mine,
+    /// Nobody waits.
+    Free,
+    /// Too many dead entries for one call.
+    More,
+}
+
+impl Slot {
+    /// Ends what has expired.
+    pub(super) fn settle(&mut self, now: Moment) {
+        self.hold.take_if(|hold| hold.until <= now);
+        self.fence.take_if(|fence| fence.until <= now);
+        self.queue.settle(now);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.hold.is_none() && self.fence.is_none() && self.queue.is_empty()
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        call: &mut Call<'_>,
+        ask: &Ask<'_>,
+        name: &Arc<str>,
+        max_waiters: usize,
+    ) -> AskReply {
+        let who = call.who(ask.owner);
+        if self.hold.is_none()
+            && let Driven::Mine | Driven::Free = self.drive(call, Some(&who))
+        {
+            self.queue.remove(&who);
+            let ttl = ask.timing.ttl();
+            return AskReply::Held(self.take(call, who, ttl, ttl, name));
+        }
+        if let Some(proof) = self.prolong(call, &who, ask.timing) {
+            return AskReply::Held(proof);
+        }
+        self.clamp(call.now);
+        let occupant = self.occupant(call);
+        if ask.wait.is_zero() {
+            return AskReply::Busy(occupant);
+        }
+        if !self.queue.contains(&who) && self.queue.len() >= max_waiters {
+            return AskReply::Full(occupant);
+        }
+        self.queue.join(Entry {
+            who,
+            key: ask.key.clone(),
+            timing: ask.timing,
+            deadline: call.now + ask.wait + SLACK,
+            name: Arc::clone(name),
+        });
+        AskReply::Queued(occupant)
+    }
+
+    pub(super) fn confirm(
+        &mut self,
+        call: &mut Call<'_>,
+        owner: Owner,
+        timing: Timing,
+    ) -> Option<Proof> {
+        self.prolong(call, &call.who(owner), timing)
+    }
+
+    /// Whether the hold is (still) this one, which then lives on.
+    pub(super) fn renew(&mut self, call: &mut Call<'_>, renewal: &Renewal) -> bool {
+        let who = call.who(renewal.owner);
+        match &mut self.hold {
+            Some(hold) if hold.who == who && hold.token == renewal.token => {
+                hold.until = call.now + renewal.timing.ttl();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn release(&mut self, call: &mut Call<'_>, owner: Owner, keep: Duration) -> bool {
+        let who = call.who(owner);
+        let held = self.hold.as_ref().is_some_and(|hold| hold.who == who);
+        if held && keep.is_zero() {
+            self.hold = None;
+        } else if held && let Some(hold) = &mut self.hold {
+            hold.limit = keep;
+            hold.until = call.now + keep;
+        }
+        self.queue.remove(&who);
+        if self.hold.is_none() {
+            self.drive(call, None);
+        }
+        held
+    }
+
+    pub(super) fn look(&mut self, call: &mut Call<'_>, owners: &[Owner]) -> LookReply {
+        if self.hold.is_none() {
+            self.drive(call, None);
+        }
+        self.clamp(call.now);
+        let here = |owner: Owner| {
+            let who = call.who(owner);
+            self.hold.as_ref().is_some_and(|hold| hold.who == who) || self.queue.contains(&who)
+        };
+        LookReply::Seen {
+            occupant: self.occupant(call),
+            missing: (owners.iter().copied())
+                .filter(|owner| !here(*owner))
+                .collect(),
+        }
+    }
+
+    pub(super) fn inspect(&self, call: &Call<'_>) -> Inspection {
+        Inspection {
+            occupant: self.occupant(call),
+            waiters: self.queue.len() as u64,
+            last_token: self.fence.as_ref().map(|fence| fence.token),
+            foreign: None,
+        }
+    }
+
+    fn occupant(&self, call: &Call<'_>) -> Option<Occupant> {
+        let hold = self.hold.as_ref()?;
+        Some(Occupant {
+            ours: (hold.who.client == *call.caller).then_some(hold.who.owner),
+            // Nobody else can reach this store.
+            this_process: true,
+            token: hold.token,
+            since: hold.since,
+            name: hold.name.to_string(),
+        })
+    }
+
+    /// Gives the holder its full lease, and ends its mark; `None` if the lock is not its own.
+    fn prolong(&mut self, call: &Call<'_>, who: &Who, timing: Timing) -> Option<Proof> {
+        let hold = self.hold.as_mut().filter(|hold| hold.who == *who)?;
+        hold.until = call.now + timing.ttl();
+        self.queue.remove(who);
+        Some(Proof {
+            sent: call.now,
+            token: hold.token,
+        })
+    }
+
+    /// Hands the free lock to the first live waiter, unless that is `me`.
+    fn drive(&mut self, call: &mut Call<'_>, me: Option<&Who>) -> Driven {
+        let mut removed = 0;
+        while removed < MAX_REMOVED {
+            let Some((head, marked)) = self.queue.head() else {
+                return Driven::Free;
+            };
+            if marked && head.who.client != *call.caller {
+                // Granted, never confirmed, and the lock has expired: that client does not answer.
+                removed += self.queue.purge_client_of_head(MAX_REMOVED);
+            } else if !marked && Some(&head.who) == me {
+                return Driven::Mine;
+            } else if !marked && head.deadline >= call.now && call.is_alive(&head.who.client) {
+                self.grant(call);
+                return Driven::Granted;
+            } else {
+                self.queue.remove_head();
+                removed += 1;
+            }
+        }
+        Driven::More
+    }
+
+    /// Grants the lock to the head for a short time, and tells its client.
+    fn grant(&mut self, call: &mut Call<'_>) {
+        let Some((head, _)) = self.queue.head() else {
+            return;
+        };
+        let (who, key, name) = (head.who.clone(), head.key.clone(), Arc::clone(&head.name));
+        let timing = head.timing;
+        self.queue.mark_head();
+        let proof = self.take(call, who.clone(), timing.grant().ttl(), timing.ttl(), &name);
+        let grant = Grant {
+            key,
+            owner: who.owner,
+            token: proof.token,
+            granted_at: Some(call.now),
+            lease: timing.grant().lease,
+        };
+        call.push(&who.client, grant);
+    }
+
+    fn take(
+        &mut self,
+        call: &Call<'_>,
+        who: Who,
+        ttl: Duration,
+        limit: Duration,
+        name: &Arc<str>,
+    ) -> Proof {
+        let token = self.next_token(call);
+        self.hold = Some(Hold {
+            who,
+            token,
+            limit,
+            until: call.now + ttl,
+            since: call.wall,
+            name: Arc::clone(name),
+        });
+        Proof {
+            sent: call.now,
+            token,
+        }
+    }
+
+    fn next_token(&mut self, call: &Call<'_>) -> FencingToken {
+        let after_previous = (self.fence.as_ref()).map_or(0, |fence| fence.token.get() + 1);
+        let token = after_previous.max(call.wall);
+        let ahead = Duration::from_micros(token - call.wall);
+        let token = FencingToken::new(token);
+        self.fence = Some(Fence {
+            token,
+            until: call.now + TOKEN_KEPT + ahead,
+        });
+        token
+    }
+
+    /// No hold outlives what its holder said at first, once somebody else looks at it.
+    fn clamp(&mut self, now: Moment) {
+        let Some(hold) = &mut self.hold else { return };
+        let limit = match self.queue.marked() {
+            Some(entry) if entry.who == hold.who => hold.limit.min(entry.timing.grant().ttl()),
+            _ => hold.limit,
+        };
+        hold.until = hold.until.min(now + limit);
+    }
+}

@@ -1,0 +1,281 @@
+//! The queue, and who is served next.
+
+use super::*;
+
+#[test]
+fn waiters_are_served_in_order_of_arrival() {
+    let world = World::new();
+    let (a, b) = (world.client(), world.client());
+    let token = a.take("k", 1);
+    b.queue("k", 1);
+    a.queue("k", 2);
+    b.queue("k", 3);
+    b.queue("k", 1); // keeps its place
+
+    assert!(a.release("k", 1));
+    let grant = b.grants.lock().unwrap().pop().unwrap();
+    assert_eq!((grant.owner, grant.lease), (1, ms(1_000)));
+    assert_eq!(
+        grant.granted_at,
+        Some(crate::clock::Clock::now(&*world.clock))
+    );
+    assert!(grant.key.same_lock(&key("k")));
+    assert!(grant.token.get() > token);
+    assert_eq!(a.granted(), []);
+
+    assert!(b.release("k", 1));
+    assert_eq!((a.granted(), b.granted()), (vec![2], vec![]));
+    assert!(a.release("k", 2));
+    assert_eq!((a.granted(), b.granted()), (vec![], vec![3]));
+    assert!(b.release("k", 3));
+    assert_eq!(b.inspect("k").occupant, None);
+    assert_eq!(b.inspect("k").waiters, 0);
+}
+
+#[test]
+fn the_grant_lease_is_not_longer_than_the_lease() {
+    let world = World::new();
+    let a = world.client();
+    a.take("k", 1);
+    a.ask_with("k", 2, ms(300), ms(10_000));
+    a.release("k", 1);
+    let grant = a.grants.lock().unwrap().pop().unwrap();
+    assert_eq!(grant.lease, ms(300));
+    world.clock.advance(ms(549));
+    assert_eq!(a.look("k", &[2]), (Some(2), vec![]));
+    world.clock.advance(ms(1));
+    assert_eq!(a.look("k", &[2]), (None, vec![2]));
+}
+
+#[test]
+fn try_never_passes_a_queue() {
+    let world = World::new();
+    let (a, b) = (world.client(), world.client());
+    a.take("k", 1);
+    a.queue("k", 2);
+    let AskReply::Busy(Some(occupant)) = b.try_once("k", 1) else {
+        panic!("the lock is held");
+    };
+    assert_eq!(
+        (occupant.ours, occupant.this_process, occupant.name.as_str()),
+        (None, true, "tester")
+    );
+
+    // Free, but somebody waits: the try hands the lock to the waiter.
+    world.server.delete_hold(&key("k"));
+    assert!(matches!(b.try_once("k", 1), AskReply::Busy(Some(_))));
+    assert_eq!(a.granted(), [2]);
+    assert_eq!(
+        b.inspect("k").waiters,
+        1,
+        "the try left no entry; the granted one is unconfirmed"
+    );
+}
+
+#[test]
+fn a_stopped_client_loses_its_grant_and_its_whole_queue() {
+    let world = World::new();
+    let (holder, stopped, live) = (world.client(), world.client(), world.client());
+    holder.take("k", 1);
+    for owner in 1..=20 {
+        stopped.queue("k", owner);
+    }
+    live.queue("k", 1);
+    holder.release("k", 1);
+    assert_eq!(stopped.granted(), [1]);
+
+    world.clock.advance(GRANT - ms(1));
+    assert_eq!(live.look("k", &[1]), (None, vec![]));
+    assert_eq!(live.granted(), [], "the grant is still good");
+    world.clock.advance(ms(1));
+    live.look("k", &[1]);
+    assert_eq!(
+        live.granted(),
+        [1],
+        "one grant lease for all entries of the stopped client"
+    );
+    assert_eq!(stopped.granted(), []);
+    assert_eq!(live.inspect("k").waiters, 1);
+}
+
+#[test]
+fn the_callers_own_other_entries_stay() {
+    let world = World::new();
+    let (holder, slow) = (world.client(), world.client());
+    holder.take("k", 1);
+    for owner in 1..=3 {
+        slow.queue("k", owner);
+    }
+    holder.release("k", 1);
+    world.clock.advance(GRANT);
+    // It is alive, it looks: only the expired grant is gone, and the next entry gets the lock.
+    assert_eq!(slow.look("k", &[1, 2, 3]), (Some(2), vec![1]));
+    assert_eq!(slow.granted(), [1, 2]);
+}
+
+#[test]
+fn dead_clients_are_passed_over() {
+    let world = World::new();
+    let (a, dead, live) = (world.client(), world.client(), world.client());
+    a.take("k", 1);
+    dead.queue("k", 1);
+    dead.queue("k", 2);
+    live.queue("k", 1);
+    dead.store.close();
+    a.release("k", 1);
+    assert_eq!(dead.granted(), []);
+    assert_eq!(live.granted(), [1]);
+    assert!(
+        at_once(dead.store.inspect(&key("k"), WITHIN)).is_err(),
+        "it is closed"
+    );
+}
+
+#[test]
+fn at_most_a_hundred_dead_entries_go_in_one_call() {
+    let world = World::new();
+    let (a, dead, live) = (world.client(), world.client(), world.client());
+    a.take("k", 1);
+    for owner in 1..=250 {
+        dead.queue("k", owner);
+    }
+    live.queue("k", 1);
+    dead.store.close();
+    a.release("k", 1);
+    assert_eq!(a.inspect("k").waiters, 151);
+    assert_eq!(
+        a.try_once("k", 2),
+        AskReply::Busy(None),
+        "free, but nobody may pass"
+    );
+    assert_eq!(a.inspect("k").waiters, 51);
+    assert_eq!(live.granted(), []);
+    live.look("k", &[1]);
+    assert_eq!(live.granted(), [1]);
+}
+
+#[test]
+fn a_purge_of_more_than_a_hundred_goes_on_at_the_next_call() {
+    let world = World::new();
+    let (a, stopped, live) = (world.client(), world.client(), world.client());
+    a.take("k", 1);
+    for owner in 1..=130 {
+        stopped.queue("k", owner);
+    }
+    live.queue("k", 1);
+    a.release("k", 1);
+    world.clock.advance(GRANT);
+    live.look("k", &[1]);
+    assert_eq!((live.inspect("k").waiters, live.granted()), (31, vec![]));
+    live.look("k", &[1]);
+    assert_eq!((live.inspect("k").waiters, live.granted()), (1, vec![1]));
+    assert_eq!(stopped.granted(), [1]);
+}
+
+#[test]
+fn entries_beyond_their_deadline_are_not_served() {
+    let world = World::new();
+    let (a, b) = (world.client(), world.client());
+    a.take("k", 1);
+    b.ask_with("k", 1, LEASE, ms(500));
+    b.ask_with("k", 2, LEASE, ms(501));
+    world.clock.advance(ms(1_501));
+    a.release("k", 1);
+    assert_eq!(b.granted(), [2], "one millisecond is the difference");
+}
+
+#[test]
+fn a_forgotten_queue_ends() {
+    let world = World::new();
+    let a = world.client();
+    a.ask_with("k", 1, Duration::from_secs(60), ms(0));
+    a.ask_with("k", 2, LEASE, ms(1));
+    a.ask_with("k", 3, LEASE, ms(0));
+    world.clock.advance(ms(12_000));
+    assert_eq!(a.inspect("k").waiters, 1);
+    world.clock.advance(ms(1));
+    assert_eq!(a.inspect("k").waiters, 0);
+}
+
+#[test]
+fn a_head_that_finds_the_lock_free_takes_it_without_a_message() {
+    let world = World::new();
+    let (a, b) = (world.client(), world.client());
+    a.ask_with("k", 1, ms(1_000), Duration::ZERO);
+    b.ask_with("k", 1, LEASE, ms(100));
+    a.queue("k", 2);
+    world.clock.advance(Timing::new(ms(1_000)).ttl());
+    b.take("k", 1); // its entry is past its deadline, but it asks
+    assert_eq!((a.granted(), b.granted()), (vec![], vec![]));
+    assert_eq!(a.inspect("k").waiters, 1);
+    world.clock.advance(GRANT);
+    assert_eq!(b.look("k", &[1]), (Some(1), vec![]), "it is no short grant");
+}
+
+#[test]
+fn a_full_queue_takes_no_more() {
+    let world = World::new();
+    let (a, narrow) = (world.client(), world.client_with(2));
+    a.take("k", 1);
+    a.queue("k", 2);
+    narrow.queue("k", 1);
+    assert!(matches!(narrow.ask("k", 2), AskReply::Full(Some(_))));
+    narrow.queue("k", 1); // it is in already
+    a.queue("k", 3); // allows more
+    assert_eq!(a.inspect("k").waiters, 3);
+}
+
+#[test]
+fn a_look_tells_who_is_missing() {
+    let world = World::new();
+    let (a, b) = (world.client(), world.client());
+    assert_eq!(a.look("k", &[1, 2]), (None, vec![1, 2]));
+    a.take("k", 1);
+    a.queue("k", 2);
+    assert_eq!(a.look("k", &[3, 2, 1]), (Some(1), vec![3]));
+    assert_eq!(
+        b.look("k", &[1, 2]),
+        (None, vec![1, 2]),
+        "owners of another client"
+    );
+    a.release("k", 2);
+    assert_eq!(a.look("k", &[2, 1]), (Some(1), vec![2]));
+    world.server.delete_all(&key("k"));
+    assert_eq!(a.look("k", &[2, 1]), (None, vec![2, 1]));
+}
+
+#[test]
+fn a_grant_may_be_used_while_it_is_delivered() {
+    let world = World::new();
+    let holder = world.client();
+    let confirmed = Arc::new(Mutex::new(None));
+    let eager: Arc<std::sync::OnceLock<MemoryStore>> = Arc::default();
+    let (store, result) = (eager.clone(), confirmed.clone());
+    let events = Arc::new(move |event| {
+        if let (StoreEvent::Granted(grant), Some(store)) = (event, store.get()) {
+            let proof = store.confirm(&grant.key, grant.owner, Timing::new(LEASE), WITHIN);
+            *result.lock().unwrap() = at_once(proof).unwrap();
+        }
+    });
+    let store = MemoryStore::new(
+        world.server.clone(),
+        ClientId::new(),
+        "eager".into(),
+        9,
+        events,
+    );
+    let eager = eager.get_or_init(|| store);
+    holder.take("k", 1);
+    let key = key("k");
+    let ask = Ask {
+        key: &key,
+        owner: 1,
+        timing: Timing::new(LEASE),
+        wait: LEASE,
+        within: WITHIN,
+    };
+    at_once(eager.ask(ask)).unwrap();
+    holder.release("k", 1);
+    assert!(confirmed.lock().unwrap().is_some());
+    eager.close(); // the sink owns the store that owns the server
+}

@@ -1,0 +1,289 @@
+//! What distlock needs of a store, in the words of the protocol (design section 3.1).
+//!
+//! A store serves one client. Whatever it is asked is idempotent for the same owner, and every
+//! operation may be dropped at any await: it may then have taken effect, and is undone by a release.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::clock::Moment;
+use crate::error::{Error, Holder, Outage};
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::options::Timing;
+
+pub(crate) mod memory;
+pub(crate) mod redis;
+
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The owner id of one acquisition: unique within the client, never used again.
+pub(crate) type Owner = u64;
+
+/// A store, seen by one client.
+pub(crate) trait LockStore: Send + Sync + fmt::Debug {
+    /// Takes the lock, or stands in its queue. Asking again with the same owner is harmless.
+    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>>;
+
+    /// Turns a short grant into a hold for the full lease; `None` if the lock is not the owner's.
+    fn confirm<'a>(
+        &'a self,
+        key: &'a LockKey,
+        owner: Owner,
+        timing: Timing,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>>;
+
+    /// Extends many confirmed holds by their lease.
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Renewed, Trouble>>;
+
+    /// Removes whatever the owner has there, a lock or a queue entry, and serves the next waiter.
+    /// With `keep`, a held lock stays taken for that long instead. Says whether the owner held it.
+    fn release<'a>(
+        &'a self,
+        key: &'a LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<bool, Trouble>>;
+
+    /// Asks after everything that this client waits for, and drives what it finds free.
+    fn look<'a>(
+        &'a self,
+        looks: &'a [Look],
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>>;
+
+    /// What a lock looks like now.
+    fn inspect<'a>(
+        &'a self,
+        key: &'a LockKey,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Inspection, Trouble>>;
+
+    /// Resolves once the store can be used, or at once if it cannot tell.
+    fn ready(&self) -> BoxFuture<'_, ()>;
+
+    /// Which store this is: the same text means the same locks, also through another manager.
+    fn identity(&self) -> &str;
+
+    /// Ends connections and background work.
+    fn close(&self);
+}
+
+/// What a store tells its client unasked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreEvent {
+    /// A waiting owner was given the lock.
+    Granted(Grant),
+    /// Commands go to a new connection: renew what is held, then ask for all that is waited for.
+    Reconnected,
+    /// Renewals go to a new connection.
+    RenewalsReconnected,
+}
+
+/// The receiver of a store's events. It must not block.
+pub(crate) type EventSink = std::sync::Arc<dyn Fn(StoreEvent) + Send + Sync>;
+
+/// A pushed grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// The lock, for a grant that nobody waits for any more and that must be given back.
+    pub(crate) key: LockKey,
+    pub(crate) owner: Owner,
+    pub(crate) token: FencingToken,
+    /// A local time before which the grant was certainly not made later; `None` if that cannot be
+    /// said (no fresh pair of local and server time, or a clock moved), so confirm first.
+    pub(crate) granted_at: Option<Moment>,
+    /// The short lease of the grant.
+    pub(crate) lease: Duration,
+}
+
+/// A request for a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) owner: Owner,
+    pub(crate) timing: Timing,
+    /// How long the caller still waits; zero never stands in the queue.
+    pub(crate) wait: Duration,
+    /// The command's deadline; a store that is applied later refuses.
+    pub(crate) within: Duration,
+}
+
+/// A hold, proven by a reply: believed from when the command was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Proof {
+    pub(crate) sent: Moment,
+    pub(crate) token: FencingToken,
+}
+
+/// The answer to an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AskReply {
+    /// The lock is the owner's, for the full lease.
+    Held(Proof),
+    /// The owner stands in the queue.
+    Queued(Option<Occupant>),
+    /// The lock or its queue is occupied, and the ask did not want to wait.
+    Busy(Option<Occupant>),
+    /// The queue is full.
+    Full(Option<Occupant>),
+    /// The ask was applied after its deadline, so nothing was done.
+    Late,
+    /// Something else stands at one of the lock's keys.
+    Foreign(String),
+}
+
+/// Who occupies a lock, as the store says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Occupant {
+    /// The owner's number, if it is this client's.
+    pub(crate) ours: Option<Owner>,
+    /// Whether the owner is of this process.
+    pub(crate) this_process: bool,
+    pub(crate) token: FencingToken,
+    /// Server time, µs.
+    pub(crate) since: u64,
+    pub(crate) name: String,
+}
+
+impl Occupant {
+    pub(crate) fn holder(&self) -> Holder {
+        Holder {
+            client: self.name.clone(),
+            held_since: wall(self.since),
+            this_process: self.this_process,
+        }
+    }
+}
+
+fn wall(micros: u64) -> SystemTime {
+    UNIX_EPOCH
+        .checked_add(Duration::from_micros(micros))
+        .unwrap_or(UNIX_EPOCH)
+}
+
+/// One hold of a renewal batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Renewal {
+    pub(crate) key: LockKey,
+    pub(crate) owner: Owner,
+    pub(crate) token: FencingToken,
+    pub(crate) timing: Timing,
+}
+
+/// The answer to a renewal batch: only the failures, by index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Renewed {
+    pub(crate) sent: Moment,
+    pub(crate) failures: Vec<(usize, RenewalFailure)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RenewalFailure {
+    /// The lock is not this owner's (any more).
+    Gone,
+    /// The server refused; it may work later.
+    Trouble(Trouble),
+}
+
+/// All that one client waits for on one key.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    pub(crate) key: LockKey,
+    pub(crate) owners: Vec<Owner>,
+}
+
+/// The answer to a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LookReply {
+    Seen {
+        occupant: Option<Occupant>,
+        /// Owners that neither hold the lock nor stand in its queue.
+        missing: Vec<Owner>,
+    },
+    Failed(Trouble),
+    Foreign(String),
+}
+
+/// The answer to an inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inspection {
+    pub(crate) occupant: Option<Occupant>,
+    pub(crate) waiters: u64,
+    pub(crate) last_token: Option<FencingToken>,
+    /// Something else stands at one of the lock's keys.
+    pub(crate) foreign: Option<String>,
+}
+
+/// A store operation that did not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) outage: Outage,
+    pub(crate) detail: String,
+}
+
+impl Trouble {
+    pub(crate) fn new(outage: Outage, detail: impl Into<String>) -> Self {
+        Trouble {
+            outage,
+            detail: detail.into(),
+        }
+    }
+
+    pub(crate) fn timed_out(within: Duration) -> Self {
+        Trouble::new(Outage::TimedOut, format!("no answer within {within:?}"))
+    }
+
+    pub(crate) fn into_error(self, key: Option<String>, waited: Duration) -> Error {
+        Error::Unavailable {
+            key,
+            waited,
+            outage: self.outage,
+            detail: self.detail,
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.outage, self.detail)
+    }
+}
+
+/// The name of a client in the store: 24 hex digits of the process, 8 of the manager.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClientId(std::sync::Arc<str>);
+
+impl ClientId {
+    pub(crate) fn new() -> Self {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static PROCESS: once_cell::sync::Lazy<String> =
+            once_cell::sync::Lazy::new(|| uuid::Uuid::new_v4().simple().to_string()[8..].to_owned());
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        ClientId(format!("{}{number:08x}", *PROCESS).into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Reads an owner as it stands in the store: whether it is of this process, and its number if it
+    /// is of this very client.
+    pub(crate) fn recognise(&self, owner: &str) -> (bool, Option<Owner>) {
+        let Some((client, number)) = owner.split_once(':') else {
+            return (false, None);
+        };
+        let this_process = client.get(..24) == self.0.get(..24);
+        let ours = (client == &*self.0).then(|| number.parse().ok()).flatten();
+        (this_process, ours)
+    }
+}

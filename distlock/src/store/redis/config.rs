@@ -1,0 +1,139 @@
+//! The URL of a server, and what is said about it without its password.
+
+use std::time::Duration;
+
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use crate::error::{Error, Outage};
+use crate::store::Trouble;
+
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// A dead peer is noticed after this long, whatever the kernel's default.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a server is, and how to talk to it.
+#[derive(Clone)]
+pub(crate) struct RedisConfig {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) connect_timeout: Duration,
+}
+
+impl RedisConfig {
+    pub(crate) fn parse(url: &str, namespace: &str, connect_timeout: Duration) -> Result<Self, Error> {
+        // The URL itself is never repeated: it may contain a password.
+        let refuse = |what: String| Error::Config {
+            detail: format!(
+                "{what}; write redis://[user:password@]host[:port][/db], redis+unix:///path, or memory:"
+            ),
+        };
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        match scheme {
+            "redis" | "valkey" | "redis+unix" | "valkey+unix" | "unix" => {}
+            "rediss" | "valkeys" => {
+                return Err(refuse("TLS URLs are not supported by this build".into()));
+            }
+            "" => return Err(refuse("the lock store's URL has no scheme".into())),
+            other if other.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) => {
+                return Err(refuse(format!("`{other}:` is not a scheme of a lock store")));
+            }
+            _ => return Err(refuse("the lock store's URL is malformed".into())),
+        }
+        let info: ConnectionInfo = url.into_connection_info().map_err(|error| {
+            refuse(format!("the lock store's URL is malformed ({})", error.category()))
+        })?;
+        let redis = info.redis_settings().clone();
+        let redis = redis.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+        let info = info.set_redis_settings(redis).set_tcp_settings(tcp_settings());
+        let client = Client::open(info).map_err(|error| {
+            refuse(format!("the lock store's URL is malformed ({})", error.category()))
+        })?;
+        Ok(RedisConfig {
+            client,
+            namespace: namespace.to_owned(),
+            connect_timeout,
+        })
+    }
+
+    /// The server, its database and our namespace: what decides whether two managers share locks.
+    pub(crate) fn identity(&self) -> String {
+        let db = self.client.get_connection_info().redis_settings().db();
+        format!("{}/{db} {}", self.address(), self.namespace)
+    }
+
+    fn address(&self) -> String {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
+            ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
+            _ => "redis".into(),
+        }
+    }
+
+    /// The error of a connection that could not be set up.
+    pub(crate) fn refused(&self, trouble: Trouble) -> Error {
+        let detail = format!("{}: {}", self.address(), trouble.detail);
+        if trouble.outage == Outage::Denied {
+            Error::Config {
+                detail: format!("{detail} ({})", trouble.outage),
+            }
+        } else {
+            Error::Unavailable {
+                key: None,
+                waited: self.connect_timeout,
+                outage: trouble.outage,
+                detail,
+            }
+        }
+    }
+}
+
+fn tcp_settings() -> TcpSettings {
+    let settings = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let settings = settings.set_user_timeout(USER_TIMEOUT);
+    settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<RedisConfig, Error> {
+        RedisConfig::parse(url, "distlock", Duration::from_secs(2))
+    }
+
+    #[test]
+    fn urls_that_cannot_work_are_refused_without_repeating_them() {
+        for url in [
+            "",
+            "localhost",
+            "http://user:hunter2@host",
+            "redis://:hunter2@host:port",
+            "redis://:hunter2@host:6379/zero",
+            "redis://",
+            "rediss://:hunter2@host",
+            "hunter2@host:6379",
+        ] {
+            let error = match parse(url) {
+                Ok(_) => panic!("{url} was accepted"),
+                Err(error) => error,
+            };
+            assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("hunter2"), "{shown}");
+            assert!(shown.contains("redis://[user:password@]host"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn the_identity_names_server_database_and_namespace_only() {
+        let config = parse("redis://user:hunter2@localhost:7000/3").unwrap();
+        assert_eq!(config.identity(), "redis://localhost:7000/3 distlock");
+        assert_eq!(parse("redis://localhost").unwrap().identity(), "redis://localhost:6379/0 distlock");
+    }
+}

@@ -1,0 +1,353 @@
+//! A connection that is kept: opened again when it is lost, with the old one killed in the server first.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, Value};
+use tokio::sync::{Notify, watch};
+
+use super::{RedisConfig, Shared, reply, scripts, trouble};
+use crate::error::Outage;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::store::{EventSink, Grant, StoreEvent, Trouble};
+
+/// One attempt to connect again.
+const REDIAL_WITHIN: Duration = Duration::from_secs(1);
+
+/// A connection on which a command went unanswered must answer a PING within this.
+const PING_WITHIN: Duration = Duration::from_millis(500);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Requests that wait for the socket; more of them wait in their callers.
+const PIPELINE: usize = 4_096;
+
+/// A connection that works.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) connection: MultiplexedConnection,
+    /// Counts the connections of one dialer.
+    pub(super) epoch: u64,
+    /// The server's id of the connection, with which its successor kills it.
+    id: Option<i64>,
+    /// The previous connection could not be killed: its commands may still be applied.
+    pub(super) predecessor_lives: bool,
+    lost: Arc<Notify>,
+}
+
+/// A connection that is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    state: watch::Receiver<State>,
+    suspect: Arc<Notify>,
+    close: Arc<Notify>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Up(Arc<Session>),
+    Down(Trouble),
+    Closed,
+}
+
+impl Link {
+    /// Keeps a session: `reconnected` is called after each replacement.
+    pub(super) fn keep(
+        dialer: Dialer,
+        session: Session,
+        reconnected: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let (publish, state) = watch::channel(State::Up(Arc::new(session)));
+        let link = Link {
+            state,
+            suspect: Arc::default(),
+            close: Arc::default(),
+        };
+        let (suspect, close) = (link.suspect.clone(), link.close.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = supervise(&dialer, &publish, &suspect, reconnected) => {}
+                () = close.notified() => {}
+            }
+            publish.send_replace(State::Closed);
+        });
+        link
+    }
+
+    /// The session to send a command on, or why there is none.
+    pub(super) fn session(&self) -> Result<Arc<Session>, Trouble> {
+        match &*self.state.borrow() {
+            State::Up(session) => Ok(session.clone()),
+            State::Down(trouble) => Err(trouble.clone()),
+            State::Closed => Err(Trouble::new(Outage::Unreachable, "the connection was closed")),
+        }
+    }
+
+    /// Resolves when there is a session, or never will be one.
+    pub(super) async fn ready(&self) {
+        let mut state = self.state.clone();
+        let ready = state.wait_for(|state| !matches!(state, State::Down(_))).await;
+        // An error means that the supervisor is gone: nothing to wait for.
+        drop(ready);
+    }
+
+    /// A command went unanswered: the connection is tested, and replaced if it does not answer.
+    pub(super) fn suspect(&self) {
+        self.suspect.notify_one();
+    }
+
+    pub(super) fn close(&self) {
+        self.close.notify_one();
+    }
+}
+
+async fn supervise(
+    dialer: &Dialer,
+    state: &watch::Sender<State>,
+    suspect: &Notify,
+    reconnected: impl Fn(),
+) {
+    loop {
+        let State::Up(session) = state.borrow().clone() else {
+            return;
+        };
+        let why = watch_session(&session, suspect).await;
+        let old = Predecessor(session.id);
+        drop(session);
+        state.send_replace(State::Down(why));
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let dialed = tokio::time::timeout(REDIAL_WITHIN, dialer.dial(Some(old))).await;
+            match dialed.unwrap_or_else(|_| Err(Trouble::timed_out(REDIAL_WITHIN))) {
+                Ok(session) => {
+                    state.send_replace(State::Up(Arc::new(session)));
+                    reconnected();
+                    break;
+                }
+                Err(trouble) => {
+                    state.send_replace(State::Down(trouble));
+                    tokio::time::sleep(jittered(pause)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+}
+
+/// Resolves when the session is of no use any more.
+async fn watch_session(session: &Session, suspect: &Notify) -> Trouble {
+    loop {
+        tokio::select! {
+            () = session.lost.notified() => {
+                return Trouble::new(Outage::Unreachable, "the connection was lost");
+            }
+            () = suspect.notified() => {
+                let mut connection = session.connection.clone();
+                let ping = redis::cmd("PING");
+                let pong = ping.query_async::<Value>(&mut connection);
+                match tokio::time::timeout(PING_WITHIN, pong).await {
+                    Ok(Ok(_)) => {}
+                    // An error reply is an answer.
+                    Ok(Err(error)) if !error.is_unrecoverable_error() => {}
+                    Ok(Err(error)) => return trouble::of(&error),
+                    Err(_) => return Trouble::timed_out(PING_WITHIN),
+                }
+            }
+        }
+    }
+}
+
+/// Between half and the whole of a pause, so that many clients do not come back at once.
+fn jittered(pause: Duration) -> Duration {
+    let random = u32::from(uuid::Uuid::new_v4().as_bytes()[0]);
+    pause / 2 + pause / 2 * random / 255
+}
+
+/// How a connection is opened.
+pub(super) struct Dialer {
+    client: Client,
+    role: Role,
+    dialed: AtomicU64,
+    /// The epoch whose pushes count.
+    current: Arc<AtomicU64>,
+}
+
+enum Role {
+    Commands {
+        shared: Arc<Shared>,
+        events: EventSink,
+    },
+    Renewals,
+}
+
+impl Dialer {
+    pub(super) fn commands(config: &RedisConfig, shared: Arc<Shared>, events: EventSink) -> Self {
+        Self::new(config, Role::Commands { shared, events })
+    }
+
+    pub(super) fn renewals(config: &RedisConfig) -> Self {
+        Self::new(config, Role::Renewals)
+    }
+
+    fn new(config: &RedisConfig, role: Role) -> Self {
+        Dialer {
+            client: config.client.clone(),
+            role,
+            dialed: AtomicU64::new(0),
+            current: Arc::default(),
+        }
+    }
+
+    /// Opens a connection. On a command connection the first command kills the old one, so that what
+    /// it still had under way is never applied; then it subscribes; asks come after that.
+    pub(super) async fn dial(&self, old: Option<Predecessor>) -> Result<Session, Trouble> {
+        let epoch = self.dialed.fetch_add(1, Ordering::AcqRel) + 1;
+        // Whatever an old connection still delivers is discarded.
+        self.current.store(epoch, Ordering::Release);
+        let lost = Arc::new(Notify::new());
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(PIPELINE)
+            .set_push_sender(self.push_handler(epoch, lost.clone()));
+        let mut connection = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .map_err(|error| trouble::of(&error))?;
+        let mut session = Session {
+            connection: connection.clone(),
+            epoch,
+            id: None,
+            predecessor_lives: false,
+            lost,
+        };
+        if let Role::Commands { shared, .. } = &self.role {
+            session.predecessor_lives = !kill(&mut connection, old).await?;
+            session.id = id(&mut connection).await?;
+            subscribe(&mut connection, shared).await?;
+            probe(&mut connection, shared).await?;
+        }
+        Ok(session)
+    }
+
+    fn push_handler(
+        &self,
+        epoch: u64,
+        lost: Arc<Notify>,
+    ) -> impl Fn(PushInfo) -> Result<(), redis::aio::SendError> + Send + Sync + 'static {
+        let current = self.current.clone();
+        let receiver = match &self.role {
+            Role::Commands { shared, events } => Some((shared.clone(), events.clone())),
+            Role::Renewals => None,
+        };
+        move |push| {
+            match push.kind {
+                PushKind::Disconnection => lost.notify_one(),
+                PushKind::Message if current.load(Ordering::Acquire) == epoch => {
+                    if let Some((shared, events)) = &receiver
+                        && let Some(grant) = shared.read_grant(&push.data)
+                    {
+                        events(StoreEvent::Granted(grant));
+                    }
+                }
+                _ => {}
+            }
+            Ok(())
+        }
+    }
+}
+
+/// A lost connection, by the server's id of it where that is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Predecessor(Option<i64>);
+
+/// Kills the previous connection. `false` if it may live on.
+async fn kill(
+    connection: &mut MultiplexedConnection,
+    old: Option<Predecessor>,
+) -> Result<bool, Trouble> {
+    let old = match old {
+        None => return Ok(true),
+        Some(Predecessor(None)) => return Ok(false),
+        Some(Predecessor(Some(old))) => old,
+    };
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg("KILL").arg("ID").arg(old);
+    match kill.query_async::<Value>(connection).await {
+        Ok(_) => Ok(true),
+        Err(error) => denied_or(&error).map(|()| false),
+    }
+}
+
+async fn id(connection: &mut MultiplexedConnection) -> Result<Option<i64>, Trouble> {
+    match redis::cmd("CLIENT").arg("ID").query_async::<i64>(connection).await {
+        Ok(id) => Ok(Some(id)),
+        Err(error) => denied_or(&error).map(|()| None),
+    }
+}
+
+/// A right that is only missed, not needed.
+fn denied_or(error: &redis::RedisError) -> Result<(), Trouble> {
+    let trouble = trouble::of(error);
+    if trouble.outage == Outage::Denied { Ok(()) } else { Err(trouble) }
+}
+
+async fn subscribe(connection: &mut MultiplexedConnection, shared: &Shared) -> Result<(), Trouble> {
+    let channel = shared.names.channel(&shared.client);
+    let subscribed = connection.subscribe(channel).await;
+    subscribed.map_err(|error| needs(trouble::of(&error), "SUBSCRIBE on its channel"))
+}
+
+/// Runs a script that does nothing: it shows the right to run scripts, and the server's time.
+async fn probe(connection: &mut MultiplexedConnection, shared: &Shared) -> Result<(), Trouble> {
+    let sent = shared.clock.now();
+    let mut cmd = scripts::LOOK.by_source();
+    cmd.arg(0).arg(shared.client.as_str()).arg(&shared.names.channels);
+    let answered = cmd.query_async::<Value>(connection).await;
+    let value = answered.map_err(|error| needs(trouble::of(&error), "EVAL and EVALSHA"))?;
+    shared.server_time.learn(sent, reply::Reply::list(value)?.int()?);
+    Ok(())
+}
+
+fn needs(trouble: Trouble, what: &str) -> Trouble {
+    if trouble.outage == Outage::Denied {
+        Trouble::new(trouble.outage, format!("the user needs {what}: {}", trouble.detail))
+    } else {
+        trouble
+    }
+}
+
+impl Shared {
+    /// Reads a message on this client's channel. Anything that is not a grant to us is ignored.
+    fn read_grant(&self, data: &[Value]) -> Option<Grant> {
+        let received = self.clock.now();
+        let Some(Value::BulkString(payload)) = data.get(1) else {
+            return None;
+        };
+        let text = std::str::from_utf8(payload).ok()?;
+        let mut fields = text.splitn(5, ' ');
+        let (_, owner) = self.client.recognise(fields.next()?);
+        let token = FencingToken::new(fields.next()?.parse().ok()?);
+        let granted: u64 = fields.next()?.parse().ok()?;
+        let lease = Duration::from_millis(fields.next()?.parse().ok()?);
+        let key = LockKey::from_tagged(fields.next()?.strip_prefix(&self.names.lock)?);
+        Some(Grant {
+            key,
+            owner: owner?,
+            token,
+            granted_at: self.server_time.bound(granted, received),
+            lease,
+        })
+    }
+}
+
+impl std::fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dialer").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,608 @@
+//! The store in Redis. This folder is the only place that knows the `redis` crate.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::Cmd;
+
+use crate::clock::{Clock, Moment};
+use crate::error::Error;
+use crate::fencing::FencingToken;
+use crate::hold::lock;
+use crate::key::LockKey;
+use crate::options::Timing;
+use crate::store::{
+    Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, LockStore, Look, LookReply, Occupant,
+    Owner, Proof, Renewal, RenewalFailure, Renewed, StoreEvent, Trouble,
+};
+
+mod config;
+mod link;
+mod reply;
+mod scripts;
+mod trouble;
+
+pub(crate) use config::RedisConfig;
+use link::{Dialer, Link, Session};
+use reply::Reply;
+use scripts::Script;
+
+/// One client of a Redis server: a connection for commands and pushed grants, one for renewals.
+#[derive(Debug)]
+pub(crate) struct RedisStore {
+    shared: Arc<Shared>,
+    /// Ask, cancel, release and look of one owner use one connection, so that they stay in order.
+    commands: Link,
+    /// A subscribed connection counts as `pubsub` for the server's output-buffer limits; renewals do
+    /// not share its fate.
+    renewals: Link,
+}
+
+/// What pushed messages and commands both need.
+#[derive(Debug)]
+struct Shared {
+    names: Names,
+    identity: String,
+    client: ClientId,
+    name: String,
+    max_waiters: u32,
+    clock: Arc<dyn Clock>,
+    server_time: ServerTime,
+    unanswered: Mutex<HashMap<Owner, UnansweredAsk>>,
+}
+
+/// An ask whose answer never came. If its connection is lost and cannot be killed in the server, it may
+/// still be applied until `apply_by`, so its release is sent twice (design rule 2).
+#[derive(Clone, Copy, Debug)]
+struct UnansweredAsk {
+    epoch: u64,
+    apply_by: u64,
+}
+
+impl RedisStore {
+    /// Connects, on the runtime that is to run the connections.
+    pub(crate) async fn connect(
+        config: RedisConfig,
+        client: ClientId,
+        name: String,
+        max_waiters: u32,
+        clock: Arc<dyn Clock>,
+        events: EventSink,
+    ) -> Result<Self, Error> {
+        let limit = config.connect_timeout;
+        let shared = Arc::new(Shared {
+            names: Names::new(&config.namespace),
+            identity: config.identity(),
+            client,
+            name,
+            max_waiters,
+            clock,
+            server_time: ServerTime::default(),
+            unanswered: Mutex::default(),
+        });
+        let commands = Dialer::commands(&config, shared.clone(), events.clone());
+        let renewals = Dialer::renewals(&config);
+        let dialed = tokio::time::timeout(limit, async {
+            tokio::try_join!(commands.dial(None), renewals.dial(None))
+        });
+        let (first, second) = match dialed.await {
+            Ok(sessions) => sessions.map_err(|trouble| config.refused(trouble))?,
+            Err(_) => return Err(config.refused(Trouble::timed_out(limit))),
+        };
+        let reconnected = events.clone();
+        Ok(RedisStore {
+            shared,
+            commands: Link::keep(commands, first, move || reconnected(StoreEvent::Reconnected)),
+            renewals: Link::keep(renewals, second, move || {
+                events(StoreEvent::RenewalsReconnected);
+            }),
+        })
+    }
+
+    async fn ask(&self, ask: Ask<'_>) -> Result<AskReply, Trouble> {
+        let shared = &*self.shared;
+        let session = self.commands.session()?;
+        let apply_by = shared.server_time.estimate(shared.clock.now()) + micros(ask.within);
+        let unanswered = UnansweredAsk {
+            epoch: session.epoch,
+            apply_by,
+        };
+        lock(&shared.unanswered).insert(ask.owner, unanswered);
+        let result = self
+            .call(&self.commands, &session, &scripts::ASK, ask.within, |cmd| {
+                shared.names.all(cmd, ask.key);
+                cmd.arg(shared.owner(ask.owner))
+                    .arg(millis(ask.timing.lease))
+                    .arg(millis(ask.timing.ttl()))
+                    .arg(millis(ask.wait))
+                    .arg(apply_by)
+                    .arg(shared.client.as_str())
+                    .arg(&shared.names.channels)
+                    .arg(&shared.name)
+                    .arg(shared.max_waiters);
+            })
+            .await;
+        let (sent, reply) = match result {
+            Ok(answered) => answered,
+            Err(trouble) if trouble::is_foreign(&trouble) => {
+                lock(&shared.unanswered).remove(&ask.owner);
+                return Ok(AskReply::Foreign(trouble.detail));
+            }
+            Err(trouble) => return Err(trouble),
+        };
+        lock(&shared.unanswered).remove(&ask.owner);
+        let mut reply = Reply::list(reply)?;
+        let verdict = reply.int()?;
+        shared.server_time.learn(sent, reply.int()?);
+        Ok(match verdict {
+            1 => AskReply::Held(Proof {
+                sent,
+                token: reply.token()?,
+            }),
+            2 => AskReply::Queued(shared.occupant(&reply.text()?)),
+            3 => AskReply::Busy(shared.occupant(&reply.text()?)),
+            4 => AskReply::Late,
+            5 => AskReply::Foreign(trouble::FOREIGN_VALUE.into()),
+            6 => AskReply::Full(shared.occupant(&reply.text()?)),
+            other => return Err(reply::garbage(&format!("verdict {other}"))),
+        })
+    }
+
+    async fn confirm(
+        &self,
+        key: &LockKey,
+        owner: Owner,
+        timing: Timing,
+        within: Duration,
+    ) -> Result<Option<Proof>, Trouble> {
+        let shared = &*self.shared;
+        let session = self.commands.session()?;
+        let (sent, reply) = self
+            .call(&self.commands, &session, &scripts::CONFIRM, within, |cmd| {
+                shared.names.without_fence(cmd, key);
+                cmd.arg(shared.owner(owner)).arg(millis(timing.ttl()));
+            })
+            .await?;
+        let mut reply = Reply::list(reply)?;
+        let confirmed = reply.int()? == 1;
+        shared.server_time.learn(sent, reply.int()?);
+        if !confirmed {
+            return Ok(None);
+        }
+        let token = reply.token()?;
+        Ok(Some(Proof { sent, token }))
+    }
+
+    async fn renew(&self, batch: &[Renewal], within: Duration) -> Result<Renewed, Trouble> {
+        let shared = &*self.shared;
+        let session = self.renewals.session()?;
+        let (sent, reply) = self
+            .call(&self.renewals, &session, &scripts::RENEW, within, |cmd| {
+                cmd.arg(batch.len());
+                for renewal in batch {
+                    cmd.arg(shared.names.lock(&renewal.key));
+                }
+                for renewal in batch {
+                    cmd.arg(format!("{} {}", shared.owner(renewal.owner), renewal.token))
+                        .arg(millis(renewal.timing.ttl()));
+                }
+            })
+            .await?;
+        let mut reply = Reply::list(reply)?;
+        let mut failures = Vec::new();
+        while let Some(failure) = reply.next() {
+            let mut failure = Reply::list(failure)?;
+            let index = usize::try_from(failure.int()?).unwrap_or(usize::MAX);
+            if index >= batch.len() {
+                return Err(reply::garbage("a renewal's index"));
+            }
+            let error = failure.text()?;
+            failures.push(match error.as_str() {
+                "" => (index, RenewalFailure::Gone),
+                error => (index, RenewalFailure::Trouble(trouble::of_text(error))),
+            });
+        }
+        Ok(Renewed { sent, failures })
+    }
+
+    async fn release(
+        &self,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> Result<bool, Trouble> {
+        let session = self.commands.session()?;
+        let held = self.release_on(&session, key, owner, keep, within).await?;
+        let unanswered = lock(&self.shared.unanswered).remove(&owner);
+        if let Some(ask) = unanswered
+            && ask.epoch != session.epoch
+            && session.predecessor_lives
+        {
+            self.release_again(key.clone(), owner, ask, within);
+        }
+        Ok(held)
+    }
+
+    async fn release_on(
+        &self,
+        session: &Session,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> Result<bool, Trouble> {
+        let shared = &*self.shared;
+        let (_, reply) = self
+            .call(&self.commands, session, &scripts::RELEASE, within, |cmd| {
+                shared.names.all(cmd, key);
+                cmd.arg(shared.owner(owner))
+                    .arg(shared.client.as_str())
+                    .arg(&shared.names.channels)
+                    .arg(millis(keep));
+            })
+            .await?;
+        Ok(Reply::one(reply).int()? == 1)
+    }
+
+    /// The second release of an owner whose ask may still be applied by a connection that lives on in
+    /// the server.
+    fn release_again(&self, key: LockKey, owner: Owner, ask: UnansweredAsk, within: Duration) {
+        let shared = self.shared.clone();
+        let store = RedisStore {
+            shared: shared.clone(),
+            commands: self.commands.clone(),
+            renewals: self.renewals.clone(),
+        };
+        tokio::spawn(async move {
+            let now = shared.server_time.estimate(shared.clock.now());
+            let late = Duration::from_micros(ask.apply_by.saturating_sub(now));
+            tokio::time::sleep(late + within).await;
+            for _ in 0..10 {
+                store.commands.ready().await;
+                let Ok(session) = store.commands.session() else {
+                    continue;
+                };
+                let again = store.release_on(&session, &key, owner, Duration::ZERO, within);
+                if again.await.is_ok() {
+                    return;
+                }
+            }
+        });
+    }
+
+    async fn look(&self, looks: &[Look], within: Duration) -> Result<Vec<LookReply>, Trouble> {
+        let shared = &*self.shared;
+        let session = self.commands.session()?;
+        let (sent, reply) = self
+            .call(&self.commands, &session, &scripts::LOOK, within, |cmd| {
+                cmd.arg(4 * looks.len());
+                for look in looks {
+                    shared.names.each(cmd, &look.key);
+                }
+                cmd.arg(shared.client.as_str()).arg(&shared.names.channels);
+                for look in looks {
+                    cmd.arg(look.owners.len());
+                    for owner in &look.owners {
+                        cmd.arg(shared.owner(*owner));
+                    }
+                }
+            })
+            .await?;
+        let mut reply = Reply::list(reply)?;
+        shared.server_time.learn(sent, reply.int()?);
+        looks
+            .iter()
+            .map(|look| match reply.next() {
+                Some(value) => shared.look_reply(look, value),
+                None => Err(reply::garbage("a look that is too short")),
+            })
+            .collect()
+    }
+
+    async fn inspect(&self, key: &LockKey, within: Duration) -> Result<Inspection, Trouble> {
+        let shared = &*self.shared;
+        let session = self.commands.session()?;
+        let result = self
+            .call(&self.commands, &session, &scripts::INSPECT, within, |cmd| {
+                let [lock, queue, _, fence] = shared.names.of(key);
+                cmd.arg(3).arg(lock).arg(queue).arg(fence);
+            })
+            .await;
+        let foreign = |detail: &str| Inspection {
+            occupant: None,
+            waiters: 0,
+            last_token: None,
+            foreign: Some(detail.to_owned()),
+        };
+        let (sent, reply) = match result {
+            Ok(answered) => answered,
+            Err(trouble) if trouble::is_foreign(&trouble) => return Ok(foreign(&trouble.detail)),
+            Err(trouble) => return Err(trouble),
+        };
+        let mut reply = Reply::list(reply)?;
+        shared.server_time.learn(sent, reply.int()?);
+        let value = reply.text()?;
+        let _ttl_left = reply.signed()?;
+        let waiters = reply.int()?;
+        let last = reply.text()?;
+        let occupant = shared.occupant(&value);
+        if occupant.is_none() && !value.is_empty() {
+            return Ok(foreign(trouble::FOREIGN_VALUE));
+        }
+        Ok(Inspection {
+            occupant,
+            waiters,
+            last_token: last.parse().ok().map(FencingToken::new),
+            foreign: None,
+        })
+    }
+
+    /// Runs a script under our own deadline. The moment returned is before the command was sent.
+    async fn call(
+        &self,
+        link: &Link,
+        session: &Session,
+        script: &Script,
+        within: Duration,
+        fill: impl Fn(&mut Cmd),
+    ) -> Result<(Moment, redis::Value), Trouble> {
+        let mut connection = session.connection.clone();
+        let sent = self.shared.clock.now();
+        let answered = tokio::time::timeout(within, async {
+            let mut cmd = script.by_hash();
+            fill(&mut cmd);
+            match cmd.query_async(&mut connection).await {
+                Err(error) if scripts::is_unknown(&error) => {
+                    let mut cmd = script.by_source();
+                    fill(&mut cmd);
+                    cmd.query_async(&mut connection).await
+                }
+                result => result,
+            }
+        });
+        match answered.await {
+            Ok(Ok(value)) => Ok((sent, value)),
+            Ok(Err(error)) => Err(trouble::of(&error)),
+            Err(_) => {
+                link.suspect();
+                Err(Trouble::timed_out(within))
+            }
+        }
+    }
+}
+
+impl LockStore for RedisStore {
+    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
+        Box::pin(self.ask(ask))
+    }
+
+    fn confirm<'a>(
+        &'a self,
+        key: &'a LockKey,
+        owner: Owner,
+        timing: Timing,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
+        Box::pin(self.confirm(key, owner, timing, within))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
+        Box::pin(self.renew(batch, within))
+    }
+
+    fn release<'a>(
+        &'a self,
+        key: &'a LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<bool, Trouble>> {
+        Box::pin(self.release(key, owner, keep, within))
+    }
+
+    fn look<'a>(
+        &'a self,
+        looks: &'a [Look],
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
+        Box::pin(self.look(looks, within))
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        key: &'a LockKey,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
+        Box::pin(self.inspect(key, within))
+    }
+
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.commands.ready())
+    }
+
+    fn identity(&self) -> &str {
+        &self.shared.identity
+    }
+
+    fn close(&self) {
+        self.commands.close();
+        self.renewals.close();
+    }
+}
+
+impl Shared {
+    /// An owner as it stands in the store.
+    fn owner(&self, owner: Owner) -> String {
+        format!("{}:{owner}", self.client.as_str())
+    }
+
+    /// Who stands in a lock's value; `None` for an empty or a foreign one.
+    fn occupant(&self, value: &str) -> Option<Occupant> {
+        let mut fields = value.splitn(5, ' ');
+        let (this_process, ours) = self.client.recognise(fields.next()?);
+        let token = FencingToken::new(fields.next()?.parse().ok()?);
+        let _ttl: u64 = fields.next()?.parse().ok()?;
+        Some(Occupant {
+            ours,
+            this_process,
+            token,
+            since: fields.next()?.parse().ok()?,
+            name: fields.next()?.to_owned(),
+        })
+    }
+
+    fn look_reply(&self, look: &Look, value: redis::Value) -> Result<LookReply, Trouble> {
+        if !reply::is_list(&value) {
+            let trouble = trouble::of_text(&Reply::one(value).text()?);
+            return Ok(if trouble::is_foreign(&trouble) {
+                LookReply::Foreign(trouble.detail)
+            } else {
+                LookReply::Failed(trouble)
+            });
+        }
+        let mut fields = Reply::list(value)?;
+        let occupant = self.occupant(&fields.text()?);
+        let _ttl_left = fields.signed()?;
+        let mut indices = Reply::list(fields.next().unwrap_or(redis::Value::Nil))?;
+        let mut missing = Vec::new();
+        while let Some(index) = indices.next() {
+            let index = usize::try_from(Reply::one(index).int()?).unwrap_or(usize::MAX);
+            let owner = look.owners.get(index);
+            missing.push(*owner.ok_or_else(|| reply::garbage("a missing owner's index"))?);
+        }
+        Ok(LookReply::Seen { occupant, missing })
+    }
+}
+
+/// The names of keys and channels.
+#[derive(Debug)]
+struct Names {
+    lock: String,
+    queue: String,
+    entry: String,
+    fence: String,
+    channels: String,
+}
+
+impl Names {
+    fn new(namespace: &str) -> Self {
+        let kind = |kind: &str| format!("{namespace}:{kind}:");
+        Names {
+            lock: kind("lock"),
+            queue: kind("queue"),
+            entry: kind("entry"),
+            fence: kind("fence"),
+            channels: kind("client"),
+        }
+    }
+
+    fn lock(&self, key: &LockKey) -> String {
+        format!("{}{}", self.lock, key.tagged())
+    }
+
+    fn of(&self, key: &LockKey) -> [String; 4] {
+        let name = |prefix: &str| format!("{prefix}{}", key.tagged());
+        [self.lock(key), name(&self.queue), name(&self.entry), name(&self.fence)]
+    }
+
+    fn each(&self, cmd: &mut Cmd, key: &LockKey) {
+        for name in self.of(key) {
+            cmd.arg(name);
+        }
+    }
+
+    fn all(&self, cmd: &mut Cmd, key: &LockKey) {
+        cmd.arg(4);
+        self.each(cmd, key);
+    }
+
+    fn without_fence(&self, cmd: &mut Cmd, key: &LockKey) {
+        let [lock, queue, entry, _] = self.of(key);
+        cmd.arg(3).arg(lock).arg(queue).arg(entry);
+    }
+
+    fn channel(&self, client: &ClientId) -> String {
+        format!("{}{}", self.channels, client.as_str())
+    }
+}
+
+/// What this client knows of the server's clock: a local time, and a server time that is not before it.
+#[derive(Debug, Default)]
+struct ServerTime(Mutex<Option<(Moment, u64)>>);
+
+/// A pair of times that is older says nothing about the age of a grant.
+const FRESH: Duration = Duration::from_secs(1);
+
+impl ServerTime {
+    fn learn(&self, sent: Moment, server_micros: u64) {
+        let mut pair = lock(&self.0);
+        if pair.is_none_or(|(known, _)| sent >= known) {
+            *pair = Some((sent, server_micros));
+        }
+    }
+
+    /// The server's time now, never less than it is unless its clock moved.
+    fn estimate(&self, now: Moment) -> u64 {
+        match *lock(&self.0) {
+            Some((sent, server)) => server.saturating_add(micros(now.since(sent))),
+            // Nothing is known: never too late.
+            None => 1 << 52,
+        }
+    }
+
+    /// A local time before which a grant made at `granted` server time was not made later.
+    fn bound(&self, granted: u64, received: Moment) -> Option<Moment> {
+        let (sent, server) = (*lock(&self.0))?;
+        if received.since(sent) > FRESH {
+            return None;
+        }
+        let bound = match granted.checked_sub(server) {
+            Some(later) => sent + Duration::from_micros(later),
+            None => sent - Duration::from_micros(server - granted),
+        };
+        // A grant from the future: a clock moved.
+        (bound <= received).then_some(bound)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_grants_age_is_never_underestimated() {
+        let time = ServerTime::default();
+        assert_eq!(time.bound(5_000_000, at(100)), None, "nothing known");
+        time.learn(at(1_000), 5_000_000);
+        assert_eq!(time.bound(5_200_000, at(1_300)), Some(at(1_200)));
+        assert_eq!(time.bound(4_900_000, at(1_300)), Some(at(900)));
+        assert_eq!(time.bound(5_400_000, at(1_300)), None, "a grant from the future");
+        assert_eq!(time.bound(5_200_000, at(2_001)), None, "the pair is too old");
+    }
+
+    #[test]
+    fn an_older_answer_does_not_replace_a_newer_one() {
+        let time = ServerTime::default();
+        time.learn(at(1_000), 5_000_000);
+        time.learn(at(900), 1);
+        assert_eq!(time.estimate(at(1_500)), 5_500_000);
+    }
+}

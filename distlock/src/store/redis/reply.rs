@@ -1,0 +1,66 @@
+//! Reads replies. Garbage is an error: it never panics, and never becomes a hold.
+
+use redis::Value;
+
+use crate::error::Outage;
+use crate::fencing::FencingToken;
+use crate::store::Trouble;
+
+/// A reply that is read from front to back.
+pub(super) struct Reply(std::vec::IntoIter<Value>);
+
+impl Reply {
+    pub(super) fn list(value: Value) -> Result<Self, Trouble> {
+        match value {
+            Value::Array(values) => Ok(Reply(values.into_iter())),
+            // An empty Lua table may arrive as either.
+            Value::Nil => Ok(Reply(Vec::new().into_iter())),
+            _ => Err(garbage("something that is not a list")),
+        }
+    }
+
+    pub(super) fn one(value: Value) -> Self {
+        Reply(vec![value].into_iter())
+    }
+
+    pub(super) fn next(&mut self) -> Option<Value> {
+        self.0.next()
+    }
+
+    pub(super) fn signed(&mut self) -> Result<i64, Trouble> {
+        match self.0.next() {
+            Some(Value::Int(number)) => Ok(number),
+            _ => Err(garbage("something that is not a number")),
+        }
+    }
+
+    pub(super) fn int(&mut self) -> Result<u64, Trouble> {
+        u64::try_from(self.signed()?).map_err(|_| garbage("a negative number"))
+    }
+
+    pub(super) fn token(&mut self) -> Result<FencingToken, Trouble> {
+        match self.int()? {
+            0 => Err(garbage("a fencing token of zero")),
+            token => Ok(FencingToken::new(token)),
+        }
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, Trouble> {
+        match self.0.next() {
+            Some(Value::BulkString(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Some(Value::SimpleString(text)) => Ok(text),
+            _ => Err(garbage("something that is not a text")),
+        }
+    }
+}
+
+pub(super) fn is_list(value: &Value) -> bool {
+    matches!(value, Value::Array(_))
+}
+
+pub(super) fn garbage(what: &str) -> Trouble {
+    Trouble::new(
+        Outage::Other,
+        format!("the server answered with {what}; is it a Redis server, and not a proxy that rewrites?"),
+    )
+}

@@ -1,0 +1,120 @@
+-- Fragment: who is next once the lock is free. Expects the locals `lock, queue, entries, fence` (keys),
+-- `client` (the calling client's uuid), `channels` (prefix of client channels) and `now` (server µs).
+
+-- Dead entries removed by one call: more would freeze the server; the next look goes on.
+local MAX_REMOVED = 100
+
+local function remove(owner)
+  redis.call('ZREM', queue, owner)
+  redis.call('HDEL', entries, owner)
+end
+
+local function client_of(owner)
+  return string.match(owner, '^[^:]+')
+end
+
+-- The TTL of a lock that was granted and not yet confirmed: a grant lease of at most a second, plus grace.
+local function grant_lease(lease)
+  return math.min(lease, 1000)
+end
+
+-- Removes what a client has in the queue, its marked entry last: while that one stays, the next call
+-- knows that the client is to be purged. Returns how many are gone.
+local function purge(whose, marked)
+  local removed = 0
+  for _, owner in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
+    if owner ~= marked and client_of(owner) == whose then
+      if removed >= MAX_REMOVED then return removed end
+      remove(owner)
+      removed = removed + 1
+    end
+  end
+  remove(marked)
+  return removed + 1
+end
+
+local function next_token()
+  local previous = redis.call('GET', fence)
+  if not previous then return now end
+  local number = tonumber(previous)
+  if not number then error('FOREIGN the fence key holds a foreign value') end
+  return math.max(now, number + 1)
+end
+
+-- Two hours beyond the last use: a server clock may step back an hour and tokens still rise.
+local function keep_fence(token)
+  local ttl = 7200000 + math.ceil(math.max(0, token - now) / 1000)
+  redis.call('SET', fence, string.format('%.0f', token), 'PX', string.format('%.0f', ttl))
+end
+
+-- Writes the lock, last of all writes. `hold` is the TTL of this write, `ttl` the longest the holder may set.
+local function take(owner, token, hold, ttl, name)
+  redis.call('SET', lock, string.format('%s %.0f %.0f %.0f %s', owner, token, ttl, now, name),
+    'PXAT', string.format('%.0f', math.floor(now / 1000) + hold))
+end
+
+local function grant(owner, lease, ttl, name)
+  local short = grant_lease(lease)
+  local token = next_token()
+  local order = redis.call('ZSCORE', queue, owner)
+  redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is published
+  redis.pcall('PUBLISH', channels .. client_of(owner),
+    string.format('%s %.0f %.0f %.0f %s', owner, token, now, short, lock))
+  redis.call('ZADD', queue, '-' .. order, owner)
+  keep_fence(token)
+  take(owner, token, short + 250, ttl, name)
+end
+
+-- Hands the free lock to the first live waiter. Returns 'granted', 'mine' (the head is `me`, which takes
+-- the lock itself), 'free' (nobody waits) or 'more' (too many dead entries for one call).
+local function drive(me)
+  local removed, alive = 0, { [client] = true }
+  while removed < MAX_REMOVED do
+    local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
+    local owner, order = head[1], tonumber(head[2])
+    if not owner then return 'free' end
+    local whose = client_of(owner)
+    if order < 0 then
+      -- Granted and never confirmed, and the lock has expired: that client is not answering.
+      if whose == client then
+        remove(owner)
+        removed = removed + 1
+      else
+        removed = removed + purge(whose, owner)
+      end
+    elseif owner == me then
+      return 'mine'
+    else
+      local entry = redis.call('HGET', entries, owner)
+      local deadline, lease, ttl, name = string.match(entry or '', '^(%d+) (%d+) (%d+) (.*)$')
+      if alive[whose] == nil then
+        -- NUMSUB and not PUBLISH's count, which lies when somebody has PSUBSCRIBE *.
+        local subscribers = redis.pcall('PUBSUB', 'NUMSUB', channels .. whose)
+        alive[whose] = subscribers.err ~= nil or subscribers[2] > 0
+      end
+      if deadline and tonumber(deadline) >= now and alive[whose] then
+        grant(owner, tonumber(lease), tonumber(ttl), name)
+        return 'granted'
+      end
+      remove(owner)
+      removed = removed + 1
+    end
+  end
+  return 'more'
+end
+
+-- A lock that outlives what its holder could have asked for: the server's clock stepped back.
+local function clamp(owner, ttl)
+  local left = redis.call('PTTL', lock)
+  local limit = tonumber(ttl)
+  local score = redis.call('ZSCORE', queue, owner)
+  if score and tonumber(score) < 0 then
+    local lease = string.match(redis.call('HGET', entries, owner) or '', '^%d+ (%d+)')
+    if lease then limit = math.min(limit, grant_lease(tonumber(lease)) + 250) end
+  end
+  if left < 0 or left > limit then
+    redis.call('PEXPIRE', lock, string.format('%.0f', limit))
+    left = limit
+  end
+  return left
+end

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Everything that must hold: formatting, lints, tests, documentation, package, examples.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+# Where Debian keeps `service`, also for those who became root without a login.
+PATH=$PATH:/usr/sbin:/sbin
+
+usage() {
+    cat <<'HELP'
+usage: ./test.sh [--quick] [--help]
+
+Checks the whole workspace. On Debian and its kin redis-server is installed if it is missing:
+the tests start servers of their own on free ports and never touch one that is already running.
+
+  --quick   only formatting, lints and tests; no documentation, package and examples
+  --help    this text
+
+REDIS_SERVER names another server binary to test against.
+HELP
+}
+
+fail() {
+    printf 'error: %s\n' "$1" >&2
+    exit 1
+}
+
+quick=false
+for option in "$@"; do
+    case "$option" in
+        --quick) quick=true ;;
+        --help | -h) usage; exit 0 ;;
+        *) usage >&2; fail "unknown option: $option" ;;
+    esac
+done
+
+# step HEADING COMMAND...: runs the command under a heading and says how long it took.
+step() {
+    local heading=$1 start=$SECONDS
+    shift
+    printf '\n== %s\n' "$heading"
+    "$@"
+    printf '== %s: ok, %d s\n' "$heading" $((SECONDS - start))
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        fail "redis-server is missing and there is no sudo; as root, run: apt-get update && apt-get install redis-server"
+    fi
+}
+
+redis_server() {
+    local server=${REDIS_SERVER:-redis-server}
+    if ! command -v "$server" >/dev/null; then
+        [ -z "${REDIS_SERVER:-}" ] || fail "REDIS_SERVER=$REDIS_SERVER is not an executable"
+        command -v apt-get >/dev/null ||
+            fail "redis-server is missing; install it with this system's package manager (dnf install redis, pacman -S redis, brew install redis) and run this again"
+        as_root apt-get update
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server
+        # The package starts a service, which nobody asked for.
+        if as_root service redis-server status >/dev/null 2>&1; then
+            as_root service redis-server stop
+        fi
+        command -v "$server" >/dev/null || fail "the package was installed, but there is no $server in PATH"
+    fi
+    "$server" --version
+}
+
+tools() {
+    cargo --version || fail "Rust is missing: https://rustup.rs"
+    cargo fmt --version || fail "rustfmt is missing: rustup component add rustfmt"
+    cargo clippy --version || fail "clippy is missing: rustup component add clippy"
+}
+
+# The scripts reach the package through a symlink; without it the crate would not compile elsewhere.
+package() {
+    local listed script count=0
+    listed=$(cargo package -p distlock --list --allow-dirty)
+    for script in lua/*.lua; do
+        [ -e "$script" ] || fail "there are no scripts in lua"
+        grep -qxF "$script" <<<"$listed" || fail "the package of distlock lacks $script"
+        count=$((count + 1))
+    done
+    printf 'all %d scripts are in the package\n' "$count"
+}
+
+step "tools" tools
+step "redis-server" redis_server
+step "format" cargo fmt --all --check
+step "lints" cargo clippy --workspace --all-targets -- -D warnings
+# The default member is the example, so --workspace is needed; doctests are included.
+step "tests" cargo test --workspace
+if ! $quick; then
+    step "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps
+    step "package" package
+    step "example" cargo run -- --orders 300
+fi
+
+printf '\n%d s\nall checks passed\n' "$SECONDS"

@@ -1,0 +1,383 @@
+//! A synchronous RESP2 client that shares no code with the one under test.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::resp::{line_at, value_len};
+
+/// How long a command may take unless told otherwise.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// No such value.
+    Nil,
+    /// An integer.
+    Int(i64),
+    /// A string (bytes that are not UTF-8 are replaced).
+    Bulk(String),
+    /// Several replies.
+    Array(Vec<Reply>),
+    /// A status like `OK`.
+    Status(String),
+    /// An error, its code first.
+    Error(String),
+}
+
+impl Reply {
+    /// The integer.
+    ///
+    /// # Panics
+    ///
+    /// When the reply is something else.
+    #[track_caller]
+    pub fn int(&self) -> i64 {
+        match self {
+            Reply::Int(n) => *n,
+            other => panic!("expected an integer, got {other:?}"),
+        }
+    }
+
+    /// The string or status, `None` for nil.
+    ///
+    /// # Panics
+    ///
+    /// When the reply is something else.
+    #[track_caller]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Reply::Bulk(text) | Reply::Status(text) => Some(text),
+            Reply::Nil => None,
+            other => panic!("expected a string, got {other:?}"),
+        }
+    }
+
+    /// The elements.
+    ///
+    /// # Panics
+    ///
+    /// When the reply is something else.
+    #[track_caller]
+    pub fn array(&self) -> &[Reply] {
+        match self {
+            Reply::Array(items) => items,
+            other => panic!("expected an array, got {other:?}"),
+        }
+    }
+
+    /// Whether it is an error.
+    pub fn is_error(&self) -> bool {
+        matches!(self, Reply::Error(_))
+    }
+}
+
+/// A connection to a server.
+pub struct Resp {
+    stream: Stream,
+    buffer: Vec<u8>,
+    timeout: Duration,
+}
+
+impl fmt::Debug for Resp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resp").finish_non_exhaustive()
+    }
+}
+
+impl Resp {
+    /// Connects over TCP.
+    ///
+    /// # Errors
+    ///
+    /// When nobody listens there.
+    pub fn connect(address: SocketAddr) -> io::Result<Resp> {
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        stream.set_nodelay(true)?;
+        Ok(Resp::over(Stream::Tcp(stream)))
+    }
+
+    /// Connects over a Unix socket.
+    ///
+    /// # Errors
+    ///
+    /// When nobody listens there.
+    pub fn connect_unix(path: &Path) -> io::Result<Resp> {
+        Ok(Resp::over(Stream::Unix(UnixStream::connect(path)?)))
+    }
+
+    fn over(stream: Stream) -> Resp {
+        Resp {
+            stream,
+            buffer: Vec::new(),
+            timeout: TIMEOUT,
+        }
+    }
+
+    /// How long [`Resp::cmd`] and [`Resp::try_cmd`] wait for a reply (5 s unless set).
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Sends a command and returns its reply; the server's errors are replies too.
+    ///
+    /// # Panics
+    ///
+    /// When no reply comes in time.
+    #[track_caller]
+    pub fn cmd(&mut self, words: &[&str]) -> Reply {
+        match self.try_cmd(words) {
+            Ok(reply) => reply,
+            Err(error) => panic!("{words:?}: {error}"),
+        }
+    }
+
+    /// Sends a command and returns its reply, for servers that may not answer.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is gone, or no reply came in time; after that the connection is of no
+    /// use any more, because a late reply would pass for that of the next command.
+    pub fn try_cmd(&mut self, words: &[&str]) -> io::Result<Reply> {
+        self.send(words)?;
+        self.read_reply(self.timeout)
+    }
+
+    /// Sends a command without reading its reply.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is gone.
+    pub fn send(&mut self, words: &[&str]) -> io::Result<()> {
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.stream.write_all(request.as_bytes())
+    }
+
+    /// Reads the next reply or published message.
+    ///
+    /// # Errors
+    ///
+    /// When the connection is gone, or nothing came in time.
+    pub fn read_reply(&mut self, timeout: Duration) -> io::Result<Reply> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(len) = value_len(&self.buffer).map_err(io::Error::other)? {
+                let value: Vec<u8> = self.buffer.drain(..len).collect();
+                return Ok(decode(&value, &mut 0));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let reason = format!("no reply within {timeout:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+            }
+            self.stream.set_read_timeout(left)?;
+            let mut chunk = [0; 16 * 1024];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
+                Err(error) if is_timeout(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The string at `key`.
+    ///
+    /// # Panics
+    ///
+    /// When there is something else than a string.
+    #[track_caller]
+    pub fn get(&mut self, key: &str) -> Option<String> {
+        self.cmd(&["GET", key]).text().map(str::to_owned)
+    }
+
+    /// Whether `key` exists.
+    #[track_caller]
+    pub fn exists(&mut self, key: &str) -> bool {
+        self.cmd(&["EXISTS", key]).int() == 1
+    }
+
+    /// The keys that match `pattern`, sorted.
+    #[track_caller]
+    pub fn keys(&mut self, pattern: &str) -> Vec<String> {
+        let reply = self.cmd(&["KEYS", pattern]);
+        let mut keys: Vec<String> = reply
+            .array()
+            .iter()
+            .filter_map(|key| key.text().map(str::to_owned))
+            .collect();
+        keys.sort();
+        keys
+    }
+
+    /// Milliseconds until `key` expires: -1 for never, -2 when it does not exist.
+    #[track_caller]
+    pub fn pttl(&mut self, key: &str) -> i64 {
+        self.cmd(&["PTTL", key]).int()
+    }
+
+    /// A field of `INFO` (all sections), for example `connected_clients`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such field.
+    #[track_caller]
+    pub fn info_field(&mut self, name: &str) -> String {
+        let reply = self.cmd(&["INFO", "everything"]);
+        let info = reply.text().unwrap_or_default();
+        match field(info, name) {
+            Some(value) => value.to_owned(),
+            None => panic!("INFO has no field {name:?}"),
+        }
+    }
+
+    pub(crate) fn shutdown_handle(&self) -> io::Result<Stream> {
+        self.stream.try_clone()
+    }
+}
+
+/// The value of a `name:value` line.
+pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find_map(|(field, value)| (field == name).then_some(value))
+}
+
+/// A timeout shows as one of two kinds, depending on the platform.
+fn is_timeout(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+/// The value at `at` in a buffer that is known to be complete.
+fn decode(value: &[u8], at: &mut usize) -> Reply {
+    let (line, next) = line_at(value, *at).expect("a complete value");
+    let text = String::from_utf8_lossy(&line[1..]).into_owned();
+    *at = next;
+    let number = || text.parse::<i64>().expect("a number");
+    match line[0] {
+        b'+' => Reply::Status(text),
+        b'-' => Reply::Error(text),
+        b':' => Reply::Int(number()),
+        b'$' | b'*' if number() < 0 => Reply::Nil,
+        b'$' => {
+            let end = next + number() as usize;
+            *at = end + 2;
+            Reply::Bulk(String::from_utf8_lossy(&value[next..end]).into_owned())
+        }
+        b'*' => Reply::Array((0..number()).map(|_| decode(value, at)).collect()),
+        other => panic!("{:?} is not RESP2", char::from(other)),
+    }
+}
+
+/// Either kind of socket.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
+            Stream::Unix(stream) => stream.set_read_timeout(Some(timeout)),
+        }
+    }
+
+    fn try_clone(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
+            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
+        })
+    }
+
+    /// Wakes whoever reads from the socket.
+    pub(crate) fn shutdown(&self) {
+        // Fails only when the other side was faster.
+        let _ = match self {
+            Stream::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both),
+            Stream::Unix(stream) => stream.shutdown(std::net::Shutdown::Both),
+        };
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RedisServer;
+
+    #[test]
+    fn every_kind_of_reply() {
+        let server = RedisServer::start();
+        let mut client = server.client();
+        assert_eq!(client.cmd(&["SET", "a", "b"]), Reply::Status("OK".into()));
+        assert_eq!(client.cmd(&["GET", "a"]), Reply::Bulk("b".into()));
+        assert_eq!(client.cmd(&["GET", "none"]), Reply::Nil);
+        assert_eq!(client.cmd(&["INCR", "n"]), Reply::Int(1));
+        assert!(client.cmd(&["INCR", "a"]).is_error());
+        let nested = client.cmd(&["EVAL", "return {1, {'x', false}, ''}", "0"]);
+        let inner = Reply::Array(vec![Reply::Bulk("x".into()), Reply::Nil]);
+        assert_eq!(
+            nested,
+            Reply::Array(vec![Reply::Int(1), inner, Reply::Bulk(String::new())])
+        );
+    }
+
+    #[test]
+    fn helpers_read_keys_and_info() {
+        let server = RedisServer::start();
+        let mut client = server.client();
+        client.cmd(&["SET", "b", "1", "PX", "60000"]);
+        client.cmd(&["SET", "a", "2"]);
+        assert_eq!(client.keys("*"), ["a", "b"]);
+        assert_eq!(
+            (client.get("a").as_deref(), client.get("c")),
+            (Some("2"), None)
+        );
+        assert!(client.exists("a") && !client.exists("c"));
+        assert!((1..=60_000).contains(&client.pttl("b")));
+        assert_eq!((client.pttl("a"), client.pttl("c")), (-1, -2));
+        assert_eq!(client.info_field("tcp_port"), server.port().to_string());
+    }
+
+    #[test]
+    fn a_frozen_server_is_a_timeout_and_not_a_hang() {
+        let server = RedisServer::start();
+        let mut client = server.client();
+        client.set_timeout(Duration::from_millis(50));
+        server.stop_process();
+        let error = client
+            .try_cmd(&["PING"])
+            .expect_err("the server stands still");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,29 @@
+//! Support for the tests of distlock: everything that is needed to show a lock under real faults.
+//!
+//! * [`RedisServer`]: a real redis-server process of its own, on a free port, ended by pid;
+//! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
+//! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
+//! * [`Worker`]: a child process that can be frozen and killed;
+//! * [`eventually`], [`eventually_async`], [`within`]: wait for conditions, never for time;
+//! * [`Spread`]: minimum, mean, percentiles, maximum.
+//!
+//! Everything here panics with a message that says what went wrong: it is only used by tests.
+
+mod child;
+mod client;
+mod monitor;
+mod process;
+pub mod proxy;
+pub mod resp;
+mod server;
+mod skew;
+mod spread;
+mod wait;
+
+pub use client::{Reply, Resp};
+pub use monitor::Monitor;
+pub use process::{Worker, child_args, is_child, this_test_binary};
+pub use proxy::{After, Proxy, ProxyHandle, ProxyStats, Way};
+pub use server::{RedisServer, RedisServerBuilder};
+pub use spread::Spread;
+pub use wait::{eventually, eventually_async, within};

@@ -1,0 +1,309 @@
+//! Child processes that can be talked to, frozen and killed.
+
+use std::fmt;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use crate::child::Process;
+
+/// Marks the children of [`this_test_binary`].
+const CHILD: &str = "DISTLOCK_TEST_CHILD";
+
+/// A child process, talked to in lines over stdin and stdout; killed and reaped when dropped.
+pub struct Worker {
+    process: Process,
+    stdin: Option<ChildStdin>,
+    lines: Receiver<String>,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pid = self.process.pid();
+        f.debug_struct("Worker")
+            .field("pid", &pid)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// Starts `command` with piped stdin and stdout; stderr stays the test's.
+    ///
+    /// ```no_run
+    /// # use distlock_tests::Worker;
+    /// # use std::process::Command;
+    /// # let program = "worker"; // env!("CARGO_BIN_EXE_worker")
+    /// let mut worker = Worker::spawn(Command::new(program).args(["--store", "memory:"]));
+    /// worker.send("go");
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn spawn(command: &mut Command) -> Worker {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process::spawn(command)
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let stdin = process.child().stdin.take();
+        let stdout = process.child().stdout.take().expect("stdout is piped");
+        let (sender, lines) = channel();
+        // Ends with the process: its end closes the pipe.
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Worker {
+            process,
+            stdin,
+            lines,
+        }
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Writes a line to its stdin.
+    ///
+    /// # Panics
+    ///
+    /// When it does not read any more.
+    #[track_caller]
+    pub fn send(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("stdin was closed");
+        writeln!(stdin, "{line}")
+            .and_then(|()| stdin.flush())
+            .unwrap_or_else(|error| panic!("cannot send {line:?}: {error}"));
+    }
+
+    /// Closes its stdin.
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// The next line of its stdout.
+    ///
+    /// # Panics
+    ///
+    /// When none comes in time, or stdout is closed.
+    #[track_caller]
+    pub fn next_line(&self, within: Duration) -> String {
+        match self.lines.recv_timeout(within) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("process {} said nothing within {within:?}", self.pid())
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                panic!("process {} has closed its stdout", self.pid())
+            }
+        }
+    }
+
+    /// Skips lines up to one that starts with `prefix` and returns what follows it.
+    ///
+    /// # Panics
+    ///
+    /// When none comes in time, or stdout is closed.
+    #[track_caller]
+    pub fn expect_line(&self, prefix: &str, within: Duration) -> String {
+        let deadline = Instant::now() + within;
+        let mut skipped = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => match line.strip_prefix(prefix) {
+                    Some(rest) => return rest.trim().to_owned(),
+                    None => skipped.push(line),
+                },
+                Err(error) => panic!(
+                    "no line {prefix:?} from process {} within {within:?} ({error}), but {skipped:?}",
+                    self.pid()
+                ),
+            }
+        }
+    }
+
+    /// The lines that have arrived, without waiting.
+    pub fn drain_lines(&self) -> Vec<String> {
+        self.lines.try_iter().collect()
+    }
+
+    /// Freezes it (SIGSTOP); returns once it stands still.
+    ///
+    /// # Panics
+    ///
+    /// When it has ended.
+    #[track_caller]
+    pub fn stop_process(&mut self) {
+        self.process.stop();
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Panics
+    ///
+    /// When it has ended.
+    #[track_caller]
+    pub fn cont_process(&mut self) {
+        self.process.cont();
+    }
+
+    /// Kills it (SIGKILL) and waits for its end; the lines it wrote before are returned.
+    pub fn kill(self) -> Vec<String> {
+        drop(self.process);
+        // The pipe is closed now, so this ends.
+        self.lines.iter().collect()
+    }
+
+    /// Waits until it ends by itself; its stdin is closed first.
+    ///
+    /// # Panics
+    ///
+    /// When it does not end in time.
+    #[track_caller]
+    pub fn wait(&mut self, within: Duration) -> ExitStatus {
+        self.close_stdin();
+        self.process.wait(within)
+    }
+}
+
+/// A command that runs the test `entry` (its full path, `module::name`) of the running test binary
+/// in a process of its own, for [`Worker::spawn`].
+///
+/// `entry` is a `#[test]` function that returns at once unless [`is_child`]; its arguments are
+/// [`child_args`]. The test harness writes lines of its own to stdout, so read with
+/// [`Worker::expect_line`].
+///
+/// # Panics
+///
+/// When the running executable is unknown.
+#[track_caller]
+pub fn this_test_binary(entry: &str, args: &[&str]) -> Command {
+    let program = std::env::current_exe().expect("the running executable");
+    let mut command = Command::new(program);
+    // Quiet: otherwise the harness writes the test's name at the beginning of the first line.
+    command
+        .args([entry, "--exact", "--nocapture", "--quiet"])
+        .env(CHILD, args.join("\n"));
+    command
+}
+
+/// Whether this process was started through [`this_test_binary`].
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// The arguments given to [`this_test_binary`]; none in any other process.
+pub fn child_args() -> Vec<String> {
+    let args = std::env::var(CHILD).unwrap_or_default();
+    args.lines().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    const SECONDS: Duration = Duration::from_secs(20);
+
+    fn cat() -> Worker {
+        Worker::spawn(&mut Command::new("cat"))
+    }
+
+    #[test]
+    fn lines_go_in_and_come_out() {
+        let mut worker = cat();
+        worker.send("noise");
+        worker.send("token 7");
+        assert_eq!(worker.expect_line("token", SECONDS), "7");
+        worker.send("more");
+        assert_eq!(worker.next_line(SECONDS), "more");
+        assert!(worker.wait(SECONDS).success());
+    }
+
+    #[test]
+    fn a_stopped_process_is_silent_until_it_goes_on() {
+        let mut worker = cat();
+        worker.stop_process();
+        worker.send("hello");
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(worker.drain_lines().is_empty());
+        worker.cont_process();
+        assert_eq!(worker.next_line(SECONDS), "hello");
+    }
+
+    #[test]
+    fn killing_returns_the_lines_written_before() {
+        let mut worker = Worker::spawn(Command::new("sh").args(["-c", "echo a; echo b; exec cat"]));
+        worker.send("c");
+        // Only cat echoes, so everything before was written.
+        assert_eq!(worker.next_line(SECONDS), "a");
+        assert_eq!(worker.next_line(SECONDS), "b");
+        assert_eq!(worker.next_line(SECONDS), "c");
+        let pid = worker.pid();
+        assert_eq!(worker.kill(), Vec::<String>::new());
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn dropping_a_stopped_process_ends_it() {
+        let mut worker = cat();
+        let pid = worker.pid();
+        worker.stop_process();
+        drop(worker);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    /// The child of the next test.
+    #[test]
+    fn child_entry() {
+        if is_child() {
+            println!("args {}", child_args().join(","));
+            let mut line = String::new();
+            std::io::stdin().read_line(&mut line).expect("a line");
+            println!("got {line}");
+        }
+    }
+
+    #[test]
+    fn a_test_can_run_in_a_process_of_its_own() {
+        let mut command = this_test_binary("process::tests::child_entry", &["x", "y z"]);
+        let mut worker = Worker::spawn(&mut command);
+        assert_eq!(worker.expect_line("args ", SECONDS), "x,y z");
+        worker.send("ping");
+        assert_eq!(worker.expect_line("got ", SECONDS), "ping");
+        assert!(worker.wait(SECONDS).success());
+        assert!(!is_child() && child_args().is_empty());
+    }
+
+    /// The child of the next test: a parent that dies without cleaning up.
+    #[test]
+    fn careless_parent_entry() {
+        if is_child() {
+            let child = cat();
+            println!("pid {}", child.pid());
+            std::process::abort();
+        }
+    }
+
+    #[test]
+    fn a_child_does_not_outlive_its_parent() {
+        let mut parent = Worker::spawn(&mut this_test_binary(
+            "process::tests::careless_parent_entry",
+            &[],
+        ));
+        let pid = parent.expect_line("pid ", SECONDS);
+        parent.wait(SECONDS);
+        crate::eventually(SECONDS, || {
+            // An orphan's zombie may stay where nobody reaps orphans.
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .map_or(true, |stat| stat.contains(") Z"))
+        });
+    }
+}

@@ -1,0 +1,250 @@
+//! One proxied connection: two sockets and the queue of each direction between them.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::filter::{Filter, Verdict};
+use super::rules::Direction;
+use super::{Shared, reset_on_close};
+use crate::resp::{request_len, value_len};
+
+/// Chunks under way to the client: bounded, so that a slow client slows the server down.
+const CHUNKS_TO_CLIENT: usize = 1024;
+/// Chunks under way to the server: enough for everything that a test holds back.
+const CHUNKS_TO_SERVER: usize = 65_536;
+
+/// What the handles tell one connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Control {
+    pub(super) held: bool,
+    pub(super) reset_client: bool,
+    pub(super) reset_server: bool,
+}
+
+/// Bytes that are due at a time.
+struct Chunk {
+    due: Instant,
+    bytes: Vec<u8>,
+}
+
+/// What both sides of one connection share.
+struct Connection {
+    shared: Arc<Shared>,
+    control: Arc<watch::Sender<Control>>,
+    filter: Mutex<Filter>,
+}
+
+/// Serves `client` until both sides have ended.
+pub(super) async fn serve(shared: Arc<Shared>, client: TcpStream) {
+    let id = {
+        let mut stats = shared.stats();
+        stats.accepted += 1;
+        stats.accepted
+    };
+    let Ok(server) = TcpStream::connect(shared.target).await else {
+        // The client is connected already, so this is the nearest to "refused".
+        reset_on_close(&client);
+        return;
+    };
+    for socket in [&client, &server] {
+        let _ = socket.set_nodelay(true);
+    }
+    let connection = Connection {
+        shared: Arc::clone(&shared),
+        control: Arc::new(watch::Sender::new(Control::default())),
+        filter: Mutex::default(),
+    };
+    shared
+        .connections()
+        .insert(id, Arc::clone(&connection.control));
+    let (to_server, from_client) = mpsc::channel(CHUNKS_TO_SERVER);
+    let (to_client, from_server) = mpsc::channel(CHUNKS_TO_CLIENT);
+    tokio::join!(
+        connection.side(client, Direction::ToServer, to_server, from_server),
+        connection.side(server, Direction::ToClient, to_client, from_client),
+    );
+    shared.connections().remove(&id);
+}
+
+impl Connection {
+    /// One socket: what is read from it goes `way`, what comes the other way is written to it.
+    async fn side(
+        &self,
+        mut socket: TcpStream,
+        way: Direction,
+        outgoing: mpsc::Sender<Chunk>,
+        incoming: mpsc::Receiver<Chunk>,
+    ) {
+        let mut control = self.control.subscribe();
+        let (reader, writer) = socket.split();
+        let pumps = async {
+            tokio::join!(
+                self.read(reader, way, outgoing),
+                self.write(writer, way.opposite(), incoming),
+            )
+        };
+        let reset = tokio::select! {
+            biased;
+            () = until(&mut control, |control| is_reset(control, way)) => true,
+            _ = pumps => false,
+        };
+        if reset {
+            reset_on_close(&socket);
+        }
+    }
+
+    /// Reads values and queues those that pass, until the end of the stream.
+    async fn read(&self, mut socket: ReadHalf<'_>, way: Direction, outgoing: mpsc::Sender<Chunk>) {
+        let mut rules = self.shared.rules.subscribe();
+        let mut buffer = Vec::new();
+        loop {
+            // Before and after: what was under way when the rule was set does not slip through.
+            until(&mut rules, |rules| !rules.lane(way).stalled).await;
+            let read = socket.read_buf(&mut buffer).await.unwrap_or(0);
+            until(&mut rules, |rules| !rules.lane(way).stalled).await;
+            if read == 0 {
+                // Where nothing comes through, neither does the end of the stream.
+                until(&mut rules, |rules| !rules.lane(way).drop).await;
+                return;
+            }
+            let Ok(bytes) = self.sieve(&mut buffer, way) else {
+                self.control.send_modify(|control| {
+                    control.reset_client = true;
+                    control.reset_server = true;
+                });
+                return;
+            };
+            if bytes.is_empty() {
+                continue;
+            }
+            let due = Instant::now() + rules.borrow().lane(way).delay;
+            let gone = outgoing.send(Chunk { due, bytes }).await.is_err();
+            // With the server gone there is nothing left to do. With the client gone the server
+            // must still be read, or closing would discard what it has not processed yet.
+            if gone && way == Direction::ToServer {
+                return;
+            }
+        }
+    }
+
+    /// Takes the complete values out of `buffer` and returns those that pass; `Err` when the
+    /// connection is to be reset.
+    fn sieve(&self, buffer: &mut Vec<u8>, way: Direction) -> Result<Vec<u8>, ()> {
+        let mut passed = Vec::new();
+        let mut at = 0;
+        let result = loop {
+            let rest = &buffer[at..];
+            let len = match way {
+                _ if rest.is_empty() => break Ok(()),
+                Direction::ToServer => request_len(rest),
+                Direction::ToClient => value_len(rest),
+            };
+            let value = match len {
+                Ok(Some(len)) => &rest[..len],
+                Ok(None) => break Ok(()),
+                Err(_) => {
+                    self.shared.stats().not_resp += 1;
+                    break Err(());
+                }
+            };
+            at += value.len();
+            match self.judge(way, value) {
+                Verdict::Forward => passed.extend_from_slice(value),
+                verdict => {
+                    self.shared.stats().bytes_dropped += value.len() as u64;
+                    if verdict == Verdict::Reset {
+                        break Err(());
+                    }
+                }
+            }
+        };
+        buffer.drain(..at);
+        result.map(|()| passed)
+    }
+
+    fn judge(&self, way: Direction, value: &[u8]) -> Verdict {
+        let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        if way == Direction::ToClient {
+            return filter.reply(&self.shared, value);
+        }
+        let verdict = filter.request(&self.shared, value);
+        if verdict == Verdict::Forward && self.control.borrow().held {
+            self.shared.stats().requests_held += 1;
+        }
+        verdict
+    }
+
+    /// Writes what comes from the other side, until that has ended; then ends this stream too.
+    async fn write(
+        &self,
+        mut socket: WriteHalf<'_>,
+        way: Direction,
+        mut incoming: mpsc::Receiver<Chunk>,
+    ) {
+        while let Some(chunk) = incoming.recv().await {
+            sleep_until(chunk.due).await;
+            self.gate(way).await;
+            if self
+                .write_chunk(&mut socket, way, &chunk.bytes)
+                .await
+                .is_err()
+            {
+                return;
+            }
+        }
+        self.gate(way).await;
+        let _ = socket.shutdown().await;
+    }
+
+    /// Waits while nothing may be written.
+    async fn gate(&self, way: Direction) {
+        let mut rules = self.shared.rules.subscribe();
+        let mut control = self.control.subscribe();
+        until(&mut rules, |rules| !rules.lane(way).stalled).await;
+        if way == Direction::ToServer {
+            until(&mut control, |control| !control.held).await;
+        }
+    }
+
+    async fn write_chunk(
+        &self,
+        socket: &mut WriteHalf<'_>,
+        way: Direction,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            // Asked for each piece, so that ending a drip ends it also in the middle of a chunk.
+            let drip = self.shared.rules.borrow().lane(way).drip;
+            let (size, pause) = drip.unwrap_or((rest.len(), Duration::ZERO));
+            let (piece, later) = rest.split_at(size.min(rest.len()));
+            socket.write_all(piece).await?;
+            self.shared.stats().count_forwarded(way, piece.len());
+            rest = later;
+            if !pause.is_zero() {
+                sleep(pause).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the socket that is read `way` is to be reset.
+fn is_reset(control: &Control, way: Direction) -> bool {
+    match way {
+        Direction::ToServer => control.reset_client,
+        Direction::ToClient => control.reset_server,
+    }
+}
+
+/// Waits for `condition`. (An error would mean that the proxy is gone, and this task with it.)
+async fn until<T>(receiver: &mut watch::Receiver<T>, condition: impl FnMut(&T) -> bool) {
+    let _ = receiver.wait_for(condition).await;
+}

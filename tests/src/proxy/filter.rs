@@ -1,0 +1,134 @@
+//! What becomes of each value on one connection.
+
+use std::collections::VecDeque;
+
+use super::Shared;
+use super::rules::{After, Direction};
+use crate::resp::{command_name, is_push, push_kind};
+
+/// An order to swallow one reply.
+#[derive(Debug)]
+pub(super) struct Swallow {
+    /// Only the reply to a request that contains this.
+    needle: Option<Vec<u8>>,
+    after: After,
+}
+
+impl Swallow {
+    pub(super) fn new(needle: Option<Vec<u8>>, after: After) -> Swallow {
+        Swallow { needle, after }
+    }
+}
+
+/// What to do with a value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Forward,
+    Drop,
+    /// Drop it and reset the connection.
+    Reset,
+}
+
+/// The memory of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Filter {
+    /// One entry for each request without a reply; marked ones lose theirs.
+    unanswered: VecDeque<Option<After>>,
+    hole_to_server: bool,
+    hole_to_client: bool,
+    silent: bool,
+}
+
+impl Filter {
+    /// A request from the client.
+    pub(super) fn request(&mut self, shared: &Shared, request: &[u8]) -> Verdict {
+        shared.stats().requests += 1;
+        if shared.rules.borrow().lane(Direction::ToServer).drop {
+            self.hole_to_server = true;
+            return Verdict::Drop;
+        }
+        if self.hole_to_server {
+            return Verdict::Reset;
+        }
+        if has_reply(request) {
+            let mut swallows = shared.swallows();
+            let order = swallows.iter().position(|order| {
+                let needle = order.needle.as_deref();
+                needle.is_some_and(|needle| contains(request, needle))
+            });
+            let mark = order.map(|order| swallows.remove(order).after);
+            self.unanswered.push_back(mark);
+        }
+        Verdict::Forward
+    }
+
+    /// A reply or push from the server.
+    pub(super) fn reply(&mut self, shared: &Shared, value: &[u8]) -> Verdict {
+        let mark = if is_push(value) {
+            None
+        } else {
+            self.unanswered.pop_front().flatten()
+        };
+        let (dropping, drop_pushes) = {
+            let rules = shared.rules.borrow();
+            (rules.lane(Direction::ToClient).drop, rules.drop_pushes)
+        };
+        if dropping {
+            self.hole_to_client = true;
+            return Verdict::Drop;
+        }
+        if self.silent {
+            return Verdict::Drop;
+        }
+        if self.hole_to_client {
+            return Verdict::Reset;
+        }
+        if push_kind(value) == Some(b"message") {
+            let mut stats = shared.stats();
+            return if drop_pushes {
+                stats.pushes_dropped += 1;
+                Verdict::Drop
+            } else {
+                stats.pushes_passed += 1;
+                Verdict::Forward
+            };
+        }
+        if is_push(value) {
+            return Verdict::Forward;
+        }
+        let Some(after) = mark.or_else(|| next_order(shared)) else {
+            return Verdict::Forward;
+        };
+        shared.stats().replies_swallowed += 1;
+        match after {
+            After::GoOn => Verdict::Drop,
+            After::Reset => Verdict::Reset,
+            After::Silence => {
+                self.silent = true;
+                Verdict::Drop
+            }
+        }
+    }
+}
+
+/// Takes the oldest order that any reply fulfils.
+fn next_order(shared: &Shared) -> Option<After> {
+    let mut swallows = shared.swallows();
+    let order = swallows.iter().position(|order| order.needle.is_none())?;
+    Some(swallows.remove(order).after)
+}
+
+/// Whether a request has a reply of its own: in RESP3 subscriptions are confirmed by pushes.
+fn has_reply(request: &[u8]) -> bool {
+    command_name(request).is_none_or(|name| {
+        let name = name.to_ascii_lowercase();
+        !name.ends_with(b"subscribe")
+    })
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    needle.is_empty()
+        || haystack
+            .windows(needle.len())
+            .any(|window| window == needle)
+}

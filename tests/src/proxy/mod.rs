@@ -1,0 +1,371 @@
+//! A TCP proxy before a Redis server, whose faults are scripted while it runs.
+//!
+//! It runs on a thread with a runtime of its own, so it serves tests of any runtime and goes on
+//! under paused time. It parses the traffic of both directions (RESP2 and RESP3) and treats whole
+//! values, so a fault never cuts one in two. A rule applies to values that arrive after the call
+//! that set it, on open and on new connections.
+
+mod connection;
+mod filter;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::ops::Deref;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use socket2::{Domain, SockRef, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use connection::{Control, serve};
+use filter::Swallow;
+use rules::Rules;
+pub use rules::{After, ProxyStats, Way};
+
+/// How long the proxy's thread may take to open or close its port on a loaded machine.
+const PORT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A running proxy; dropping it closes its port and all connections.
+#[derive(Debug)]
+pub struct Proxy {
+    handle: ProxyHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Scripts a [`Proxy`] from anywhere; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ProxyHandle {
+    shared: Arc<Shared>,
+}
+
+/// What the handles and the proxy's thread have in common.
+#[derive(Debug)]
+struct Shared {
+    target: SocketAddr,
+    addr: SocketAddr,
+    rules: watch::Sender<Rules>,
+    stats: Mutex<ProxyStats>,
+    swallows: Mutex<Vec<Swallow>>,
+    connections: Mutex<BTreeMap<u64, Arc<watch::Sender<Control>>>>,
+    listening: Mutex<bool>,
+    listening_changed: Condvar,
+}
+
+impl Proxy {
+    /// Starts a proxy on a free port of 127.0.0.1 before the server at `target`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no free port.
+    #[track_caller]
+    pub fn start(target: SocketAddr) -> Proxy {
+        let reserved = reserve_port().expect("no free port for a proxy");
+        let addr = reserved
+            .local_addr()
+            .ok()
+            .and_then(|addr| addr.as_socket())
+            .expect("a bound socket has an address");
+        let shared = Arc::new(Shared {
+            target,
+            addr,
+            rules: watch::Sender::new(Rules::default()),
+            stats: Mutex::default(),
+            swallows: Mutex::default(),
+            connections: Mutex::default(),
+            listening: Mutex::new(false),
+            listening_changed: Condvar::new(),
+        });
+        let thread = std::thread::Builder::new()
+            .name("fault-proxy".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread()
+                        .enable_all()
+                        .build()
+                        .expect("cannot build the proxy's runtime");
+                    runtime.block_on(accept(&shared));
+                    drop(reserved);
+                }
+            })
+            .expect("cannot start the proxy's thread");
+        let proxy = Proxy {
+            handle: ProxyHandle { shared },
+            thread: Some(thread),
+        };
+        proxy.handle.shared.wait_listening(true);
+        proxy
+    }
+
+    /// A handle that scripts this proxy.
+    pub fn handle(&self) -> ProxyHandle {
+        self.handle.clone()
+    }
+}
+
+impl Deref for Proxy {
+    type Target = ProxyHandle;
+
+    fn deref(&self) -> &ProxyHandle {
+        &self.handle
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.handle.rules(|rules| rules.closing = true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl ProxyHandle {
+    /// The port to connect to.
+    pub fn port(&self) -> u16 {
+        self.addr().port()
+    }
+
+    /// The address to connect to.
+    pub fn addr(&self) -> SocketAddr {
+        self.shared.addr
+    }
+
+    /// `redis://127.0.0.1:<port>`; see also [`crate::RedisServer::url_via`].
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> ProxyStats {
+        let open = self.shared.connections().len();
+        ProxyStats {
+            open,
+            ..self.shared.stats().clone()
+        }
+    }
+
+    /// Everything takes `delay` longer; order is kept. Zero ends it.
+    pub fn delay(&self, way: Way, delay: Duration) {
+        self.rules(|rules| rules.lanes(way, |lane| lane.delay = delay));
+    }
+
+    /// Swallows everything; the connections stay open and their ends hear nothing of it, not even
+    /// of a close.
+    ///
+    /// A TCP stream cannot have a hole, so a connection that lost something is reset as soon as
+    /// data would flow on it again.
+    pub fn drop_data(&self, way: Way, on: bool) {
+        self.rules(|rules| rules.lanes(way, |lane| lane.drop = on));
+    }
+
+    /// [`ProxyHandle::drop_data`] both ways.
+    pub fn black_hole(&self, on: bool) {
+        self.drop_data(Way::Both, on);
+    }
+
+    /// Half-open: stops reading, so that data waits in the sender's socket buffers. Nothing is
+    /// lost: turned off again, it arrives.
+    pub fn stop_reading(&self, way: Way, on: bool) {
+        self.rules(|rules| rules.lanes(way, |lane| lane.stalled = on));
+    }
+
+    /// Forwards `bytes` at a time with pauses of `every` between them. Zero bytes end it.
+    pub fn drip(&self, way: Way, bytes: usize, every: Duration) {
+        let drip = (bytes > 0).then_some((bytes, every));
+        self.rules(|rules| rules.lanes(way, |lane| lane.drip = drip));
+    }
+
+    /// New connections get "connection refused", as from a server that is down. Open ones go on.
+    ///
+    /// Returns once the port is closed or open again.
+    ///
+    /// # Panics
+    ///
+    /// When the port does not open again.
+    #[track_caller]
+    pub fn refuse_connections(&self, on: bool) {
+        self.rules(|rules| rules.refuse = on);
+        self.shared.wait_listening(!on);
+    }
+
+    /// Resets (RST) all open connections on both sides and returns how many those were. What is
+    /// held for them is lost.
+    pub fn reset_connections(&self) -> usize {
+        self.control(|control| {
+            control.reset_client = true;
+            control.reset_server = true;
+        })
+    }
+
+    /// Resets (RST) all open connections towards the clients only: the server gets what is under
+    /// way or held, and only then sees the connection end.
+    pub fn reset_clients(&self) -> usize {
+        self.control(|control| control.reset_client = true)
+    }
+
+    /// Swallows the next reply (pushes pass) on whichever connection it comes; called again, one
+    /// more.
+    pub fn swallow_reply(&self, after: After) {
+        self.shared.swallows().push(Swallow::new(None, after));
+    }
+
+    /// Swallows the reply to the next request that contains `needle`, for example `EVALSHA` or a
+    /// key. The request itself is forwarded.
+    ///
+    /// Exact on RESP3 connections, where every request but SUBSCRIBE and its kin has one reply.
+    pub fn swallow_reply_to(&self, needle: &str, after: After) {
+        let needle = Some(needle.as_bytes().to_vec());
+        self.shared.swallows().push(Swallow::new(needle, after));
+    }
+
+    /// Swallows every RESP3 push of the kind `message`; all other values pass.
+    pub fn drop_pushes(&self, on: bool) {
+        self.rules(|rules| rules.drop_pushes = on);
+    }
+
+    /// From now on keeps back what the clients of the open connections send, and returns how many
+    /// connections those are. Connections that are opened later are not touched, and replies flow.
+    ///
+    /// A client may close its side or be reset ([`ProxyHandle::reset_clients`]) meanwhile: the
+    /// server does not hear of it before [`ProxyHandle::release_held`], which shows it commands
+    /// of a connection that its client has long given up.
+    pub fn hold_requests(&self) -> usize {
+        self.control(|control| control.held = true)
+    }
+
+    /// Forwards what was held, in order, and holds nothing any more.
+    pub fn release_held(&self) -> usize {
+        self.control(|control| control.held = false)
+    }
+
+    /// Ends all faults, except that held requests stay held.
+    ///
+    /// # Panics
+    ///
+    /// When a closed port does not open again.
+    #[track_caller]
+    pub fn heal(&self) {
+        self.shared.swallows().clear();
+        self.rules(|rules| *rules = Rules::default());
+        self.shared.wait_listening(true);
+    }
+
+    fn rules(&self, change: impl FnOnce(&mut Rules)) {
+        self.shared.rules.send_modify(change);
+    }
+
+    fn control(&self, change: impl Fn(&mut Control)) -> usize {
+        let connections = self.shared.connections();
+        for connection in connections.values() {
+            connection.send_modify(&change);
+        }
+        connections.len()
+    }
+}
+
+impl Shared {
+    fn stats(&self) -> MutexGuard<'_, ProxyStats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn swallows(&self) -> MutexGuard<'_, Vec<Swallow>> {
+        self.swallows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<watch::Sender<Control>>>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_listening(&self, on: bool) {
+        *self
+            .listening
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = on;
+        self.listening_changed.notify_all();
+    }
+
+    #[track_caller]
+    fn wait_listening(&self, on: bool) {
+        let listening = self
+            .listening
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (_listening, timeout) = self
+            .listening_changed
+            .wait_timeout_while(listening, PORT_DEADLINE, |listening| *listening != on)
+            .unwrap_or_else(PoisonError::into_inner);
+        let state = if on { "open" } else { "close" };
+        assert!(
+            !timeout.timed_out(),
+            "the proxy did not {state} its port within {PORT_DEADLINE:?}"
+        );
+    }
+}
+
+/// Accepts connections as long as the rules allow it, until the proxy is dropped.
+async fn accept(shared: &Arc<Shared>) {
+    let mut rules = shared.rules.subscribe();
+    loop {
+        let closing = match rules.wait_for(|rules| !rules.refuse || rules.closing).await {
+            Ok(rules) => rules.closing,
+            Err(_) => true,
+        };
+        if closing {
+            return;
+        }
+        // Without a listener (nobody waits for it longer than its deadline) there is no proxy.
+        let listener = listen(shared.addr).expect("cannot listen on a reserved port");
+        shared.set_listening(true);
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = rules.wait_for(|rules| rules.refuse || rules.closing) => break,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((client, _)) => drop(tokio::spawn(serve(Arc::clone(shared), client))),
+                // Out of file descriptors: accepting again at once would spin.
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+        // Dropping is not enough: a process that is being started by another test has a copy of
+        // the socket until its exec.
+        let _ = SockRef::from(&listener).shutdown(Shutdown::Both);
+        drop(listener);
+        shared.set_listening(false);
+    }
+}
+
+/// Binds a free port without listening: it belongs to the proxy also while connections to it are
+/// refused.
+fn reserve_port() -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    // Only now: the listener may share the port, but the kernel chose one that nobody has.
+    socket.set_reuse_address(true)?;
+    Ok(socket)
+}
+
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(1024)?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Makes the close of `stream` a reset.
+fn reset_on_close(stream: &TcpStream) {
+    // Fails only on a socket that is dead already.
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+}

@@ -1,0 +1,116 @@
+//! What a proxy is told to do, and what it did.
+
+use std::time::Duration;
+
+/// Which way data flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Requests.
+    ToServer,
+    /// Replies and pushes.
+    ToClient,
+    /// Both ways.
+    Both,
+}
+
+/// What becomes of a connection whose reply was swallowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// It is reset, so that the client knows that something is missing.
+    Reset,
+    /// It stays open, but nothing comes from the server any more.
+    Silence,
+    /// Later replies pass. No network does this: a client that counts replies takes the next one
+    /// for the swallowed one.
+    GoOn,
+}
+
+/// What a proxy has done; see [`crate::ProxyHandle::stats`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxyStats {
+    /// Connections accepted so far.
+    pub accepted: u64,
+    /// Connections open now (one stays open while requests are held for the server).
+    pub open: usize,
+    /// Requests received from clients.
+    pub requests: u64,
+    /// Bytes forwarded to the server.
+    pub bytes_to_server: u64,
+    /// Bytes forwarded to clients.
+    pub bytes_to_client: u64,
+    /// Bytes swallowed, for whatever reason.
+    pub bytes_dropped: u64,
+    /// Pushes of the kind `message` that were forwarded.
+    pub pushes_passed: u64,
+    /// Pushes swallowed by [`crate::ProxyHandle::drop_pushes`].
+    pub pushes_dropped: u64,
+    /// Replies swallowed by [`crate::ProxyHandle::swallow_reply`] and its kin.
+    pub replies_swallowed: u64,
+    /// Requests that arrived while their connection was held.
+    pub requests_held: u64,
+    /// Connections reset because their traffic was not RESP: the proxy was put before something
+    /// else than Redis.
+    pub not_resp: u64,
+}
+
+impl ProxyStats {
+    pub(super) fn count_forwarded(&mut self, direction: Direction, bytes: usize) {
+        match direction {
+            Direction::ToServer => self.bytes_to_server += bytes as u64,
+            Direction::ToClient => self.bytes_to_client += bytes as u64,
+        }
+    }
+}
+
+/// The state of all switches.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    pub(super) to_server: Lane,
+    pub(super) to_client: Lane,
+    pub(super) drop_pushes: bool,
+    pub(super) refuse: bool,
+    pub(super) closing: bool,
+}
+
+/// One direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    ToServer,
+    ToClient,
+}
+
+impl Direction {
+    pub(super) fn opposite(self) -> Direction {
+        match self {
+            Direction::ToServer => Direction::ToClient,
+            Direction::ToClient => Direction::ToServer,
+        }
+    }
+}
+
+/// The switches of one direction.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lane {
+    pub(super) delay: Duration,
+    pub(super) drop: bool,
+    pub(super) stalled: bool,
+    pub(super) drip: Option<(usize, Duration)>,
+}
+
+impl Rules {
+    pub(super) fn lane(&self, direction: Direction) -> Lane {
+        match direction {
+            Direction::ToServer => self.to_server,
+            Direction::ToClient => self.to_client,
+        }
+    }
+
+    pub(super) fn lanes(&mut self, way: Way, change: impl Fn(&mut Lane)) {
+        if way != Way::ToClient {
+            change(&mut self.to_server);
+        }
+        if way != Way::ToServer {
+            change(&mut self.to_client);
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! Each fault against a real server.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use super::*;
+use crate::resp::value_len;
+use crate::{RedisServer, Reply, Resp, eventually};
+
+const LONG: Duration = Duration::from_secs(20);
+/// Long enough for a reply that is on its way; only what must *not* come is waited for this long.
+const SHORT: Duration = Duration::from_millis(60);
+
+fn setup() -> (RedisServer, Proxy, Resp) {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let client = connect(&proxy);
+    (server, proxy, client)
+}
+
+/// A client whose connection the proxy knows: something has come back on it.
+fn connect(proxy: &Proxy) -> Resp {
+    let mut client = Resp::connect(proxy.addr()).expect("the proxy listens");
+    client.set_timeout(LONG);
+    assert_eq!(client.cmd(&["PING"]), pong());
+    client
+}
+
+fn pong() -> Reply {
+    Reply::Status("PONG".into())
+}
+
+/// What a call that must fail failed with.
+fn failure(client: &mut Resp, words: &[&str], timeout: Duration) -> ErrorKind {
+    client.set_timeout(timeout);
+    let error = client.try_cmd(words).expect_err("no reply can come");
+    client.set_timeout(LONG);
+    error.kind()
+}
+
+fn silence(client: &mut Resp) {
+    let error = client.read_reply(SHORT).expect_err("nothing can come");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+}
+
+/// A RESP3 connection that shows the bytes of each value.
+struct Raw {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Raw {
+    fn connect(proxy: &Proxy) -> Raw {
+        let stream = TcpStream::connect(proxy.addr()).expect("the proxy listens");
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let mut raw = Raw {
+            stream,
+            buffer: Vec::new(),
+        };
+        assert!(raw.call("HELLO 3").starts_with('%'));
+        raw
+    }
+
+    fn call(&mut self, inline: &str) -> String {
+        self.send(inline);
+        self.value()
+    }
+
+    fn send(&mut self, inline: &str) {
+        self.stream
+            .write_all(format!("{inline}\r\n").as_bytes())
+            .unwrap();
+    }
+
+    fn value(&mut self) -> String {
+        loop {
+            if let Some(len) = value_len(&self.buffer).unwrap() {
+                let value = self.buffer.drain(..len).collect();
+                return String::from_utf8(value).unwrap();
+            }
+            let mut chunk = [0; 4096];
+            let read = self.stream.read(&mut chunk).expect("a value");
+            assert_ne!(read, 0, "the connection ended");
+            self.buffer.extend_from_slice(&chunk[..read]);
+        }
+    }
+}
+
+#[test]
+fn forwards_everything_and_counts() {
+    let (server, proxy, mut client) = setup();
+    let big = "x".repeat(1 << 20);
+    client.cmd(&["SET", "big", &big]);
+    assert_eq!(client.get("big"), Some(big));
+    for i in 0..200 {
+        client.send(&["RPUSH", "list", &i.to_string()]).unwrap();
+    }
+    for i in 0..200 {
+        assert_eq!(client.read_reply(LONG).unwrap(), Reply::Int(i + 1));
+    }
+    let list = client.cmd(&["LRANGE", "list", "0", "-1"]);
+    assert_eq!(list.array().len(), 200);
+    let stats = proxy.stats();
+    assert_eq!((stats.accepted, stats.open, stats.requests), (1, 1, 204));
+    assert!(stats.bytes_to_server > 1 << 20 && stats.bytes_to_client > 1 << 20);
+    assert_eq!((stats.bytes_dropped, stats.not_resp), (0, 0));
+    drop(client);
+    eventually(LONG, || proxy.stats().open == 0);
+    eventually(LONG, || {
+        server.client().info_field("connected_clients") == "1"
+    });
+}
+
+#[test]
+fn delays_each_way() {
+    let (_server, proxy, mut client) = setup();
+    let delay = Duration::from_millis(80);
+    for (way, least) in [
+        (Way::ToServer, delay),
+        (Way::ToClient, delay),
+        (Way::Both, 2 * delay),
+    ] {
+        proxy.delay(way, delay);
+        let start = Instant::now();
+        // Both requests are delayed at the same time, not one after the other.
+        client.send(&["PING"]).unwrap();
+        client.send(&["PING"]).unwrap();
+        client.read_reply(LONG).unwrap();
+        client.read_reply(LONG).unwrap();
+        assert!(start.elapsed() >= least, "{way:?}: {:?}", start.elapsed());
+        proxy.delay(Way::Both, Duration::ZERO);
+        assert_eq!(client.cmd(&["PING"]), pong());
+    }
+}
+
+#[test]
+fn a_dropped_reply_leaves_the_command_applied_and_the_connection_open() {
+    let (server, proxy, mut client) = setup();
+    proxy.drop_data(Way::ToClient, true);
+    assert_eq!(
+        failure(&mut client, &["SET", "a", "1"], SHORT),
+        ErrorKind::TimedOut
+    );
+    eventually(LONG, || server.client().exists("a"));
+    assert_eq!(proxy.stats().open, 1);
+    // Healed, a stream with a hole cannot go on.
+    proxy.drop_data(Way::ToClient, false);
+    assert_eq!(
+        failure(&mut client, &["PING"], LONG),
+        ErrorKind::ConnectionReset
+    );
+    assert_eq!(connect(&proxy).cmd(&["PING"]), pong());
+}
+
+#[test]
+fn a_dropped_request_is_never_applied() {
+    let (server, proxy, mut client) = setup();
+    proxy.drop_data(Way::ToServer, true);
+    assert_eq!(
+        failure(&mut client, &["SET", "a", "1"], SHORT),
+        ErrorKind::TimedOut
+    );
+    proxy.heal();
+    assert_eq!(
+        failure(&mut client, &["SET", "b", "1"], LONG),
+        ErrorKind::ConnectionReset
+    );
+    assert_eq!(server.client().keys("*"), Vec::<String>::new());
+}
+
+#[test]
+fn in_a_black_hole_nobody_hears_of_a_close() {
+    let (server, proxy, mut client) = setup();
+    let mut witness = server.client();
+    assert_eq!(witness.info_field("connected_clients"), "2");
+    proxy.black_hole(true);
+    assert_eq!(
+        failure(&mut client, &["SET", "a", "1"], SHORT),
+        ErrorKind::TimedOut
+    );
+    let mut newcomer = Resp::connect(proxy.addr()).expect("the handshake is the kernel's");
+    assert_eq!(
+        failure(&mut newcomer, &["PING"], SHORT),
+        ErrorKind::TimedOut
+    );
+    drop((client, newcomer));
+    std::thread::sleep(SHORT);
+    assert_eq!(witness.info_field("connected_clients"), "3");
+    proxy.black_hole(false);
+    eventually(LONG, || witness.info_field("connected_clients") == "1");
+    assert_eq!(witness.keys("*"), Vec::<String>::new());
+}
+
+#[test]
+fn a_server_that_ends_in_a_black_hole_is_not_noticed_by_its_clients() {
+    let (server, proxy, mut client) = setup();
+    proxy.drop_data(Way::ToClient, true);
+    server.kill();
+    silence(&mut client);
+    proxy.heal();
+    let error = client.read_reply(LONG).expect_err("now it is");
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn half_open_connections_lose_nothing() {
+    let (server, proxy, mut client) = setup();
+    proxy.stop_reading(Way::Both, true);
+    for _ in 0..50 {
+        client.send(&["INCR", "n"]).unwrap();
+    }
+    silence(&mut client);
+    assert!(!server.client().exists("n"));
+    // Nobody reads, so the buffers fill up and a large write does not come to its end.
+    let mut stuck = TcpStream::connect(proxy.addr()).expect("the kernel accepts");
+    stuck
+        .set_write_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    assert!(stuck.write_all(&vec![b'x'; 64 << 20]).is_err());
+    drop(stuck);
+    proxy.stop_reading(Way::Both, false);
+    for i in 1..=50 {
+        assert_eq!(client.read_reply(LONG).unwrap(), Reply::Int(i));
+    }
+}
+
+#[test]
+fn reset_is_seen_as_such_on_both_sides() {
+    let (server, proxy, mut client) = setup();
+    let mut second = connect(&proxy);
+    assert_eq!(proxy.reset_connections(), 2);
+    for client in [&mut client, &mut second] {
+        let error = client.read_reply(LONG).expect_err("it was reset");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+    eventually(LONG, || proxy.stats().open == 0);
+    eventually(LONG, || {
+        server.client().info_field("connected_clients") == "1"
+    });
+    assert_eq!(connect(&proxy).cmd(&["PING"]), pong());
+}
+
+#[test]
+fn refused_connections_are_refused_and_open_ones_go_on() {
+    let (_server, proxy, mut client) = setup();
+    for _ in 0..20 {
+        proxy.refuse_connections(true);
+        let refused = Resp::connect(proxy.addr()).expect_err("the port is closed");
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(client.cmd(&["PING"]), pong());
+        proxy.refuse_connections(false);
+        assert_eq!(connect(&proxy).cmd(&["PING"]), pong());
+    }
+}
+
+#[test]
+fn a_dead_server_behind_the_proxy_resets() {
+    let (server, proxy, mut client) = setup();
+    server.kill();
+    assert_eq!(
+        client.read_reply(LONG).expect_err("gone").kind(),
+        ErrorKind::UnexpectedEof
+    );
+    // The reset may come while the client still looks at the result of its connect.
+    let error = Resp::connect(proxy.addr())
+        .and_then(|mut newcomer| newcomer.read_reply(LONG))
+        .expect_err("no server");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    server.restart();
+    assert_eq!(connect(&proxy).cmd(&["PING"]), pong());
+}
+
+#[test]
+fn dripping_is_slow_and_complete() {
+    let (server, proxy, mut client) = setup();
+    server.client().cmd(&["SET", "a", &"x".repeat(93)]);
+    proxy.drip(Way::ToClient, 10, Duration::from_millis(5));
+    let start = Instant::now();
+    // 100 bytes with the frame: ten pieces.
+    assert_eq!(client.get("a"), Some("x".repeat(93)));
+    assert!(
+        start.elapsed() >= Duration::from_millis(45),
+        "{:?}",
+        start.elapsed()
+    );
+    proxy.drip(Way::ToClient, 0, Duration::ZERO);
+    assert_eq!(client.cmd(&["PING"]), pong());
+}
+
+#[test]
+fn one_reply_is_swallowed_and_the_next_passes() {
+    let (_server, proxy, mut client) = setup();
+    proxy.swallow_reply(After::GoOn);
+    client.send(&["ECHO", "first"]).unwrap();
+    client.send(&["ECHO", "second"]).unwrap();
+    assert_eq!(
+        client.read_reply(LONG).unwrap(),
+        Reply::Bulk("second".into())
+    );
+    assert_eq!(proxy.stats().replies_swallowed, 1);
+    assert_eq!(client.cmd(&["PING"]), pong());
+}
+
+#[test]
+fn a_swallowed_reply_can_reset_or_silence_its_connection() {
+    let (server, proxy, mut client) = setup();
+    let mut other = connect(&proxy);
+    proxy.swallow_reply(After::Reset);
+    assert_eq!(
+        failure(&mut client, &["INCR", "n"], LONG),
+        ErrorKind::ConnectionReset
+    );
+    let mut client = connect(&proxy);
+    proxy.swallow_reply(After::Silence);
+    assert_eq!(
+        failure(&mut client, &["INCR", "n"], SHORT),
+        ErrorKind::TimedOut
+    );
+    assert_eq!(
+        failure(&mut client, &["INCR", "n"], SHORT),
+        ErrorKind::TimedOut
+    );
+    eventually(LONG, || server.client().get("n").as_deref() == Some("3"));
+    assert_eq!(proxy.stats().replies_swallowed, 2);
+    assert_eq!(other.cmd(&["PING"]), pong());
+}
+
+#[test]
+fn the_reply_to_a_certain_request_is_swallowed() {
+    let (_server, proxy, _client) = setup();
+    let mut raw = Raw::connect(&proxy);
+    // A subscription is confirmed by a push, and pushes come in between: neither is a reply.
+    assert!(raw.call("SUBSCRIBE ch").starts_with('>'));
+    proxy.swallow_reply_to("wanted", After::GoOn);
+    raw.send("ECHO a");
+    raw.send("ECHO wanted-1");
+    raw.send("ECHO wanted-2");
+    assert_eq!(raw.value(), "$1\r\na\r\n");
+    assert_eq!(raw.value(), "$8\r\nwanted-2\r\n");
+    proxy.swallow_reply_to("PUBLISH", After::GoOn);
+    raw.send("PUBLISH ch x");
+    raw.send("ECHO b");
+    assert!(raw.value().starts_with(">3\r\n$7\r\nmessage"));
+    assert_eq!(raw.value(), "$1\r\nb\r\n");
+    assert_eq!(proxy.stats().replies_swallowed, 2);
+}
+
+#[test]
+fn only_published_messages_are_dropped() {
+    let (server, proxy, _client) = setup();
+    let mut publisher = server.client();
+    let mut raw = Raw::connect(&proxy);
+    assert!(raw.call("SUBSCRIBE ch").contains("subscribe"));
+    let mut publish =
+        |text: &str| assert_eq!(publisher.cmd(&["PUBLISH", "ch", text]), Reply::Int(1));
+    publish("seen");
+    assert!(raw.value().contains("seen"));
+    proxy.drop_pushes(true);
+    publish("lost");
+    publish("lost");
+    // Replies of every RESP3 type and pushes of other kinds pass, in order.
+    assert_eq!(raw.call("PING"), "+PONG\r\n");
+    assert!(
+        raw.call("PSUBSCRIBE p*")
+            .starts_with(">3\r\n$10\r\npsubscribe")
+    );
+    server.client().cmd(&["PUBLISH", "pattern", "x"]);
+    assert!(raw.value().starts_with(">4\r\n$8\r\npmessage"));
+    for (script, reply) in [
+        ("return{map={a=1}}", "%1\r\n$1\r\na\r\n:1\r\n"),
+        ("return{double=1.5}", ",1.5\r\n"),
+        ("return{set={x=true}}", "~1\r\n$1\r\nx\r\n"),
+        ("redis.setresp(3)return(1==1)", "#t\r\n"),
+        (
+            "return{big_number=[[123456789012345678901234567890]]}",
+            "(123456789012345678901234567890\r\n",
+        ),
+        (
+            "return{verbatim_string={format=[[txt]],string=[[v]]}}",
+            "=5\r\ntxt:v\r\n",
+        ),
+        ("return(nil)", "_\r\n"),
+    ] {
+        assert_eq!(raw.call(&format!("EVAL {script} 0")), reply, "{script}");
+    }
+    eventually(LONG, || proxy.stats().pushes_dropped == 2);
+    proxy.drop_pushes(false);
+    publish("seen again");
+    assert!(raw.value().contains("seen again"));
+    assert_eq!(proxy.stats().pushes_passed, 2);
+}
+
+#[test]
+fn held_requests_arrive_after_their_client_has_gone() {
+    for reset in [false, true] {
+        let (server, proxy, mut client) = setup();
+        let mut witness = server.client();
+        assert_eq!(proxy.hold_requests(), 1);
+        client.send(&["SET", "late", "1"]).unwrap();
+        eventually(LONG, || proxy.stats().requests_held == 1);
+        if reset {
+            assert_eq!(proxy.reset_clients(), 1);
+            let error = client.read_reply(LONG).expect_err("reset");
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
+        drop(client);
+        // A later connection is served, and overtakes.
+        let mut second = connect(&proxy);
+        assert_eq!(
+            second.cmd(&["SET", "early", "1"]),
+            Reply::Status("OK".into())
+        );
+        assert_eq!(witness.keys("*"), ["early"]);
+        assert_eq!(witness.info_field("connected_clients"), "3");
+        proxy.release_held();
+        eventually(LONG, || witness.exists("late"));
+        eventually(LONG, || witness.info_field("connected_clients") == "2");
+        assert_eq!(second.cmd(&["PING"]), pong());
+    }
+}
+
+#[test]
+fn a_held_connection_goes_on_after_the_release() {
+    let (_server, proxy, mut client) = setup();
+    proxy.hold_requests();
+    for _ in 0..10 {
+        client.send(&["INCR", "n"]).unwrap();
+    }
+    silence(&mut client);
+    proxy.release_held();
+    for i in 1..=10 {
+        assert_eq!(client.read_reply(LONG).unwrap(), Reply::Int(i));
+    }
+    assert_eq!(client.cmd(&["PING"]), pong());
+}
+
+#[test]
+fn other_protocols_are_reset_and_counted() {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let proxy = Proxy::start(listener.local_addr().unwrap());
+    let mut client = TcpStream::connect(proxy.addr()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    server.write_all(b"220 mail.example\r\n").unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
+    let error = client.read(&mut [0; 16]).expect_err("reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert_eq!(proxy.stats().not_resp, 1);
+}
+
+#[test]
+fn dropping_the_proxy_closes_everything() {
+    let (server, proxy, mut client) = setup();
+    let addr = proxy.addr();
+    let handle = proxy.handle();
+    proxy.hold_requests();
+    drop(proxy);
+    assert!(client.read_reply(LONG).is_err());
+    assert!(Resp::connect(addr).is_err());
+    eventually(LONG, || {
+        server.client().info_field("connected_clients") == "1"
+    });
+    assert_eq!(handle.stats().accepted, 1);
+}

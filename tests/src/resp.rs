@@ -1,0 +1,231 @@
+//! Where one RESP value ends and the next begins (RESP2 and RESP3), without copying.
+
+use std::fmt;
+
+/// The bytes are not RESP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// Offset of the offending byte.
+    pub at: usize,
+    /// What was wrong there.
+    pub reason: &'static str,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not RESP at byte {}: {}", self.at, self.reason)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Length in bytes of the first value in `buf`, nested values and attributes included, or `None`
+/// while it is incomplete.
+///
+/// # Errors
+///
+/// [`Malformed`] when the bytes cannot be the beginning of a value.
+pub fn value_len(buf: &[u8]) -> Result<Option<usize>, Malformed> {
+    let mut at = 0;
+    // Values that still have to be read: no recursion, so no depth can overflow the stack.
+    let mut open: u64 = 1;
+    while open > 0 {
+        let Some((line, next)) = line_at(buf, at) else {
+            return Ok(None);
+        };
+        let malformed = |reason| Malformed { at, reason };
+        let Some((&kind, rest)) = line.split_first() else {
+            return Err(malformed("empty line"));
+        };
+        open -= 1;
+        let count = || number(rest).ok_or_else(|| malformed("bad length"));
+        let mut end = next;
+        match kind {
+            b'+' | b'-' | b':' | b'_' | b',' | b'#' | b'(' => {}
+            b'$' | b'=' | b'!' => {
+                // -1 is RESP2's nil and has no body.
+                if let Some(len) = count()? {
+                    let body_end = next + len as usize;
+                    end = body_end + 2;
+                    match buf.get(body_end..end) {
+                        None => return Ok(None),
+                        Some(b"\r\n") => {}
+                        Some(_) => return Err(malformed("a body is not followed by CRLF")),
+                    }
+                }
+            }
+            b'*' | b'~' | b'>' => open += count()?.unwrap_or(0),
+            b'%' => open += 2 * count()?.unwrap_or(0),
+            // An attribute belongs to the value that follows it.
+            b'|' => open += 2 * count()?.unwrap_or(0) + 1,
+            _ => return Err(malformed("unknown type")),
+        }
+        at = end;
+    }
+    Ok(Some(at))
+}
+
+/// Like [`value_len`] for what clients send: inline commands (`PING\r\n`) are allowed too.
+///
+/// # Errors
+///
+/// [`Malformed`] when the bytes cannot be the beginning of a command.
+pub fn request_len(buf: &[u8]) -> Result<Option<usize>, Malformed> {
+    match buf.first() {
+        None => Ok(None),
+        Some(b'*') => value_len(buf),
+        Some(_) => Ok(buf.iter().position(|&b| b == b'\n').map(|end| end + 1)),
+    }
+}
+
+/// Whether a complete value is a RESP3 push (and so no reply to anything).
+pub fn is_push(value: &[u8]) -> bool {
+    value.first() == Some(&b'>')
+}
+
+/// The kind of a RESP3 push (`message`, `subscribe`, `invalidate`, ...), `None` for other values.
+pub fn push_kind(value: &[u8]) -> Option<&[u8]> {
+    if is_push(value) {
+        first_item(value)
+    } else {
+        None
+    }
+}
+
+/// The name of the command in a complete request, as sent.
+pub fn command_name(request: &[u8]) -> Option<&[u8]> {
+    match request.first()? {
+        b'*' => first_item(request),
+        _ => request
+            .split(u8::is_ascii_whitespace)
+            .find(|word| !word.is_empty()),
+    }
+}
+
+/// The first element of an aggregate, when it is a string.
+fn first_item(aggregate: &[u8]) -> Option<&[u8]> {
+    let (_, start) = line_at(aggregate, 0)?;
+    let (line, body) = line_at(aggregate, start)?;
+    match line.split_first()? {
+        (b'$', rest) => {
+            let len = number(rest)?? as usize;
+            aggregate.get(body..body + len)
+        }
+        (b'+', rest) => Some(rest),
+        _ => None,
+    }
+}
+
+/// The line at `at` without its CRLF, and where the next one begins.
+pub(crate) fn line_at(buf: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let rest = buf.get(at..)?;
+    let len = rest.windows(2).position(|pair| pair == b"\r\n")?;
+    Some((&rest[..len], at + len + 2))
+}
+
+/// A length: `Some(None)` for -1, `None` when it is none. Bounded, so that sums cannot overflow.
+fn number(digits: &[u8]) -> Option<Option<u64>> {
+    let n: i64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    match n {
+        -1 => Some(None),
+        0..=0xffff_ffff => Some(Some(n as u64)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of each type, RESP2 and RESP3, nested ones included.
+    const VALUES: &[&str] = &[
+        "+OK\r\n",
+        "-ERR no\r\n",
+        ":42\r\n",
+        "$5\r\nhello\r\n",
+        "$0\r\n\r\n",
+        "$-1\r\n",
+        "$4\r\n\r\n\r\n\r\n",
+        "*0\r\n",
+        "*-1\r\n",
+        "*2\r\n$1\r\na\r\n:1\r\n",
+        "*2\r\n*2\r\n+a\r\n+b\r\n*1\r\n*1\r\n$1\r\nx\r\n",
+        "_\r\n",
+        "#t\r\n",
+        ",3.14\r\n",
+        ",inf\r\n",
+        "(3492890328409238509324850943850943825024385\r\n",
+        "!5\r\nERR x\r\n",
+        "=7\r\ntxt:abc\r\n",
+        "%2\r\n+a\r\n:1\r\n+b\r\n*1\r\n_\r\n",
+        "~3\r\n+a\r\n#f\r\n,1.5\r\n",
+        ">3\r\n$7\r\nmessage\r\n$2\r\nch\r\n$5\r\nhello\r\n",
+        "|1\r\n+ttl\r\n:3600\r\n*1\r\n$1\r\nx\r\n",
+    ];
+
+    #[test]
+    fn each_value_ends_where_it_ends_and_not_a_byte_earlier() {
+        for value in VALUES {
+            let bytes = value.as_bytes();
+            let with_follower = [bytes, b"+NEXT\r\n"].concat();
+            assert_eq!(value_len(bytes), Ok(Some(bytes.len())), "{value:?}");
+            assert_eq!(
+                value_len(&with_follower),
+                Ok(Some(bytes.len())),
+                "{value:?}"
+            );
+            for cut in 0..bytes.len() {
+                assert_eq!(value_len(&bytes[..cut]), Ok(None), "{value:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_of_all_values_splits_into_them() {
+        let stream = VALUES.concat();
+        let mut rest = stream.as_bytes();
+        for value in VALUES {
+            let len = value_len(rest).unwrap().expect("complete");
+            assert_eq!(&rest[..len], value.as_bytes());
+            rest = &rest[len..];
+        }
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn other_protocols_are_malformed() {
+        for bytes in [
+            "HTTP/1.1 200 OK\r\n",
+            "\r\n",
+            "$x\r\n",
+            "*-2\r\n",
+            "$1\r\nabc",
+            "$99999999999\r\n",
+        ] {
+            assert!(value_len(bytes.as_bytes()).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn requests_may_be_inline() {
+        assert_eq!(request_len(b"PING\r\nPING"), Ok(Some(6)));
+        assert_eq!(request_len(b"PIN"), Ok(None));
+        assert_eq!(request_len(b""), Ok(None));
+        assert_eq!(request_len(b"*1\r\n$4\r\nPING\r\n*"), Ok(Some(14)));
+        assert_eq!(command_name(b" get a\r\n"), Some(&b"get"[..]));
+        assert_eq!(command_name(b"*1\r\n$4\r\nPING\r\n"), Some(&b"PING"[..]));
+    }
+
+    #[test]
+    fn pushes_are_told_from_replies() {
+        assert_eq!(
+            push_kind(b">2\r\n$7\r\nmessage\r\n+x\r\n"),
+            Some(&b"message"[..])
+        );
+        assert_eq!(
+            push_kind(b">2\r\n+invalidate\r\n_\r\n"),
+            Some(&b"invalidate"[..])
+        );
+        assert_eq!(push_kind(b"*2\r\n$7\r\nmessage\r\n+x\r\n"), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! A server whose wall clock can be stepped.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Preloaded into the server. Compiled when needed: where Rust links, there is a C compiler.
+const SOURCE: &str = include_str!("skew.c");
+
+/// The files of one server's clock.
+#[derive(Debug)]
+pub(crate) struct Skew {
+    library: PathBuf,
+    offset: PathBuf,
+}
+
+impl Skew {
+    /// Builds the library in `dir`; the clock is right at first.
+    pub(crate) fn build(dir: &Path) -> Skew {
+        let skew = Skew {
+            library: dir.join("skew.so"),
+            offset: dir.join("skew.bin"),
+        };
+        let source = dir.join("skew.c");
+        fs::write(&source, SOURCE)
+            .and_then(|()| fs::write(&skew.offset, 0i64.to_ne_bytes()))
+            .unwrap_or_else(|error| panic!("cannot write to {}: {error}", dir.display()));
+        let compiler = Command::new("cc")
+            .args(["-O1", "-shared", "-fPIC", "-o"])
+            .args([&skew.library, &source])
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run the C compiler `cc`: {error}"));
+        let messages = String::from_utf8_lossy(&compiler.stderr);
+        assert!(compiler.status.success(), "cc failed:\n{messages}");
+        skew
+    }
+
+    /// Makes `command`'s process use the clock.
+    pub(crate) fn preload(&self, command: &mut Command) {
+        command
+            .env("LD_PRELOAD", &self.library)
+            .env("SKEW_FILE", &self.offset);
+    }
+
+    /// Sets the distance to the true time.
+    pub(crate) fn set(&self, ahead: bool, by: Duration) -> io::Result<()> {
+        let micros = by.as_micros() as i64;
+        let micros = if ahead { micros } else { -micros };
+        // In place: the process has mapped this very file.
+        fs::File::options()
+            .write(true)
+            .open(&self.offset)?
+            .write_all_at(&micros.to_ne_bytes(), 0)
+    }
+}

@@ -1,0 +1,10 @@
+// mistakes: 4
+use distlock::{Error, distributed_lock};
+
+#[distributed_lock(key = "nightly", min_hold = "1s", on_fail = Err)]
+async fn restock() -> Result<u64, Error> {
+    let _ = (__request, __fail, __returns, __output);
+    Ok(1)
+}
+
+fn main() {}
