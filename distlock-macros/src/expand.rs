@@ -24,34 +24,39 @@ fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
     let mut mistakes = Mistakes::default();
     let args = Args::parse(args, whole_attribute(item), &mut mistakes);
     let function = Function::parse(item.clone(), &mut mistakes);
-    let checked = args.key.as_ref().zip(function).map(|(key, function)| {
+    let plan = args.key.as_ref().zip(function).map(|(key, function)| {
         let template = Template::parse(key, &function.scope(), &mut mistakes);
+        if args.on_fail.is_none() {
+            must_return(&function, &mut mistakes);
+        }
         (key.value(), template, function)
     });
-    if let Some((_, _, function)) = &checked
-        && args.on_fail.is_none()
-        && matches!(function.output(), Some(Type::Never(_)))
-    {
+    mistakes.finish()?;
+    let Some((label, template, function)) = plan else {
+        return Err(syn::Error::new(
+            whole_attribute(item),
+            "a mistake was found and not reported: this is a bug in distlock",
+        ));
+    };
+    let lock = Lock {
+        krate: &args.krate,
+        request: request(&args, &label, &template),
+        output: Output::new(&function),
+        on_fail: args.on_fail.as_ref().map(ToTokens::to_token_stream),
+        probes_success: args.min_hold.is_some(),
+    };
+    Ok(expand(&function, &lock))
+}
+
+/// For `!` the compiler's own message would be about an experimental type.
+fn must_return(function: &Function, mistakes: &mut Mistakes) {
+    if let Some(never @ Type::Never(_)) = function.output() {
         mistakes.on(
-            function.output(),
+            never,
             "a function that never returns cannot return a lock failure: say what happens then \
              with `on_fail = |error| ...`",
         );
     }
-    mistakes.finish()?;
-    // Without a mistake there is a key and a function.
-    Ok(
-        checked.map_or_else(TokenStream::new, |(label, template, function)| {
-            let lock = Lock {
-                krate: &args.krate,
-                request: request(&args, &label, &template),
-                output: Output::new(&function),
-                on_fail: args.on_fail.as_ref().map(ToTokens::to_token_stream),
-                probes_success: args.min_hold.is_some(),
-            };
-            expand(&function, &lock)
-        }),
-    )
 }
 
 /// The place of the attribute with the user's hygiene, so that the message does not end in "this
@@ -350,5 +355,54 @@ fn erase_path(path: &mut Path) {
                 _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_mistake_the_item_is_still_there() {
+        let item = quote!(
+            pub async fn reserve(item_id: u64) -> Result<u64, Error> {
+                Ok(item_id)
+            }
+        );
+        for args in [
+            quote!(),
+            quote!(key = "<itm_id>"),
+            quote!(key = "k", lease = "1"),
+        ] {
+            let output = distributed_lock(args, &item).to_string();
+            assert!(output.contains("compile_error"), "{output}");
+            assert!(output.ends_with(&item.to_string()), "{output}");
+        }
+    }
+
+    #[test]
+    fn attributes_and_signature_stay() {
+        let item = quote! {
+            /// Docs.
+            #[must_use]
+            pub(crate) async fn f<'a, T: Copy>(&self, mut n: &'a T) -> Result<&'a T, E> where T: Send
+        };
+        let output = distributed_lock(quote!(key = "k"), &quote!(#item { #![allow(x)] body() }));
+        let output = output.to_string();
+        assert!(output.starts_with(&item.to_string()), "{output}");
+        assert!(output.contains("{ # ! [allow (x)] let"), "{output}");
+    }
+
+    #[test]
+    fn impl_trait_is_erased_wherever_it_may_stand() {
+        let mut ty: Type = parse_quote! {
+            Result<(impl A, [impl B; 2], &impl C), Box<dyn Iterator<Item = impl D>>>
+        };
+        erase(&mut ty);
+        let expected: Type = parse_quote!(Result<(_, [_; 2], &_), Box<dyn Iterator<Item = _>>>);
+        assert_eq!(
+            ty.to_token_stream().to_string(),
+            expected.to_token_stream().to_string()
+        );
     }
 }

@@ -434,3 +434,6 @@ fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ mod duration;
 mod expand;
 mod function;
 mod mistakes;
+mod path;
 mod template;
 
 /// Runs an `async fn` under a distributed lock.

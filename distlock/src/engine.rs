@@ -14,7 +14,7 @@ use crate::error::{Error, LossReason};
 use crate::hold::{End, Hold};
 use crate::io::Executor;
 use crate::key::LockKey;
-use crate::options::{MIN_LEASE, Timing};
+use crate::options::Timing;
 use crate::report;
 use crate::store::{EventSink, LockStore, Owner, StoreEvent};
 use crate::waiters::{self, Waiters};
@@ -118,10 +118,9 @@ impl Engine {
         match event {
             StoreEvent::Granted(grant) => {
                 // A push for a known hold changes nothing; one that nobody waits for is given back.
-                let owner = grant.owner;
-                let key = grant.key.clone();
+                let (key, owner, timing) = (grant.key.clone(), grant.owner, Timing::new(grant.lease));
                 if !self.waiters.granted(grant) && !self.watchdog.knows(owner) {
-                    self.undo(key, owner, Timing::new(MIN_LEASE));
+                    self.undo(key, owner, timing);
                 }
             }
             StoreEvent::Reconnected => {

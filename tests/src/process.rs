@@ -286,7 +286,8 @@ mod tests {
     #[test]
     fn careless_parent_entry() {
         if is_child() {
-            let child = cat();
+            // Not `cat`, which would end by itself when its stdin closes.
+            let child = Worker::spawn(Command::new("sleep").arg("600"));
             println!("pid {}", child.pid());
             std::process::abort();
         }

@@ -421,6 +421,20 @@ fn held_requests_arrive_after_their_client_has_gone() {
 }
 
 #[test]
+fn not_one_held_request_is_lost() {
+    let (server, proxy, mut client) = setup();
+    proxy.hold_requests();
+    for _ in 0..2000 {
+        client.send(&["INCR", "n"]).unwrap();
+    }
+    eventually(LONG, || proxy.stats().requests_held == 2000);
+    proxy.reset_clients();
+    proxy.release_held();
+    eventually(LONG, || proxy.stats().open == 0);
+    eventually(LONG, || server.client().get("n").as_deref() == Some("2000"));
+}
+
+#[test]
 fn a_held_connection_goes_on_after_the_release() {
     let (_server, proxy, mut client) = setup();
     proxy.hold_requests();

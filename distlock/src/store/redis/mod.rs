@@ -104,11 +104,7 @@ impl RedisStore {
         let shared = &*self.shared;
         let session = self.commands.session()?;
         let apply_by = shared.server_time.estimate(shared.clock.now()) + micros(ask.within);
-        let unanswered = UnansweredAsk {
-            epoch: session.epoch,
-            apply_by,
-        };
-        lock(&shared.unanswered).insert(ask.owner, unanswered);
+        shared.note_ask(ask.owner, session.epoch, apply_by);
         let result = self
             .call(&self.commands, &session, &scripts::ASK, ask.within, |cmd| {
                 shared.names.all(cmd, ask.key);
@@ -126,12 +122,12 @@ impl RedisStore {
         let (sent, reply) = match result {
             Ok(answered) => answered,
             Err(trouble) if trouble::is_foreign(&trouble) => {
-                lock(&shared.unanswered).remove(&ask.owner);
+                shared.note_answer(ask.owner, session.epoch);
                 return Ok(AskReply::Foreign(trouble.detail));
             }
             Err(trouble) => return Err(trouble),
         };
-        lock(&shared.unanswered).remove(&ask.owner);
+        shared.note_answer(ask.owner, session.epoch);
         let mut reply = Reply::list(reply)?;
         let verdict = reply.int()?;
         shared.server_time.learn(sent, reply.int()?);
@@ -440,6 +436,20 @@ impl Shared {
     /// An owner as it stands in the store.
     fn owner(&self, owner: Owner) -> String {
         format!("{}:{owner}", self.client.as_str())
+    }
+
+    /// Remembers an ask until it is answered. One that an older connection left unanswered stays.
+    fn note_ask(&self, owner: Owner, epoch: u64, apply_by: u64) {
+        let mut unanswered = lock(&self.unanswered);
+        let ask = unanswered.entry(owner).or_insert(UnansweredAsk { epoch, apply_by });
+        ask.apply_by = ask.apply_by.max(apply_by);
+    }
+
+    fn note_answer(&self, owner: Owner, epoch: u64) {
+        let mut unanswered = lock(&self.unanswered);
+        if unanswered.get(&owner).is_some_and(|ask| ask.epoch == epoch) {
+            unanswered.remove(&owner);
+        }
     }
 
     /// Who stands in a lock's value; `None` for an empty or a foreign one.

@@ -1,0 +1,113 @@
+use super::*;
+use quote::{ToTokens, quote};
+
+fn good(tokens: TokenStream) -> Args {
+    let mut mistakes = Mistakes::default();
+    let args = Args::parse(tokens, Span::call_site(), &mut mistakes);
+    mistakes.finish().expect("no mistakes");
+    args
+}
+
+fn mistakes(tokens: TokenStream) -> Vec<String> {
+    let mut mistakes = Mistakes::default();
+    Args::parse(tokens, Span::call_site(), &mut mistakes);
+    let Err(errors) = mistakes.finish() else {
+        return Vec::new();
+    };
+    errors.into_iter().map(|error| error.to_string()).collect()
+}
+
+#[test]
+fn only_the_key_is_required() {
+    let args = good(quote!(key = "k"));
+    assert_eq!(args.key.unwrap().value(), "k");
+    assert_eq!((args.lease, args.wait), (None, None));
+    assert_eq!((args.max_hold, args.min_hold), (None, None));
+    assert!(args.locks.is_none() && args.on_fail.is_none() && !args.finish_on_loss);
+    assert_eq!(args.krate.to_token_stream().to_string(), ":: distlock");
+}
+
+#[test]
+fn every_argument() {
+    let args = good(quote! {
+        on_fail = |_| None::<(u8, u8)>,
+        key = "k",
+        lease = "15s",
+        wait = "0s",
+        max_hold = "2m",
+        min_hold = "1s",
+        locks = self.parts::<A, B>(),
+        on_lost = "finish",
+        crate = crate::vendored::distlock,
+    });
+    assert_eq!((args.lease, args.wait), (Some(15_000), Some(0)));
+    assert_eq!((args.max_hold, args.min_hold), (Some(120_000), Some(1_000)));
+    assert!(args.finish_on_loss && args.on_fail.is_some());
+    assert_eq!(
+        args.locks.to_token_stream().to_string(),
+        quote!(self.parts::<A, B>()).to_string()
+    );
+    assert_eq!(
+        args.krate.to_token_stream().to_string(),
+        quote!(crate::vendored::distlock).to_string()
+    );
+}
+
+#[test]
+fn each_mistake_has_its_own_message() {
+    let cases = [
+        (quote!(), "`key` is missing"),
+        (quote!("inventory"), "write `key = \"inventory\"`"),
+        (quote!(key = KEY), "must be a string literal"),
+        (quote!(key = "k", key = "l"), "`key` is given twice"),
+        (quote!(key), "write `key = \"inventory:<item_id>\"`"),
+        (quote!(key = , wait = "1s"), "`key` has no value"),
+        (quote!(key = "k", lease("15s")), "write `lease = \"30s\"`"),
+        (quote!(key = "k", lease = 15), "write `lease = \"15s\"`"),
+        (quote!(key = "k", wait = -1), "cannot be negative"),
+        (quote!(key = "k", wait = secs(1)), "checked at compile time"),
+        (
+            quote!(key = "k" wait = "1s"),
+            "a comma is missing before `wait`",
+        ),
+        (quote!(key = "k"; wait = "1s"), "expected `,`"),
+        (quote!(key = "k", ttl = "1s"), "did you mean `lease`?"),
+        (
+            quote!(key = "k", min_hod = "1s"),
+            "did you mean `min_hold`?",
+        ),
+        (
+            quote!(key = "k", colour = "1s"),
+            "the arguments are `key`, `lease`",
+        ),
+        (quote!(key = "k", on_lost = "stop"), "\"cancel\""),
+        (quote!(key = "k", on_lost = Cancel), "\"finish\""),
+        (quote!(key = "k", on_fail = "f"), "without quotes"),
+        (quote!(key = "k", crate = "::x"), "without quotes"),
+        (quote!(key = "k", crate = x::y), "write `crate = ::x::y`"),
+        (quote!(key = "k", crate = super::x), "from the crate's root"),
+        (quote!(key = "k", crate = 1), "the path of the crate"),
+    ];
+    for (tokens, expected) in cases {
+        let text = tokens.to_string();
+        let found = mistakes(tokens);
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert!(found[0].contains(expected), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn one_mistake_does_not_hide_the_next() {
+    let found = mistakes(quote!(lease = "15", waits = "5s", on_lost = "x", key = 1));
+    assert_eq!(found.len(), 4, "{found:?}");
+}
+
+#[test]
+fn fragments_of_macro_rules_are_seen_through() {
+    let literal = quote!("k");
+    let group = TokenTree::Group(proc_macro2::Group::new(
+        proc_macro2::Delimiter::None,
+        literal,
+    ));
+    assert_eq!(good(quote!(key = #group)).key.unwrap().value(), "k");
+}

@@ -1,0 +1,74 @@
+//! What stands between the angle brackets of a placeholder.
+
+use proc_macro2::Ident;
+use syn::ext::IdentExt as _;
+use syn::parse::Parser as _;
+
+/// `root.field.0.method()`
+pub(crate) struct Path {
+    pub(crate) root: String,
+    pub(crate) steps: Vec<Step>,
+}
+
+pub(crate) enum Step {
+    Field(String),
+    Index(u32),
+    Call(String),
+}
+
+/// Why a text is not a [`Path`].
+pub(crate) enum NotAPath {
+    Empty,
+    Position,
+    /// With a format after the path.
+    Format(String),
+    Other,
+}
+
+impl Path {
+    pub(crate) fn parse(text: &str) -> Result<Path, NotAPath> {
+        if text.is_empty() {
+            return Err(NotAPath::Empty);
+        }
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(NotAPath::Position);
+        }
+        if let Some((path, _)) = text.split_once(':')
+            && Path::parse(path).is_ok()
+            && !text.contains("::")
+        {
+            return Err(NotAPath::Format(path.to_owned()));
+        }
+        let mut steps = text.split('.');
+        let root = steps.next().unwrap_or_default();
+        if !is_root(root) {
+            return Err(NotAPath::Other);
+        }
+        let steps = steps
+            .map(|step| {
+                if let Some(name) = step.strip_suffix("()") {
+                    is_name(name).then(|| Step::Call(name.to_owned()))
+                } else if step.starts_with(|c: char| c.is_ascii_digit()) {
+                    step.parse().ok().map(Step::Index)
+                } else {
+                    is_name(step).then(|| Step::Field(step.to_owned()))
+                }
+            })
+            .collect::<Option<Vec<Step>>>()
+            .ok_or(NotAPath::Other)?;
+        Ok(Path {
+            root: root.to_owned(),
+            steps,
+        })
+    }
+}
+
+/// Keywords may be parameters (`r#type`), and nobody should have to write `<r#type>`.
+fn is_root(text: &str) -> bool {
+    let name = Ident::parse_any.parse_str(text);
+    text != "_" && name.is_ok_and(|name| name == text)
+}
+
+fn is_name(text: &str) -> bool {
+    syn::parse_str::<Ident>(text).is_ok_and(|name| name == text)
+}

@@ -1,0 +1,150 @@
+use super::*;
+
+fn scope(names: &[&str], has_self: bool) -> Scope {
+    let span = Span::call_site();
+    Scope {
+        function: Ident::new("reserve", span),
+        names: names.iter().map(|name| identifier(name, span)).collect(),
+        receiver: has_self.then(|| Token![self](span)),
+        patterns_are_hidden: false,
+    }
+}
+
+fn parse(key: &str, scope: &Scope) -> Result<Vec<(String, String)>, Vec<String>> {
+    let mut mistakes = Mistakes::default();
+    let key = LitStr::new(key, Span::call_site());
+    let template = Template::parse(&key, scope, &mut mistakes);
+    let parts = template.parts.into_iter().map(|part| match part {
+        Part::Literal(text) => (text, String::new()),
+        Part::Value { placeholder, expr } => (placeholder, expr.to_string().replace(' ', "")),
+    });
+    match mistakes.finish() {
+        Ok(()) => Ok(parts.collect()),
+        Err(errors) => Err(errors.into_iter().map(|error| error.to_string()).collect()),
+    }
+}
+
+fn parts(key: &str) -> Vec<(String, String)> {
+    parse(key, &scope(&["item_id", "order", "r#type", "N"], true)).expect("no mistakes")
+}
+
+fn literal(text: &str) -> (String, String) {
+    (text.to_owned(), String::new())
+}
+
+fn value(placeholder: &str, expr: &str) -> (String, String) {
+    (placeholder.to_owned(), expr.to_owned())
+}
+
+#[test]
+fn literals_and_values_alternate() {
+    assert_eq!(parts("nightly"), [literal("nightly")]);
+    assert_eq!(
+        parts("inventory:<item_id>:<N>"),
+        [
+            literal("inventory:"),
+            value("item_id", "&item_id"),
+            literal(":"),
+            value("N", "&N"),
+        ]
+    );
+    assert_eq!(
+        parts("{tenant:<self.tenant()>}:<order.0.id>"),
+        [
+            literal("{tenant:"),
+            value("self.tenant()", "&self.tenant()"),
+            literal("}:"),
+            value("order.0.id", "&order.0.id"),
+        ]
+    );
+}
+
+#[test]
+fn keyword_parameters_go_by_either_name() {
+    assert_eq!(parts("<type>"), [value("type", "&r#type")]);
+    assert_eq!(parts("<r#type>"), [value("r#type", "&r#type")]);
+}
+
+#[test]
+fn doubled_angle_brackets_are_literal() {
+    assert_eq!(parts("a<<b>>c"), [literal("a<b>c")]);
+    assert_eq!(
+        parts("<<<item_id>>>"),
+        [literal("<"), value("item_id", "&item_id"), literal(">")]
+    );
+}
+
+#[test]
+fn capacity_counts_literals_and_guesses_values() {
+    let key = LitStr::new("inventory:<item_id>", Span::call_site());
+    let template = Template::parse(&key, &scope(&["item_id"], false), &mut Mistakes::default());
+    assert_eq!(template.capacity, "inventory:".len() + TYPICAL_VALUE);
+}
+
+#[test]
+fn each_mistake_has_its_own_message() {
+    let scope = scope(&["item_id", "order"], false);
+    let long = "x".repeat(513);
+    let cases = [
+        ("", "the key is empty"),
+        (long.as_str(), "at least 513 bytes"),
+        ("a\nb", "control character '\\n'"),
+        ("a:<item_id", "never closed"),
+        ("a:<item_id<order>", "never closed"),
+        ("a:item_id>", "closes no placeholder"),
+        ("a:<>", "`<>` names no parameter: write `<item_id>`"),
+        ("a:<0>", "not by position"),
+        ("a:<item_id:04>", "write `<item_id>`"),
+        ("a:<item_id + 1>", "is not a placeholder"),
+        ("a:<order.id(1)>", "is not a placeholder"),
+        ("a:<order.await>", "is not a placeholder"),
+        ("a:<_>", "is not a placeholder"),
+        ("a:<Order::id>", "is not a placeholder"),
+        ("a:<itm_id>", "did you mean `<item_id>`?"),
+        ("a:<ordr.id>", "did you mean `<order.id>`?"),
+        (
+            "a:<warehouse>",
+            "it has `item_id` and `order`: write `<item_id>`",
+        ),
+        ("a:<self.id>", "`reserve` has no `self`"),
+        (
+            "a:{item_id}",
+            "write `<item_id>` to insert the value, or `{<item_id>}`",
+        ),
+        ("a:{order.id}", "write `<order.id>`"),
+        ("a:{self.id}", "write `<self.id>`"),
+        ("a:{}", "empty hash tag"),
+        ("a:{b", "never closed"),
+        ("a:b}", "`}` has no partner"),
+        ("a:{{b}}", "`{` has no partner"),
+        ("{a}:{b}", "2 pairs of braces"),
+    ];
+    for (key, expected) in cases {
+        let found = parse(key, &scope).expect_err(key);
+        assert_eq!(found.len(), 1, "{key}: {found:?}");
+        assert!(found[0].contains(expected), "{key}: {found:?}");
+    }
+}
+
+#[test]
+fn each_wrong_brace_and_placeholder_is_named() {
+    let scope = scope(&["item_id", "order"], false);
+    assert_eq!(parse("{item_id}:{order}", &scope).unwrap_err().len(), 2);
+    assert_eq!(parse("<itm>:<odr>", &scope).unwrap_err().len(), 2);
+}
+
+#[test]
+fn a_function_without_parameters_is_told_so() {
+    let found = parse("<item_id>", &scope(&[], false)).unwrap_err();
+    assert!(found[0].contains("it has none"), "{found:?}");
+}
+
+#[test]
+fn hidden_patterns_are_explained() {
+    let scope = Scope {
+        patterns_are_hidden: true,
+        ..scope(&["item_id"], true)
+    };
+    let found = parse("<order>", &scope).unwrap_err();
+    assert!(found[0].contains("`#[async_trait]`"), "{found:?}");
+}

@@ -1,0 +1,2 @@
+//! distlock under faults, against real servers.
+use distlock as _;
