@@ -69,7 +69,8 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         self.engine.waiters.leave(self.slot.owner);
         if self.asked {
-            self.engine.undo(self.slot.key.clone(), self.slot.owner, self.timing);
+            self.engine
+                .undo(self.slot.key.clone(), self.slot.owner, self.timing);
         }
     }
 }
@@ -152,7 +153,11 @@ async fn ask(
     wait: Duration,
 ) -> Result<AskReply, Trouble> {
     let deadline = order.timing.command_deadline();
-    let within = if order.wait.is_zero() { deadline } else { deadline.min(wait) };
+    let within = if order.wait.is_zero() {
+        deadline
+    } else {
+        deadline.min(wait)
+    };
     let ask = Ask {
         key: &order.key,
         owner: ticket.slot.owner,
@@ -201,7 +206,10 @@ fn believed_until(engine: &Engine, order: &Order, grant: &Grant) -> Option<Momen
 async fn confirm_first(engine: &Arc<Engine>, order: &Order, ticket: &Ticket) -> Attempt {
     let within = order.timing.command_deadline();
     let store = engine.store();
-    match store.confirm(&order.key, ticket.slot.owner, order.timing, within).await {
+    match store
+        .confirm(&order.key, ticket.slot.owner, order.timing, within)
+        .await
+    {
         Ok(Some(proof)) => held(engine, order, ticket, proof),
         Ok(None) | Err(_) => Attempt::Again,
     }

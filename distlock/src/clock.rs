@@ -117,7 +117,10 @@ mod tests {
         let first = clock.now();
         let deadline = std::time::Instant::now() + Duration::from_secs(5);
         while clock.now() == first {
-            assert!(std::time::Instant::now() < deadline, "the boot clock stands still");
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the boot clock stands still"
+            );
         }
         assert!(clock.now() > first);
     }

@@ -118,7 +118,8 @@ impl Engine {
         match event {
             StoreEvent::Granted(grant) => {
                 // A push for a known hold changes nothing; one that nobody waits for is given back.
-                let (key, owner, timing) = (grant.key.clone(), grant.owner, Timing::new(grant.lease));
+                let (key, owner, timing) =
+                    (grant.key.clone(), grant.owner, Timing::new(grant.lease));
                 if !self.waiters.granted(grant) && !self.watchdog.knows(owner) {
                     self.undo(key, owner, timing);
                 }
@@ -174,10 +175,14 @@ impl Engine {
         let engine = self.clone();
         let task = self.background.start();
         self.spawn(async move {
-            let result = engine.release_until_answered(&key, owner, timing, keep).await;
+            let result = engine
+                .release_until_answered(&key, owner, timing, keep)
+                .await;
             if let Err(detail) = &result {
                 let (label, detail) = (key.to_string(), detail.clone());
-                engine.executor.spawn_blocking(move || report::release_failed(&label, &detail));
+                engine
+                    .executor
+                    .spawn_blocking(move || report::release_failed(&label, &detail));
             }
             drop(task);
             // Nobody needs to listen.
@@ -240,7 +245,8 @@ impl Engine {
 
     /// Waits for background releases, then closes.
     pub(crate) async fn drain(self: &Arc<Self>) {
-        self.phase.send_modify(|phase| *phase = (*phase).max(Phase::Draining));
+        self.phase
+            .send_modify(|phase| *phase = (*phase).max(Phase::Draining));
         let _ = tokio::time::timeout(DRAIN, self.background.idle()).await;
         self.abandon();
     }
@@ -262,7 +268,6 @@ impl Engine {
             detail: "it takes no calls after `shutdown()`; connect a new manager".into(),
         }
     }
-
 }
 
 /// Background work that a drain waits for.

@@ -87,7 +87,9 @@ pub enum Error {
     },
 
     /// Something that distlock did not write stands at the lock's key. It was left as it is.
-    #[error("lock `{key}`: {detail}; delete that key, or choose another namespace or key for the lock")]
+    #[error(
+        "lock `{key}`: {detail}; delete that key, or choose another namespace or key for the lock"
+    )]
     ForeignKey {
         /// The key as the caller wrote it.
         key: String,
@@ -238,7 +240,9 @@ impl fmt::Display for Outage {
             Outage::Unreachable => "unreachable",
             Outage::TimedOut => "no answer in time",
             Outage::ReadOnly => "read-only replica: connect to the master",
-            Outage::OutOfMemory => "out of memory: raise maxmemory, and keep its policy at noeviction",
+            Outage::OutOfMemory => {
+                "out of memory: raise maxmemory, and keep its policy at noeviction"
+            }
             Outage::WritesRefused => "the server refuses writes",
             Outage::NotReady => "the server is not ready",
             Outage::Denied => "not permitted: check the user's rights and password",

@@ -38,9 +38,7 @@ enum Kind {
     /// It owns the hold.
     Owner,
     /// It re-entered a hold that an outer guard owns; the turn passes to its siblings.
-    Reentered {
-        _turn: OwnedMutexGuard<()>,
-    },
+    Reentered { _turn: OwnedMutexGuard<()> },
     /// It has been released.
     Spent,
 }

@@ -298,12 +298,19 @@ mod tests {
         assert!(hold.is_held());
         clock.set(1_300);
         assert!(!hold.is_held());
-        assert!(!hold.extend(at(9_000)), "a late renewal must not revive a hold");
+        assert!(
+            !hold.extend(at(9_000)),
+            "a late renewal must not revive a hold"
+        );
         clock.set(1_200);
         assert!(!hold.is_held(), "lost stays lost");
         assert!(matches!(
             hold.error(),
-            Some(Error::Lost { completed: false, reason: LossReason::NotRenewed { .. }, .. })
+            Some(Error::Lost {
+                completed: false,
+                reason: LossReason::NotRenewed { .. },
+                ..
+            })
         ));
     }
 
@@ -323,7 +330,13 @@ mod tests {
         let (_clock, hold) = hold(None);
         assert!(hold.finish(End::Lost(LossReason::Gone)));
         assert!(!hold.finish(End::Released));
-        assert!(matches!(hold.error(), Some(Error::Lost { reason: LossReason::Gone, .. })));
+        assert!(matches!(
+            hold.error(),
+            Some(Error::Lost {
+                reason: LossReason::Gone,
+                ..
+            })
+        ));
     }
 
     #[tokio::test]

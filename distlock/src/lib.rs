@@ -23,6 +23,9 @@ mod watchdog;
 #[allow(missing_docs)]
 pub mod __private;
 
+#[doc(hidden)]
+pub use __private::{AsManager, KeyValue};
+
 pub use error::{Error, FromLockError, Holder, LossReason, Outage};
 pub use fencing::FencingToken;
 pub use guard::{Held, LockGuard};

@@ -265,7 +265,11 @@ impl Lock {
         };
         match (turn, hold.error()) {
             (_, Some(error)) => Err(error),
-            (Some(turn), None) => Ok(LockGuard::reentered(self.manager.clone(), hold.clone(), turn)),
+            (Some(turn), None) => Ok(LockGuard::reentered(
+                self.manager.clone(),
+                hold.clone(),
+                turn,
+            )),
             (None, None) => Err(Error::Busy {
                 key: self.key.clone(),
                 waited: clock.now().since(started),

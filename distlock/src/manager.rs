@@ -177,9 +177,10 @@ impl LockManager {
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
         if self.inner.pid != std::process::id() {
             return Err(Error::ShutDown {
-                detail: "this process was forked from the one that connected it; connect a new manager \
+                detail:
+                    "this process was forked from the one that connected it; connect a new manager \
                          after fork"
-                    .into(),
+                        .into(),
             });
         }
         if self.engine().phase() != Phase::Running {
@@ -312,7 +313,8 @@ impl Builder {
         self.check()?;
         let Some(url) = &self.url else {
             return Err(Error::Config {
-                detail: "no URL was given; call `.url(\"redis://127.0.0.1:6379\")` on the builder".into(),
+                detail: "no URL was given; call `.url(\"redis://127.0.0.1:6379\")` on the builder"
+                    .into(),
             });
         };
         match url.strip_prefix("memory:") {
@@ -353,7 +355,13 @@ impl Builder {
 
     fn memory_store(&self, server: MemoryServer, engine: &Arc<Engine>) -> MemoryStore {
         let name = self.name();
-        MemoryStore::new(server, ClientId::new(), name, self.max_waiters, engine.events())
+        MemoryStore::new(
+            server,
+            ClientId::new(),
+            name,
+            self.max_waiters,
+            engine.events(),
+        )
     }
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
@@ -407,7 +415,9 @@ impl Builder {
         };
         if self.namespace.is_empty()
             || self.namespace.len() > 64
-            || self.namespace.contains(|c: char| c.is_control() || c.is_whitespace() || "{}".contains(c))
+            || self
+                .namespace
+                .contains(|c: char| c.is_control() || c.is_whitespace() || "{}".contains(c))
         {
             return refuse(
                 "the namespace must have 1 to 64 bytes, without white space, braces and control characters",
@@ -430,7 +440,10 @@ impl Builder {
 }
 
 fn host_and_pid() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
     let host: String = host.chars().filter(|c| !c.is_control()).take(100).collect();
     format!("{host}:{}", std::process::id())
 }

@@ -54,7 +54,11 @@ impl Options {
         }
         match self.max_hold {
             Some(limit) if limit.is_zero() => {
-                return refuse("max_hold", limit, "more than zero, or leave it out for no limit");
+                return refuse(
+                    "max_hold",
+                    limit,
+                    "more than zero, or leave it out for no limit",
+                );
             }
             _ => {}
         }
@@ -146,8 +150,15 @@ mod tests {
             let t = timing(ms);
             let attempts = (t.validity() - t.renew_every()).as_nanos()
                 / (t.command_deadline() + t.retry_pause()).as_nanos();
-            assert!(attempts >= 2, "lease {ms} ms: only {} renewals fit", attempts + 1);
-            assert!(t.validity() < t.ttl(), "lease {ms} ms: believed longer than kept");
+            assert!(
+                attempts >= 2,
+                "lease {ms} ms: only {} renewals fit",
+                attempts + 1
+            );
+            assert!(
+                t.validity() < t.ttl(),
+                "lease {ms} ms: believed longer than kept"
+            );
             assert!(t.command_deadline() * 3 < t.lease);
         }
     }
@@ -161,7 +172,10 @@ mod tests {
 
     #[test]
     fn a_lease_is_rounded_up_to_milliseconds() {
-        assert_eq!(Timing::new(Duration::from_micros(50_001)).lease, Duration::from_millis(51));
+        assert_eq!(
+            Timing::new(Duration::from_micros(50_001)).lease,
+            Duration::from_millis(51)
+        );
     }
 
     #[test]
@@ -170,14 +184,47 @@ mod tests {
         let base = Options::default();
         let ms = Duration::from_millis;
         for (options, word) in [
-            (Options { lease: ms(49), ..base.clone() }, "at least 50ms"),
-            (Options { lease: ms(86_400_001), ..base.clone() }, "at most 24h"),
-            (Options { wait: ms(86_400_001), ..base.clone() }, "at most 24h"),
-            (Options { max_hold: Some(ms(0)), ..base.clone() }, "max_hold"),
-            (Options { min_hold: Some(ms(86_400_001)), ..base }, "min_hold"),
+            (
+                Options {
+                    lease: ms(49),
+                    ..base.clone()
+                },
+                "at least 50ms",
+            ),
+            (
+                Options {
+                    lease: ms(86_400_001),
+                    ..base.clone()
+                },
+                "at most 24h",
+            ),
+            (
+                Options {
+                    wait: ms(86_400_001),
+                    ..base.clone()
+                },
+                "at most 24h",
+            ),
+            (
+                Options {
+                    max_hold: Some(ms(0)),
+                    ..base.clone()
+                },
+                "max_hold",
+            ),
+            (
+                Options {
+                    min_hold: Some(ms(86_400_001)),
+                    ..base
+                },
+                "min_hold",
+            ),
         ] {
             let message = check(options);
-            assert!(message.contains(word) && message.contains("`k`"), "{message}");
+            assert!(
+                message.contains(word) && message.contains("`k`"),
+                "{message}"
+            );
         }
     }
 }

@@ -64,6 +64,27 @@ impl KeyBuilder {
     }
 }
 
+/// Values that may stand in a key.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a lock key",
+    label = "this placeholder's type does not implement `Display`",
+    note = "name a field or a method whose value implements `Display`, such as `<order.id>`",
+    note = "an `Option` has no text of its own: take the value out before the call, or let a method of `self` choose the text"
+)]
+pub trait KeyValue {
+    fn display(&self) -> &dyn fmt::Display;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: fmt::Display> KeyValue for T {
+    fn display(&self) -> &dyn fmt::Display {
+        self
+    }
+}
+
+/// What `on_fail` is; an alias, because in `fn(..) -> R` no lifetime of `R` may be left out.
+pub type Fail<R> = fn(Error) -> R;
+
 /// Places and values that name a manager in `locks = ...`.
 #[diagnostic::on_unimplemented(
     message = "`locks = ...` needs a `LockManager`, and this is a `{Self}`",
@@ -73,18 +94,21 @@ pub trait AsManager {
     fn as_manager(&self) -> &LockManager;
 }
 
+#[diagnostic::do_not_recommend]
 impl AsManager for LockManager {
     fn as_manager(&self) -> &LockManager {
         self
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<M: AsManager + ?Sized> AsManager for &M {
     fn as_manager(&self) -> &LockManager {
         (**self).as_manager()
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<M: AsManager + ?Sized> AsManager for Arc<M> {
     fn as_manager(&self) -> &LockManager {
         (**self).as_manager()
@@ -163,26 +187,30 @@ pub const fn returns<T>() -> Option<T> {
     None
 }
 
-/// Acquires, runs the body, releases. Instantiated once per annotated function, so it is kept thin.
-pub async fn run<F: Future>(
+/// Acquires, runs the body, releases. Instantiated once per annotated function, so it is kept thin, and
+/// what is not the body's is boxed: the annotated future is to be hardly larger than its body.
+pub fn run<'b, F: Future>(
     request: Request,
-    mut body: Pin<&mut Option<F>>,
-    fail: fn(Error) -> F::Output,
+    mut body: Pin<&'b mut Option<F>>,
+    fail: Fail<F::Output>,
     succeeded: fn(&F::Output) -> bool,
-) -> F::Output {
+) -> impl Future<Output = F::Output> + use<'b, F> {
     let finish = request.finish_on_loss;
-    let guard = match Box::pin(request.acquire()).await {
-        Ok(guard) => guard,
-        Err(error) => return fail(error),
-    };
-    let result = guard.watch(body.as_mut(), finish).await;
-    // The user's locals go before the lock does.
-    guard.drop_in_scope(|| body.set(None));
-    let success = result.as_ref().is_ok_and(succeeded);
-    Box::pin(guard.give_back(success)).await;
-    match result {
-        Ok(output) => output,
-        Err(error) => fail(error),
+    let acquiring = Box::pin(request.acquire());
+    async move {
+        let guard = match acquiring.await {
+            Ok(guard) => guard,
+            Err(error) => return fail(error),
+        };
+        let result = Box::pin(guard.watch(body.as_mut(), finish)).await;
+        // The user's locals go before the lock does.
+        guard.drop_in_scope(|| body.set(None));
+        let success = result.as_ref().is_ok_and(succeeded);
+        Box::pin(guard.give_back(success)).await;
+        match result {
+            Ok(output) => output,
+            Err(error) => fail(error),
+        }
     }
 }
 

@@ -171,7 +171,10 @@ impl Waiters {
                 let found = look.owners.iter().filter_map(|owner| slots.get(owner));
                 found.cloned().collect()
             };
-            for slot in slots.iter().filter(|slot| slot.queued.load(Ordering::Acquire)) {
+            for slot in slots
+                .iter()
+                .filter(|slot| slot.queued.load(Ordering::Acquire))
+            {
                 match &reply {
                     LookReply::Seen { occupant, missing } => {
                         let holds = occupant.as_ref().and_then(|o| o.ours) == Some(slot.owner);

@@ -137,7 +137,11 @@ impl Watchdog {
     }
 
     pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
-        lock(&self.table).holds.values().map(|entry| entry.hold.clone()).collect()
+        lock(&self.table)
+            .holds
+            .values()
+            .map(|entry| entry.hold.clone())
+            .collect()
     }
 
     /// Renews everything at once, after a reconnect. What is under way stays so until its deadline.
@@ -210,9 +214,8 @@ pub(crate) async fn keep_watch(engine: Arc<Engine>) {
 /// Batches of holds whose commands have the same deadline.
 fn renewal_batches(mut holds: Vec<Arc<Hold>>) -> Vec<Vec<Arc<Hold>>> {
     holds.sort_by_key(|hold| hold.timing.command_deadline());
-    let same = |a: &Arc<Hold>, b: &Arc<Hold>| {
-        a.timing.command_deadline() == b.timing.command_deadline()
-    };
+    let same =
+        |a: &Arc<Hold>, b: &Arc<Hold>| a.timing.command_deadline() == b.timing.command_deadline();
     holds
         .chunk_by(same)
         .flat_map(|group| group.chunks(RENEW_BATCH))
@@ -259,7 +262,11 @@ async fn confirm(engine: Arc<Engine>, hold: Arc<Hold>) {
     let started = engine.clock.now();
     // The short grant's own lease rules until the confirmation.
     let within = hold.timing.grant().command_deadline();
-    match engine.store().confirm(&hold.key, hold.owner, hold.timing, within).await {
+    match engine
+        .store()
+        .confirm(&hold.key, hold.owner, hold.timing, within)
+        .await
+    {
         // Another token: the grant had expired, and this one came later, for a body that never ran.
         Ok(Some(proof)) if proof.token != hold.token => gone(&engine, &hold),
         Ok(Some(proof)) => {

@@ -265,8 +265,9 @@ pub(crate) struct ClientId(std::sync::Arc<str>);
 impl ClientId {
     pub(crate) fn new() -> Self {
         use std::sync::atomic::{AtomicU32, Ordering};
-        static PROCESS: once_cell::sync::Lazy<String> =
-            once_cell::sync::Lazy::new(|| uuid::Uuid::new_v4().simple().to_string()[8..].to_owned());
+        static PROCESS: once_cell::sync::Lazy<String> = once_cell::sync::Lazy::new(|| {
+            uuid::Uuid::new_v4().simple().to_string()[8..].to_owned()
+        });
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         ClientId(format!("{}{number:08x}", *PROCESS).into())

@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -30,6 +30,8 @@ pub use rules::{After, ProxyStats, Way};
 
 /// How long the proxy's thread may take to open or close its port on a loaded machine.
 const PORT_DEADLINE: Duration = Duration::from_secs(10);
+/// How often another port is tried when somebody was faster.
+const PORT_ATTEMPTS: u32 = 20;
 
 /// A running proxy; dropping it closes its port and all connections.
 #[derive(Debug)]
@@ -65,11 +67,16 @@ impl Proxy {
     /// When there is no free port.
     #[track_caller]
     pub fn start(target: SocketAddr) -> Proxy {
-        let reserved = reserve_port().expect("no free port for a proxy");
-        let addr = reserved
+        // Until it listens, a server that was given the same port a moment ago may still take it.
+        let (reserved, listener) = (0..PORT_ATTEMPTS)
+            .find_map(|_| {
+                let reserved = reserve_port().ok()?;
+                let listener = listen(&reserved.local_addr().ok()?).ok()?;
+                Some((reserved, listener))
+            })
+            .expect("no free port for a proxy");
+        let addr = listener
             .local_addr()
-            .ok()
-            .and_then(|addr| addr.as_socket())
             .expect("a bound socket has an address");
         let shared = Arc::new(Shared {
             target,
@@ -90,7 +97,7 @@ impl Proxy {
                         .enable_all()
                         .build()
                         .expect("cannot build the proxy's runtime");
-                    runtime.block_on(accept(&shared));
+                    runtime.block_on(accept(&shared, listener));
                     drop(reserved);
                 }
             })
@@ -312,8 +319,9 @@ impl Shared {
 }
 
 /// Accepts connections as long as the rules allow it, until the proxy is dropped.
-async fn accept(shared: &Arc<Shared>) {
+async fn accept(shared: &Arc<Shared>, first: std::net::TcpListener) {
     let mut rules = shared.rules.subscribe();
+    let mut first = Some(first);
     loop {
         let closing = match rules.wait_for(|rules| !rules.refuse || rules.closing).await {
             Ok(rules) => rules.closing,
@@ -322,8 +330,12 @@ async fn accept(shared: &Arc<Shared>) {
         if closing {
             return;
         }
-        // Without a listener (nobody waits for it longer than its deadline) there is no proxy.
-        let listener = listen(shared.addr).expect("cannot listen on a reserved port");
+        // Whoever opened the port again waits for it with a deadline, so this may panic.
+        let listener = match first.take() {
+            Some(listener) => listener,
+            None => listen(&shared.addr.into()).expect("cannot listen on a reserved port"),
+        };
+        let listener = TcpListener::from_std(listener).expect("cannot register a listener");
         shared.set_listening(true);
         loop {
             let accepted = tokio::select! {
@@ -355,13 +367,13 @@ fn reserve_port() -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+fn listen(addr: &SockAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
-    socket.bind(&addr.into())?;
+    socket.bind(addr)?;
     socket.listen(1024)?;
     socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket.into())
+    Ok(socket.into())
 }
 
 /// Makes the close of `stream` a reset.

@@ -23,7 +23,11 @@ pub(crate) struct RedisConfig {
 }
 
 impl RedisConfig {
-    pub(crate) fn parse(url: &str, namespace: &str, connect_timeout: Duration) -> Result<Self, Error> {
+    pub(crate) fn parse(
+        url: &str,
+        namespace: &str,
+        connect_timeout: Duration,
+    ) -> Result<Self, Error> {
         // The URL itself is never repeated: it may contain a password.
         let refuse = |what: String| Error::Config {
             detail: format!(
@@ -37,19 +41,35 @@ impl RedisConfig {
                 return Err(refuse("TLS URLs are not supported by this build".into()));
             }
             "" => return Err(refuse("the lock store's URL has no scheme".into())),
-            other if other.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) => {
-                return Err(refuse(format!("`{other}:` is not a scheme of a lock store")));
+            other
+                if other
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) =>
+            {
+                return Err(refuse(format!(
+                    "`{other}:` is not a scheme of a lock store"
+                )));
             }
             _ => return Err(refuse("the lock store's URL is malformed".into())),
         }
         let info: ConnectionInfo = url.into_connection_info().map_err(|error| {
-            refuse(format!("the lock store's URL is malformed ({})", error.category()))
+            refuse(format!(
+                "the lock store's URL is malformed ({})",
+                error.category()
+            ))
         })?;
         let redis = info.redis_settings().clone();
-        let redis = redis.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        let info = info.set_redis_settings(redis).set_tcp_settings(tcp_settings());
+        let redis = redis
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_skip_set_lib_name();
+        let info = info
+            .set_redis_settings(redis)
+            .set_tcp_settings(tcp_settings());
         let client = Client::open(info).map_err(|error| {
-            refuse(format!("the lock store's URL is malformed ({})", error.category()))
+            refuse(format!(
+                "the lock store's URL is malformed ({})",
+                error.category()
+            ))
         })?;
         Ok(RedisConfig {
             client,
@@ -134,6 +154,9 @@ mod tests {
     fn the_identity_names_server_database_and_namespace_only() {
         let config = parse("redis://user:hunter2@localhost:7000/3").unwrap();
         assert_eq!(config.identity(), "redis://localhost:7000/3 distlock");
-        assert_eq!(parse("redis://localhost").unwrap().identity(), "redis://localhost:6379/0 distlock");
+        assert_eq!(
+            parse("redis://localhost").unwrap().identity(),
+            "redis://localhost:6379/0 distlock"
+        );
     }
 }

@@ -83,14 +83,19 @@ impl Link {
         match &*self.state.borrow() {
             State::Up(session) => Ok(session.clone()),
             State::Down(trouble) => Err(trouble.clone()),
-            State::Closed => Err(Trouble::new(Outage::Unreachable, "the connection was closed")),
+            State::Closed => Err(Trouble::new(
+                Outage::Unreachable,
+                "the connection was closed",
+            )),
         }
     }
 
     /// Resolves when there is a session, or never will be one.
     pub(super) async fn ready(&self) {
         let mut state = self.state.clone();
-        let ready = state.wait_for(|state| !matches!(state, State::Down(_))).await;
+        let ready = state
+            .wait_for(|state| !matches!(state, State::Down(_)))
+            .await;
         // An error means that the supervisor is gone: nothing to wait for.
         drop(ready);
     }
@@ -285,7 +290,11 @@ async fn kill(
 }
 
 async fn id(connection: &mut MultiplexedConnection) -> Result<Option<i64>, Trouble> {
-    match redis::cmd("CLIENT").arg("ID").query_async::<i64>(connection).await {
+    match redis::cmd("CLIENT")
+        .arg("ID")
+        .query_async::<i64>(connection)
+        .await
+    {
         Ok(id) => Ok(Some(id)),
         Err(error) => denied_or(&error).map(|()| None),
     }
@@ -294,7 +303,11 @@ async fn id(connection: &mut MultiplexedConnection) -> Result<Option<i64>, Troub
 /// A right that is only missed, not needed.
 fn denied_or(error: &redis::RedisError) -> Result<(), Trouble> {
     let trouble = trouble::of(error);
-    if trouble.outage == Outage::Denied { Ok(()) } else { Err(trouble) }
+    if trouble.outage == Outage::Denied {
+        Ok(())
+    } else {
+        Err(trouble)
+    }
 }
 
 async fn subscribe(connection: &mut MultiplexedConnection, shared: &Shared) -> Result<(), Trouble> {
@@ -307,16 +320,23 @@ async fn subscribe(connection: &mut MultiplexedConnection, shared: &Shared) -> R
 async fn probe(connection: &mut MultiplexedConnection, shared: &Shared) -> Result<(), Trouble> {
     let sent = shared.clock.now();
     let mut cmd = scripts::LOOK.by_source();
-    cmd.arg(0).arg(shared.client.as_str()).arg(&shared.names.channels);
+    cmd.arg(0)
+        .arg(shared.client.as_str())
+        .arg(&shared.names.channels);
     let answered = cmd.query_async::<Value>(connection).await;
     let value = answered.map_err(|error| needs(trouble::of(&error), "EVAL and EVALSHA"))?;
-    shared.server_time.learn(sent, reply::Reply::list(value)?.int()?);
+    shared
+        .server_time
+        .learn(sent, reply::Reply::list(value)?.int()?);
     Ok(())
 }
 
 fn needs(trouble: Trouble, what: &str) -> Trouble {
     if trouble.outage == Outage::Denied {
-        Trouble::new(trouble.outage, format!("the user needs {what}: {}", trouble.detail))
+        Trouble::new(
+            trouble.outage,
+            format!("the user needs {what}: {}", trouble.detail),
+        )
     } else {
         trouble
     }

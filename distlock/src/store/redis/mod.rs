@@ -13,8 +13,8 @@ use crate::hold::lock;
 use crate::key::LockKey;
 use crate::options::Timing;
 use crate::store::{
-    Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, LockStore, Look, LookReply, Occupant,
-    Owner, Proof, Renewal, RenewalFailure, Renewed, StoreEvent, Trouble,
+    Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, LockStore, Look, LookReply,
+    Occupant, Owner, Proof, Renewal, RenewalFailure, Renewed, StoreEvent, Trouble,
 };
 
 mod config;
@@ -93,7 +93,9 @@ impl RedisStore {
         let reconnected = events.clone();
         Ok(RedisStore {
             shared,
-            commands: Link::keep(commands, first, move || reconnected(StoreEvent::Reconnected)),
+            commands: Link::keep(commands, first, move || {
+                reconnected(StoreEvent::Reconnected)
+            }),
             renewals: Link::keep(renewals, second, move || {
                 events(StoreEvent::RenewalsReconnected);
             }),
@@ -441,7 +443,9 @@ impl Shared {
     /// Remembers an ask until it is answered. One that an older connection left unanswered stays.
     fn note_ask(&self, owner: Owner, epoch: u64, apply_by: u64) {
         let mut unanswered = lock(&self.unanswered);
-        let ask = unanswered.entry(owner).or_insert(UnansweredAsk { epoch, apply_by });
+        let ask = unanswered
+            .entry(owner)
+            .or_insert(UnansweredAsk { epoch, apply_by });
         ask.apply_by = ask.apply_by.max(apply_by);
     }
 
@@ -518,7 +522,12 @@ impl Names {
 
     fn of(&self, key: &LockKey) -> [String; 4] {
         let name = |prefix: &str| format!("{prefix}{}", key.tagged());
-        [self.lock(key), name(&self.queue), name(&self.entry), name(&self.fence)]
+        [
+            self.lock(key),
+            name(&self.queue),
+            name(&self.entry),
+            name(&self.fence),
+        ]
     }
 
     fn each(&self, cmd: &mut Cmd, key: &LockKey) {
@@ -604,8 +613,16 @@ mod tests {
         time.learn(at(1_000), 5_000_000);
         assert_eq!(time.bound(5_200_000, at(1_300)), Some(at(1_200)));
         assert_eq!(time.bound(4_900_000, at(1_300)), Some(at(900)));
-        assert_eq!(time.bound(5_400_000, at(1_300)), None, "a grant from the future");
-        assert_eq!(time.bound(5_200_000, at(2_001)), None, "the pair is too old");
+        assert_eq!(
+            time.bound(5_400_000, at(1_300)),
+            None,
+            "a grant from the future"
+        );
+        assert_eq!(
+            time.bound(5_200_000, at(2_001)),
+            None,
+            "the pair is too old"
+        );
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub(super) fn is_list(value: &Value) -> bool {
 pub(super) fn garbage(what: &str) -> Trouble {
     Trouble::new(
         Outage::Other,
-        format!("the server answered with {what}; is it a Redis server, and not a proxy that rewrites?"),
+        format!(
+            "the server answered with {what}; is it a Redis server, and not a proxy that rewrites?"
+        ),
     )
 }

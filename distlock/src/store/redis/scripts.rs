@@ -6,14 +6,16 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 /// The fragment that `--@include next` stands for.
 const NEXT: &str = include_str!("../../../lua/next.lua");
 
-pub(super) static ASK: Lazy<Script> = Lazy::new(|| Script::new(include_str!("../../../lua/ask.lua")));
+pub(super) static ASK: Lazy<Script> =
+    Lazy::new(|| Script::new(include_str!("../../../lua/ask.lua")));
 pub(super) static CONFIRM: Lazy<Script> =
     Lazy::new(|| Script::new(include_str!("../../../lua/confirm.lua")));
 pub(super) static RENEW: Lazy<Script> =
     Lazy::new(|| Script::new(include_str!("../../../lua/renew.lua")));
 pub(super) static RELEASE: Lazy<Script> =
     Lazy::new(|| Script::new(include_str!("../../../lua/release.lua")));
-pub(super) static LOOK: Lazy<Script> = Lazy::new(|| Script::new(include_str!("../../../lua/look.lua")));
+pub(super) static LOOK: Lazy<Script> =
+    Lazy::new(|| Script::new(include_str!("../../../lua/look.lua")));
 pub(super) static INSPECT: Lazy<Script> =
     Lazy::new(|| Script::new(include_str!("../../../lua/inspect.lua")));
 
@@ -46,7 +48,9 @@ impl Script {
 
 /// Comments are for readers of `lua/`, not for the server.
 fn without_comments(source: &str) -> String {
-    let kept = source.lines().filter(|line| !line.trim_start().starts_with("--"));
+    let kept = source
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("--"));
     kept.map(|line| format!("{line}\n")).collect()
 }
 

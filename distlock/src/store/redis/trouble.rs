@@ -37,7 +37,9 @@ pub(super) fn of_text(text: &str) -> Trouble {
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => Outage::NotReady,
         "NOPERM" | "NOAUTH" | "WRONGPASS" => Outage::Denied,
         // Redis 7.0 denies a command inside of a script without a code.
-        _ if text.contains("can't run this command") || text.contains("no permissions") => Outage::Denied,
+        _ if text.contains("can't run this command") || text.contains("no permissions") => {
+            Outage::Denied
+        }
         _ => Outage::Other,
     };
     Trouble::new(outage, text.trim())
@@ -55,13 +57,31 @@ mod tests {
     #[test]
     fn server_errors_are_told_apart() {
         for (text, outage) in [
-            ("READONLY You can't write against a read only replica.", Outage::ReadOnly),
-            ("OOM command not allowed when used memory > 'maxmemory'.", Outage::OutOfMemory),
-            ("MISCONF Redis is configured to save RDB snapshots", Outage::WritesRefused),
-            ("NOREPLICAS Not enough good replicas to write.", Outage::WritesRefused),
-            ("LOADING Redis is loading the dataset in memory", Outage::NotReady),
+            (
+                "READONLY You can't write against a read only replica.",
+                Outage::ReadOnly,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                Outage::OutOfMemory,
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots",
+                Outage::WritesRefused,
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                Outage::WritesRefused,
+            ),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                Outage::NotReady,
+            ),
             ("NOPERM this user has no permissions to run", Outage::Denied),
-            ("ERR The user executing the script can't run this command", Outage::Denied),
+            (
+                "ERR The user executing the script can't run this command",
+                Outage::Denied,
+            ),
             ("ERR something else", Outage::Other),
         ] {
             assert_eq!(of_text(text).outage, outage, "{text}");
