@@ -35,6 +35,7 @@ impl Executor {
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if self.inline {
             let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(work);
+            let _entered = self.handle.enter();
             let mut context = Context::from_waker(Waker::noop());
             if work.as_mut().poll(&mut context) == Poll::Ready(()) {
                 return;

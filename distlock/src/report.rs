@@ -49,3 +49,12 @@ pub(crate) fn release_failed(key: &str, detail: &str) {
         "a release was not answered; the lock is free when its lease has ended"
     );
 }
+
+pub(crate) fn eviction(store: &str, policy: &str) {
+    tracing::warn!(
+        target: TARGET,
+        store,
+        policy,
+        "this server evicts keys when its memory is full, and locks are the first to go; set maxmemory-policy noeviction"
+    );
+}

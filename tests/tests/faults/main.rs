@@ -1,2 +1,19 @@
-//! distlock under faults, against real servers.
-use distlock as _;
+//! distlock under faults, against real servers: what is promised while processes freeze and die,
+//! connections break, commands arrive late, and the server refuses, forgets or lies about the time.
+
+mod access;
+mod child;
+mod clocks;
+mod confirming;
+mod dead_clients;
+mod forgetting;
+mod hand_off;
+mod kit;
+mod late;
+mod links;
+mod loss;
+mod outages;
+mod paused;
+mod protocol;
+mod reconnect;
+mod refusing;

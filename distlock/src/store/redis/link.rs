@@ -331,6 +331,24 @@ async fn probe(connection: &mut MultiplexedConnection, shared: &Shared) -> Resul
     Ok(())
 }
 
+/// Every lock has a TTL, so an eviction policy removes live locks first. A server that does not tell its
+/// policy is believed to be right.
+pub(super) async fn evicts(session: &Session) -> Option<String> {
+    let mut connection = session.connection.clone();
+    let info = redis::cmd("INFO")
+        .arg("memory")
+        .query_async::<String>(&mut connection);
+    let info = info.await.ok()?;
+    let field = |name: &str| {
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.map(str::trim)
+    };
+    let policy = field("maxmemory_policy")?;
+    (field("maxmemory") != Some("0") && policy != "noeviction").then(|| policy.to_owned())
+}
+
 fn needs(trouble: Trouble, what: &str) -> Trouble {
     if trouble.outage == Outage::Denied {
         Trouble::new(

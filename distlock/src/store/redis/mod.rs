@@ -12,6 +12,7 @@ use crate::fencing::FencingToken;
 use crate::hold::lock;
 use crate::key::LockKey;
 use crate::options::Timing;
+use crate::report;
 use crate::store::{
     Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, LockStore, Look, LookReply,
     Occupant, Owner, Proof, Renewal, RenewalFailure, Renewed, StoreEvent, Trouble,
@@ -90,6 +91,9 @@ impl RedisStore {
             Ok(sessions) => sessions.map_err(|trouble| config.refused(trouble))?,
             Err(_) => return Err(config.refused(Trouble::timed_out(limit))),
         };
+        if let Ok(Some(policy)) = tokio::time::timeout(limit, link::evicts(&first)).await {
+            report::eviction(&shared.identity, &policy);
+        }
         let reconnected = events.clone();
         Ok(RedisStore {
             shared,

@@ -1,0 +1,130 @@
+//! Child processes that hold locks and wait for them: the ones that are frozen and killed.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Error, LockManager};
+use distlock_tests::{Worker, child_args, is_child, this_test_binary};
+
+use crate::kit::ms;
+
+/// Starts a child in one of the roles below.
+#[track_caller]
+pub(crate) fn child(role: &str, url: &str, key: &str, lease: Duration, count: usize) -> Worker {
+    let (lease, count) = (lease.as_millis().to_string(), count.to_string());
+    let args = [role, url, key, &lease, &count];
+    Worker::spawn(&mut this_test_binary("child::entry", &args))
+}
+
+#[test]
+fn entry() {
+    if !is_child() {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(play());
+}
+
+async fn play() {
+    let args = child_args();
+    let [role, url, key, lease, count] = args.as_slice() else {
+        panic!("wrong arguments: {args:?}");
+    };
+    let lease = ms(lease.parse().expect("milliseconds"));
+    let manager = LockManager::connect(url).await.expect("the server is up");
+    match role.as_str() {
+        "hold" => hold(&manager, key, lease).await,
+        "queue" => queue(&manager, key, lease, count.parse().expect("a number")).await,
+        "guard" => guard(&manager, key, lease).await,
+        "body" => body(&manager, key, lease).await,
+        "blocking" => blocking(&manager, key, lease).await,
+        other => panic!("no role {other:?}"),
+    }
+}
+
+/// Holds until its stdin closes.
+async fn hold(manager: &LockManager, key: &str, lease: Duration) {
+    let guard = manager.lock(key).lease(lease).acquire().await.expect("the lock is free");
+    println!("held {}", guard.fencing_token());
+    let closed = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    let _ = closed.await;
+}
+
+/// Waits `count` times over; each waiter that gets the lock says so and releases.
+async fn queue(manager: &LockManager, key: &str, lease: Duration, count: usize) {
+    let waiters = (0..count).map(|_| {
+        let lock = manager.lock(key).lease(lease).wait(ms(60_000));
+        tokio::spawn(async move {
+            let guard = lock.acquire().await.expect("everybody has a turn");
+            println!("turn {}", guard.fencing_token());
+            // The hold may have been lost to a pause right here; the turn was had.
+            let _ = guard.release().await;
+        })
+    });
+    for waiter in waiters.collect::<Vec<_>>() {
+        waiter.await.expect("no waiter panics");
+    }
+    println!("done");
+    manager.shutdown().await;
+}
+
+/// Returns from a pause that was longer than the lease. It blocks its thread, so that what follows
+/// is what a process does first after SIGCONT.
+fn sit_through_a_pause(lease: Duration) {
+    let mut last = Instant::now();
+    loop {
+        std::thread::sleep(ms(1));
+        if last.elapsed() > lease * 3 / 2 {
+            return;
+        }
+        last = Instant::now();
+    }
+}
+
+/// Asks a guard right after a pause.
+async fn guard(manager: &LockManager, key: &str, lease: Duration) {
+    let guard = manager.lock(key).lease(lease).acquire().await.expect("the lock is free");
+    println!("held {}", guard.fencing_token());
+    sit_through_a_pause(lease);
+    println!("after {}", guard.is_held());
+    println!("end {}", describe(guard.release().await));
+}
+
+/// A body that awaits: it must be dropped.
+async fn body(manager: &LockManager, key: &str, lease: Duration) {
+    let lock = manager.lock(key).lease(lease);
+    let result = lock.run(async |held| {
+        println!("held {}", held.fencing_token());
+        let mut last = Instant::now();
+        loop {
+            tokio::time::sleep(ms(1)).await;
+            if last.elapsed() > lease * 3 / 2 {
+                println!("survived");
+            }
+            last = Instant::now();
+        }
+    });
+    let result: Result<(), Error> = result.await;
+    println!("end {}", describe(result));
+}
+
+/// A body that comes to its end after the pause: its result must not pass for a success.
+async fn blocking(manager: &LockManager, key: &str, lease: Duration) {
+    let lock = manager.lock(key).lease(lease);
+    let result = lock.run(async |held| {
+        println!("held {}", held.fencing_token());
+        sit_through_a_pause(lease);
+    });
+    println!("end {}", describe(result.await));
+}
+
+fn describe(result: Result<(), Error>) -> String {
+    match result {
+        Ok(()) => "ok".into(),
+        Err(Error::Lost { completed, .. }) => format!("lost {completed}"),
+        Err(other) => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,169 @@
+//! What the tests of this binary have in common.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use distlock::{FencingToken, Held, LockGuard, LockManager};
+use distlock_tests::{RedisServer, Resp, eventually_async};
+
+/// Everything that must happen at some time, on a loaded machine.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// What a loaded machine may add to a bound.
+pub(crate) const SLACK: Duration = Duration::from_millis(400);
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// How much longer than the lease the server keeps a lock.
+pub(crate) fn grace(lease: Duration) -> Duration {
+    (lease / 10).clamp(ms(250), ms(10_000))
+}
+
+/// The lease of a grant that nobody has confirmed.
+pub(crate) fn grant_lease(lease: Duration) -> Duration {
+    lease.min(ms(1_000))
+}
+
+pub(crate) fn lock_key(key: &str) -> String {
+    format!("distlock:lock:{{{key}}}")
+}
+
+pub(crate) fn queue_key(key: &str) -> String {
+    format!("distlock:queue:{{{key}}}")
+}
+
+pub(crate) async fn connect(url: &str) -> LockManager {
+    LockManager::connect(url).await.expect("the server is up")
+}
+
+/// Waits until exactly `count` calls stand in the queue.
+pub(crate) async fn until_queued(raw: &mut Resp, key: &str, count: i64) {
+    let queue = queue_key(key);
+    eventually_async(LONG, async || raw.cmd(&["ZCARD", &queue]).int() == count).await;
+}
+
+/// Waits until nothing but fences is left on the server: no lock, no queue.
+pub(crate) async fn until_clean(raw: &mut Resp, within: Duration) {
+    eventually_async(within, async || leftovers(raw).is_empty()).await;
+}
+
+/// Locks and queue entries on the server.
+pub(crate) fn leftovers(raw: &mut Resp) -> Vec<String> {
+    let mut keys = raw.keys("*");
+    keys.retain(|key| !key.contains(":fence:"));
+    keys
+}
+
+/// How many connections the server has.
+pub(crate) fn connections(raw: &mut Resp) -> usize {
+    let list = raw.cmd(&["CLIENT", "LIST"]);
+    list.text().expect("a list").lines().count()
+}
+
+/// Acquires in a task of its own, so that the caller can go on to make trouble.
+pub(crate) fn acquire_later(
+    manager: &LockManager,
+    key: &str,
+    lease: Duration,
+    wait: Duration,
+) -> tokio::task::JoinHandle<(Result<LockGuard, distlock::Error>, Instant)> {
+    let lock = manager.lock(key).lease(lease).wait(wait);
+    tokio::spawn(async move { (lock.acquire().await, Instant::now()) })
+}
+
+/// The instant before which the server certainly does not let go of a lock, read just after a
+/// renewal so that the next one is a third of the lease away.
+pub(crate) async fn expiry_after_renewal(raw: &mut Resp, key: &str) -> Instant {
+    let lock = lock_key(key);
+    let mut last = raw.cmd(&["PEXPIRETIME", &lock]).int();
+    eventually_async(LONG, async || {
+        let expires = raw.cmd(&["PEXPIRETIME", &lock]).int();
+        let renewed = expires > last && last > 0;
+        last = expires;
+        renewed
+    })
+    .await;
+    // Asked before: the remaining time counts from a later moment.
+    let asked = Instant::now();
+    asked + ms(u64::try_from(raw.pttl(&lock)).expect("a lock has a TTL"))
+}
+
+/// Panics when two bodies run at once, or a token does not rise.
+#[derive(Debug, Default)]
+pub(crate) struct Exclusion {
+    inside: AtomicBool,
+    last: AtomicU64,
+    turns: AtomicU64,
+}
+
+impl Exclusion {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    #[track_caller]
+    pub(crate) fn enter(&self, token: FencingToken) -> Inside<'_> {
+        assert!(!self.inside.swap(true, Ordering::SeqCst), "two bodies at once");
+        let last = self.last.swap(token.get(), Ordering::SeqCst);
+        assert!(last < token.get(), "token {token} after {last}");
+        self.turns.fetch_add(1, Ordering::SeqCst);
+        Inside(self)
+    }
+
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::SeqCst)
+    }
+}
+
+/// A body that runs now.
+#[derive(Debug)]
+pub(crate) struct Inside<'a>(&'a Exclusion);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.inside.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Notes when it is dropped, which is when a body is stopped.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stopped(Arc<Mutex<Option<Instant>>>);
+
+/// Lives inside of a body.
+#[derive(Debug)]
+pub(crate) struct Running(Stopped);
+
+impl Stopped {
+    pub(crate) fn body(&self) -> Running {
+        Running(self.clone())
+    }
+
+    pub(crate) fn at(&self) -> Option<Instant> {
+        *self.0.lock().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        *self.0.0.lock().unwrap() = Some(Instant::now());
+    }
+}
+
+/// Inside of a body: as long as the lock is believed, the server has it, as this very hold's.
+#[track_caller]
+pub(crate) fn assert_in_redis(server: &RedisServer, held: &Held) {
+    let value = server.client().get(&lock_key(held.key()));
+    // A hold that was lost meanwhile promises nothing any more.
+    if !held.is_held() {
+        return;
+    }
+    let value = value.unwrap_or_else(|| panic!("{held:?} runs without a lock in Redis"));
+    let mut fields = value.split(' ');
+    let owner = fields.next().unwrap_or_default();
+    assert!(owner.contains(':'), "{held:?} runs, but there is {value:?}");
+    let token = fields.next().unwrap_or_default();
+    assert_eq!(token, held.fencing_token().to_string(), "{held:?} is not {value:?}");
+}

@@ -1,0 +1,178 @@
+//! Loss is told while the server still keeps the lock, never after.
+
+use std::time::Instant;
+
+use distlock::{Error, LossReason};
+use distlock_tests::{RedisServer, within};
+
+use crate::kit::{
+    LONG, SLACK, Stopped, acquire_later, connect, expiry_after_renewal, grace, lock_key, ms,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_server_is_lost_before_it_lets_go() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let (lease, wait) = (ms(900), ms(20_000));
+    let holder = connect(&server.url()).await;
+    let other = connect(&server.url()).await;
+    let guard = holder.lock("guard").lease(lease).acquire().await.unwrap();
+    let stopped = Stopped::default();
+    let body = tokio::spawn({
+        let (lock, stopped) = (holder.lock("body").lease(lease), stopped.clone());
+        async move {
+            lock.run(async |_| {
+                let _running = stopped.body();
+                std::future::pending::<()>().await;
+            })
+            .await
+        }
+    });
+    let rival = acquire_later(&other, "guard", lease, wait);
+    crate::kit::until_queued(&mut raw, "guard", 1).await;
+    expiry_after_renewal(&mut raw, "body").await;
+    let expires = expiry_after_renewal(&mut raw, "guard").await;
+    server.stop_process();
+
+    let error = within(LONG, guard.lost()).await;
+    let lost = Instant::now();
+    assert!(!guard.is_held() && guard.remaining().is_zero());
+    assert!(lost < expires, "told {:?} too late", lost - expires);
+    assert!(matches!(error, Error::Lost { reason: LossReason::NotRenewed { .. }, .. }), "{error:?}");
+    let error = within(LONG, body).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Lost { completed: false, .. }), "{error:?}");
+    // Its last renewal was not later than the freeze, so neither is its end by more than the TTL.
+    let body_stopped = stopped.at().expect("the body was dropped");
+    assert!(body_stopped < expires + lease / 3, "the body ran too long");
+
+    tokio::time::sleep_until((expires + ms(50)).into()).await;
+    assert!(!rival.is_finished());
+    server.cont_process();
+    let (rival, acquired) = within(LONG, rival).await.unwrap();
+    let rival = rival.unwrap();
+    assert!(acquired > lost);
+    assert!(rival.fencing_token() > guard.fencing_token());
+    // The release of what was lost touches nobody else's lock.
+    assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+    assert!(raw.get(&lock_key("guard")).unwrap().contains(&rival.fencing_token().to_string()));
+    assert!(rival.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_is_dropped_before_the_server_lets_go() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let manager = connect(&server.url()).await;
+    let lock = manager.lock("k").lease(ms(900));
+    let stopped = Stopped::default();
+    let body = tokio::spawn({
+        let stopped = stopped.clone();
+        async move {
+            lock.run(async |_| {
+                let _running = stopped.body();
+                std::future::pending::<()>().await;
+            })
+            .await
+        }
+    });
+    let expires = expiry_after_renewal(&mut raw, "k").await;
+    server.stop_process();
+    let error = within(LONG, body).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Lost { completed: false, .. }), "{error:?}");
+    assert!(stopped.at().expect("the body was dropped") < expires);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_lock_is_lost_at_the_next_renewal() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let manager = connect(&server.url()).await;
+    let lease = ms(900);
+    for foreign in [false, true] {
+        let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+        let deleted = Instant::now();
+        raw.cmd(&["DEL", &lock_key("k")]);
+        if foreign {
+            raw.cmd(&["SET", &lock_key("k"), "somebody's"]);
+        }
+        let error = within(LONG, guard.lost()).await;
+        assert!(deleted.elapsed() < lease / 3 + SLACK, "told after {:?}", deleted.elapsed());
+        assert!(matches!(error, Error::Lost { reason: LossReason::Gone, .. }), "{error:?}");
+        assert!(guard.release().await.is_err());
+        let left = raw.get(&lock_key("k"));
+        assert_eq!(left.as_deref(), foreign.then_some("somebody's"), "never re-created or removed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_black_hole_loses_nothing() {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let manager = connect(&server.url_via(&proxy)).await;
+    let lease = ms(1_500);
+    let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+    let mut raw = server.client();
+    expiry_after_renewal(&mut raw, "k").await;
+    proxy.black_hole(true);
+    tokio::time::sleep(lease * 6 / 10).await;
+    proxy.heal();
+    let renewed = expiry_after_renewal(&mut raw, "k").await;
+    assert!(guard.is_held(), "{:?}", guard.lost().await);
+    assert!(renewed > Instant::now() + lease / 2);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_black_hole_loses_at_the_safe_deadline() {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let manager = connect(&server.url_via(&proxy)).await;
+    let lease = ms(900);
+    let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+    let mut raw = server.client();
+    let expires = expiry_after_renewal(&mut raw, "k").await;
+    let cut = Instant::now();
+    proxy.black_hole(true);
+    let promised = cut + guard.remaining();
+    within(LONG, guard.lost()).await;
+    let lost = Instant::now();
+    assert!(lost < expires);
+    assert!(lost + ms(20) >= promised, "given up {:?} early", promised - lost);
+    assert!(lost < promised + grace(lease), "{:?} after the safe deadline", lost - promised);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_connection_is_replaced_within_the_lease() {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let manager = connect(&server.url_via(&proxy)).await;
+    let lease = ms(600);
+    let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+    let mut raw = server.client();
+    expiry_after_renewal(&mut raw, "k").await;
+    // Nothing says that these are dead; a new one would work.
+    proxy.hold_requests();
+    tokio::select! {
+        error = guard.lost() => panic!("a new connection would have kept the lock: {error}"),
+        () = tokio::time::sleep(lease * 2) => {}
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resets_lose_nothing() {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let manager = connect(&server.url_via(&proxy)).await;
+    let lease = ms(900);
+    let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+    let until = Instant::now() + lease * 3;
+    let mut resets = 0;
+    while Instant::now() < until {
+        resets += proxy.reset_connections();
+        assert!(guard.is_held(), "{:?}", guard.lost().await);
+        tokio::time::sleep(lease / 9).await;
+    }
+    assert!(resets >= 10, "only {resets} connections were reset");
+    guard.release().await.unwrap();
+}
