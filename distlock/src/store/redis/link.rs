@@ -335,10 +335,9 @@ async fn probe(connection: &mut MultiplexedConnection, shared: &Shared) -> Resul
 /// policy is believed to be right.
 pub(super) async fn evicts(session: &Session) -> Option<String> {
     let mut connection = session.connection.clone();
-    let info = redis::cmd("INFO")
-        .arg("memory")
-        .query_async::<String>(&mut connection);
-    let info = info.await.ok()?;
+    let mut info = redis::cmd("INFO");
+    info.arg("memory");
+    let info: String = info.query_async(&mut connection).await.ok()?;
     let field = |name: &str| {
         let line = info
             .lines()
