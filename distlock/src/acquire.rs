@@ -106,6 +106,8 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
         ticket.slot.set_asking();
         match ask(engine, order, ticket, wait).await {
             Ok(AskReply::Held(proof)) => return held(engine, order, ticket, proof),
+            // The lock is free behind more dead waiters than one call removes: go on.
+            Ok(AskReply::Queued(None)) => {}
             Ok(AskReply::Queued(occupant)) => {
                 ticket.slot.set_queued(&engine.waiters, occupant.clone());
                 obstacle = Some(Obstacle::Occupied(occupant));

@@ -35,4 +35,5 @@ pub use manager::{Builder, KeyState, LockManager, install, installed, shutdown};
 pub use scope::{current, try_current, with_manager};
 
 #[cfg(feature = "macros")]
+#[doc = include_str!("uses.md")]
 pub use distlock_macros::distributed_lock;

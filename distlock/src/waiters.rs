@@ -205,10 +205,27 @@ pub(crate) async fn keep_looking(engine: Arc<Engine>) {
         }
         tokio::time::sleep(LOOK_EVERY).await;
         for looks in batches(engine.waiters.queued()) {
-            if let Ok(replies) = engine.store().look(&looks, LOOK_WITHIN).await {
-                engine.waiters.seen(&looks, replies);
-            }
+            look(&engine, looks).await;
         }
+    }
+}
+
+/// Looks, and again at once at locks that are free behind more dead waiters than one call removes.
+async fn look(engine: &Engine, mut looks: Vec<Look>) {
+    while !looks.is_empty() {
+        let Ok(replies) = engine.store().look(&looks, LOOK_WITHIN).await else {
+            return;
+        };
+        let mut unfinished = replies.iter().zip(&looks).map(|(reply, look)| match reply {
+            LookReply::Seen { occupant, missing } => {
+                occupant.is_none() && missing.len() < look.owners.len()
+            }
+            _ => false,
+        });
+        let mut again = looks.clone();
+        again.retain(|_| unfinished.next().unwrap_or(false));
+        engine.waiters.seen(&looks, replies);
+        looks = again;
     }
 }
 

@@ -136,9 +136,8 @@ impl Slot {
             hold.until = call.now + keep;
         }
         self.queue.remove(&who);
-        if self.hold.is_none() {
-            self.drive(call, None);
-        }
+        // One call is not enough to pass very many dead waiters.
+        while self.hold.is_none() && matches!(self.drive(call, None), Driven::More) {}
         held
     }
 

@@ -17,8 +17,11 @@ use crate::store::{EventSink, Grant, StoreEvent, Trouble};
 /// One attempt to connect again.
 const REDIAL_WITHIN: Duration = Duration::from_secs(1);
 
-/// A connection on which a command went unanswered must answer a PING within this.
+/// A connection on which a command went unanswered must answer a PING within this at the latest.
 const PING_WITHIN: Duration = Duration::from_millis(500);
+
+/// A new connection for renewals costs nothing but itself, and short leases cannot wait for it.
+const LEAST_PATIENCE: Duration = Duration::from_millis(20);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -43,8 +46,32 @@ pub(super) struct Session {
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     state: watch::Receiver<State>,
-    suspect: Arc<Notify>,
+    suspicion: Arc<Suspicion>,
     close: Arc<Notify>,
+}
+
+/// That a command went unanswered, and how long a PING may take before the connection is replaced.
+#[derive(Debug)]
+struct Suspicion {
+    raised: Notify,
+    /// Milliseconds; the shortest that was asked for wins.
+    patience: AtomicU64,
+    least: Duration,
+}
+
+impl Suspicion {
+    fn raise(&self, patience: Duration) {
+        let patience = patience.max(self.least).min(PING_WITHIN);
+        let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        self.patience.fetch_min(millis, Ordering::AcqRel);
+        self.raised.notify_one();
+    }
+
+    async fn raised(&self) -> Duration {
+        self.raised.notified().await;
+        let millis = self.patience.swap(u64::MAX, Ordering::AcqRel);
+        Duration::from_millis(millis).min(PING_WITHIN)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -64,13 +91,17 @@ impl Link {
         let (publish, state) = watch::channel(State::Up(Arc::new(session)));
         let link = Link {
             state,
-            suspect: Arc::default(),
+            suspicion: Arc::new(Suspicion {
+                raised: Notify::new(),
+                patience: AtomicU64::new(u64::MAX),
+                least: dialer.least_patience(),
+            }),
             close: Arc::default(),
         };
-        let (suspect, close) = (link.suspect.clone(), link.close.clone());
+        let (suspicion, close) = (link.suspicion.clone(), link.close.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = supervise(&dialer, &publish, &suspect, reconnected) => {}
+                () = supervise(&dialer, &publish, &suspicion, reconnected) => {}
                 () = close.notified() => {}
             }
             publish.send_replace(State::Closed);
@@ -100,9 +131,10 @@ impl Link {
         drop(ready);
     }
 
-    /// A command went unanswered: the connection is tested, and replaced if it does not answer.
-    pub(super) fn suspect(&self) {
-        self.suspect.notify_one();
+    /// A command went unanswered for so long: the connection is tested, and replaced if it does not
+    /// answer within that time again.
+    pub(super) fn suspect(&self, unanswered: Duration) {
+        self.suspicion.raise(unanswered);
     }
 
     pub(super) fn close(&self) {
@@ -113,14 +145,14 @@ impl Link {
 async fn supervise(
     dialer: &Dialer,
     state: &watch::Sender<State>,
-    suspect: &Notify,
+    suspicion: &Suspicion,
     reconnected: impl Fn(),
 ) {
     loop {
         let State::Up(session) = state.borrow().clone() else {
             return;
         };
-        let why = watch_session(&session, suspect).await;
+        let why = watch_session(&session, suspicion).await;
         let old = Predecessor(session.id);
         drop(session);
         state.send_replace(State::Down(why));
@@ -144,22 +176,22 @@ async fn supervise(
 }
 
 /// Resolves when the session is of no use any more.
-async fn watch_session(session: &Session, suspect: &Notify) -> Trouble {
+async fn watch_session(session: &Session, suspicion: &Suspicion) -> Trouble {
     loop {
         tokio::select! {
             () = session.lost.notified() => {
                 return Trouble::new(Outage::Unreachable, "the connection was lost");
             }
-            () = suspect.notified() => {
+            patience = suspicion.raised() => {
                 let mut connection = session.connection.clone();
                 let ping = redis::cmd("PING");
                 let pong = ping.query_async::<Value>(&mut connection);
-                match tokio::time::timeout(PING_WITHIN, pong).await {
+                match tokio::time::timeout(patience, pong).await {
                     Ok(Ok(_)) => {}
                     // An error reply is an answer.
                     Ok(Err(error)) if !error.is_unrecoverable_error() => {}
                     Ok(Err(error)) => return trouble::of(&error),
-                    Err(_) => return Trouble::timed_out(PING_WITHIN),
+                    Err(_) => return Trouble::timed_out(patience),
                 }
             }
         }
@@ -204,6 +236,14 @@ impl Dialer {
             role,
             dialed: AtomicU64::new(0),
             current: Arc::default(),
+        }
+    }
+
+    /// Replacing the command connection costs the places in all queues, so it is not done lightly.
+    fn least_patience(&self) -> Duration {
+        match self.role {
+            Role::Commands { .. } => PING_WITHIN,
+            Role::Renewals => LEAST_PATIENCE,
         }
     }
 

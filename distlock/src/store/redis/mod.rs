@@ -236,16 +236,24 @@ impl RedisStore {
         within: Duration,
     ) -> Result<bool, Trouble> {
         let shared = &*self.shared;
-        let (_, reply) = self
-            .call(&self.commands, session, &scripts::RELEASE, within, |cmd| {
-                shared.names.all(cmd, key);
-                cmd.arg(shared.owner(owner))
-                    .arg(shared.client.as_str())
-                    .arg(&shared.names.channels)
-                    .arg(millis(keep));
-            })
-            .await?;
-        Ok(Reply::one(reply).int()? == 1)
+        let mut was_held = false;
+        loop {
+            let (_, reply) = self
+                .call(&self.commands, session, &scripts::RELEASE, within, |cmd| {
+                    shared.names.all(cmd, key);
+                    cmd.arg(shared.owner(owner))
+                        .arg(shared.client.as_str())
+                        .arg(&shared.names.channels)
+                        .arg(millis(keep));
+                })
+                .await?;
+            let mut reply = Reply::list(reply)?;
+            was_held |= reply.int()? == 1;
+            // So many dead waiters that one call was not enough to reach a live one.
+            if reply.int()? == 0 {
+                return Ok(was_held);
+            }
+        }
     }
 
     /// The second release of an owner whose ask may still be applied by a connection that lives on in
@@ -368,7 +376,7 @@ impl RedisStore {
             Ok(Ok(value)) => Ok((sent, value)),
             Ok(Err(error)) => Err(trouble::of(&error)),
             Err(_) => {
-                link.suspect();
+                link.suspect(within);
                 Err(Trouble::timed_out(within))
             }
         }
