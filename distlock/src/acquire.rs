@@ -1,6 +1,7 @@
 //! From an ask to a hold: what one call does on the manager's side while its caller waits.
 
 use std::borrow::Cow;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,11 +98,15 @@ pub(crate) async fn acquire(engine: Arc<Engine>, order: Order) -> Result<Arc<Hol
 async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> Attempt {
     let deadline = order.started + order.wait;
     let mut obstacle = None;
+    let mut was_late = false;
+    // A call that does not wait asks once.
+    let mut asks_left = if order.wait.is_zero() { 1 } else { u32::MAX };
     loop {
         let wait = deadline.since(engine.clock.now());
-        if wait.is_zero() && (ticket.asked || !order.wait.is_zero()) {
+        if asks_left == 0 || (wait.is_zero() && !order.wait.is_zero()) {
             return Attempt::Ended(order.error(engine, ticket, obstacle));
         }
+        asks_left -= 1;
         ticket.asked = true;
         ticket.slot.set_asking();
         match ask(engine, order, ticket, wait).await {
@@ -124,11 +129,13 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
                 let obstacle = Some(Obstacle::Occupied(occupant));
                 return Attempt::Ended(order.error(engine, ticket, obstacle));
             }
-            // The store knows the server's time better now.
-            Ok(AskReply::Late) if !order.wait.is_zero() => {}
+            // It was not applied, for the server's clock was not known well enough. Now it is.
             Ok(AskReply::Late) => {
+                if order.wait.is_zero() && !mem::replace(&mut was_late, true) {
+                    asks_left += 1;
+                }
                 let late = Trouble::timed_out(order.timing.command_deadline());
-                return Attempt::Ended(order.error(engine, ticket, Some(Obstacle::Trouble(late))));
+                obstacle = Some(Obstacle::Trouble(late));
             }
             Ok(AskReply::Foreign(detail)) => return Attempt::Ended(order.foreign(detail)),
             Err(trouble) => {

@@ -14,6 +14,8 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::options::Timing;
 
+#[cfg(test)]
+mod equivalence;
 pub(crate) mod memory;
 pub(crate) mod redis;
 

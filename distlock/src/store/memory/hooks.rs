@@ -49,19 +49,19 @@ impl Clock for HandClock {
     }
 }
 
-/// All that a lock's future depends on.
-#[derive(Debug)]
+/// All that a lock's future depends on, as it may also be read in Redis.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) hold: Option<SeenHold>,
     pub(crate) queue: Vec<SeenEntry>,
     pub(crate) queue_left: Duration,
-    pub(crate) fence: Option<(FencingToken, Duration)>,
+    pub(crate) fence: Option<FencingToken>,
+    pub(crate) fence_left: Duration,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SeenHold {
-    pub(crate) client: ClientId,
-    pub(crate) owner: Owner,
+    pub(crate) owner: String,
     pub(crate) token: FencingToken,
     pub(crate) limit: Duration,
     pub(crate) since: u64,
@@ -69,15 +69,24 @@ pub(crate) struct SeenHold {
     pub(crate) left: Duration,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SeenEntry {
-    pub(crate) client: ClientId,
-    pub(crate) owner: Owner,
+    pub(crate) owner: String,
     pub(crate) marked: bool,
-    pub(crate) timing: Timing,
+    pub(crate) lease: Duration,
+    pub(crate) ttl: Duration,
     pub(crate) name: String,
     /// Zero once it has passed.
     pub(crate) left: Duration,
+}
+
+/// An owner as it stands in Redis.
+pub(crate) fn owner_text(client: &ClientId, owner: Owner) -> String {
+    format!("{}:{owner}", client.as_str())
+}
+
+fn text(who: &Who) -> String {
+    owner_text(&who.client, who.owner)
 }
 
 impl MemoryServer {
@@ -85,8 +94,7 @@ impl MemoryServer {
         let now = self.now();
         self.state().slots.with(key, now, |slot| Snapshot {
             hold: slot.hold.as_ref().map(|hold| SeenHold {
-                client: hold.who.client.clone(),
-                owner: hold.who.owner,
+                owner: text(&hold.who),
                 token: hold.token,
                 limit: hold.limit,
                 since: hold.since,
@@ -95,16 +103,22 @@ impl MemoryServer {
             }),
             queue: (slot.queue.entries.iter())
                 .map(|(order, entry)| SeenEntry {
-                    client: entry.who.client.clone(),
-                    owner: entry.who.owner,
+                    owner: text(&entry.who),
                     marked: *order < 0,
-                    timing: entry.timing,
+                    lease: entry.timing.lease,
+                    ttl: entry.timing.ttl(),
                     name: entry.name.to_string(),
                     left: entry.deadline.since(now),
                 })
                 .collect(),
-            queue_left: slot.queue.until.since(now),
-            fence: (slot.fence.as_ref()).map(|fence| (fence.token, fence.until.since(now))),
+            queue_left: if slot.queue.is_empty() {
+                Duration::ZERO
+            } else {
+                slot.queue.until.since(now)
+            },
+            fence: slot.fence.as_ref().map(|fence| fence.token),
+            fence_left: (slot.fence.as_ref())
+                .map_or(Duration::ZERO, |fence| fence.until.since(now)),
         })
     }
 
@@ -120,7 +134,7 @@ impl MemoryServer {
         (self.state().slots).with(key, now, |slot| *slot = Default::default());
     }
 
-    /// A client that is not there (any more) stands at the end of the queue.
+    /// An entry turns up at the end of the queue, whether or not its client is there.
     pub(crate) fn add_entry(
         &self,
         key: &LockKey,
@@ -138,17 +152,17 @@ impl MemoryServer {
             key: key.clone(),
             timing,
             deadline: now + left,
-            name: "stranger".into(),
+            name: "entered".into(),
         };
         (self.state().slots).with(key, now, |slot| slot.queue.join(entry));
     }
 
     /// The deadline of an entry has passed.
-    pub(crate) fn lapse(&self, key: &LockKey, client: &ClientId, owner: Owner) {
+    pub(crate) fn lapse(&self, key: &LockKey, owner: &str) {
         let now = self.now();
         self.state().slots.with(key, now, |slot| {
             for entry in slot.queue.entries.values_mut() {
-                if entry.who.client == *client && entry.who.owner == owner {
+                if text(&entry.who) == owner {
                     entry.deadline = Moment(0);
                 }
             }

@@ -15,7 +15,7 @@ use crate::key::LockKey;
 use crate::options::Timing;
 
 #[cfg(test)]
-mod hooks;
+pub(crate) mod hooks;
 mod queue;
 mod server;
 mod slot;

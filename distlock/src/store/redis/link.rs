@@ -14,8 +14,9 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::store::{EventSink, Grant, StoreEvent, Trouble};
 
-/// One attempt to connect again.
-const REDIAL_WITHIN: Duration = Duration::from_secs(1);
+/// Attempts to connect again start short, for the first may fall into the same hole, and grow.
+const FIRST_REDIAL: Duration = Duration::from_millis(250);
+const LONGEST_REDIAL: Duration = Duration::from_secs(1);
 
 /// A connection on which a command went unanswered must answer a PING within this at the latest.
 const PING_WITHIN: Duration = Duration::from_millis(500);
@@ -35,8 +36,8 @@ pub(super) struct Session {
     pub(super) connection: MultiplexedConnection,
     /// Counts the connections of one dialer.
     pub(super) epoch: u64,
-    /// The server's id of the connection, with which its successor kills it.
-    id: Option<i64>,
+    /// What the server calls the connection, for its successor to kill it.
+    name: Option<ServersName>,
     /// The previous connection could not be killed: its commands may still be applied.
     pub(super) predecessor_lives: bool,
     lost: Arc<Notify>,
@@ -153,13 +154,14 @@ async fn supervise(
             return;
         };
         let why = watch_session(&session, suspicion).await;
-        let old = Predecessor(session.id);
+        let old = Predecessor(session.name.clone());
         drop(session);
         state.send_replace(State::Down(why));
         let mut pause = FIRST_PAUSE;
+        let mut within = FIRST_REDIAL;
         loop {
-            let dialed = tokio::time::timeout(REDIAL_WITHIN, dialer.dial(Some(old))).await;
-            match dialed.unwrap_or_else(|_| Err(Trouble::timed_out(REDIAL_WITHIN))) {
+            let dialed = tokio::time::timeout(within, dialer.dial(Some(&old))).await;
+            match dialed.unwrap_or_else(|_| Err(Trouble::timed_out(within))) {
                 Ok(session) => {
                     state.send_replace(State::Up(Arc::new(session)));
                     reconnected();
@@ -169,6 +171,7 @@ async fn supervise(
                     state.send_replace(State::Down(trouble));
                     tokio::time::sleep(jittered(pause)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
+                    within = (within * 2).min(LONGEST_REDIAL);
                 }
             }
         }
@@ -249,7 +252,7 @@ impl Dialer {
 
     /// Opens a connection. On a command connection the first command kills the old one, so that what
     /// it still had under way is never applied; then it subscribes; asks come after that.
-    pub(super) async fn dial(&self, old: Option<Predecessor>) -> Result<Session, Trouble> {
+    pub(super) async fn dial(&self, old: Option<&Predecessor>) -> Result<Session, Trouble> {
         let epoch = self.dialed.fetch_add(1, Ordering::AcqRel) + 1;
         // Whatever an old connection still delivers is discarded.
         self.current.store(epoch, Ordering::Release);
@@ -267,13 +270,13 @@ impl Dialer {
         let mut session = Session {
             connection: connection.clone(),
             epoch,
-            id: None,
+            name: None,
             predecessor_lives: false,
             lost,
         };
         if let Role::Commands { shared, .. } = &self.role {
             session.predecessor_lives = !kill(&mut connection, old).await?;
-            session.id = id(&mut connection).await?;
+            session.name = servers_name(&mut connection).await?;
             subscribe(&mut connection, shared).await?;
             probe(&mut connection, shared).await?;
         }
@@ -307,14 +310,22 @@ impl Dialer {
     }
 }
 
-/// A lost connection, by the server's id of it where that is known.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Predecessor(Option<i64>);
+/// A connection as the server knows it. The address is there because a restarted server counts its
+/// ids from one again, and the id alone would then be somebody else's.
+#[derive(Clone, Debug)]
+struct ServersName {
+    id: String,
+    address: String,
+}
+
+/// A lost connection, by its name where that is known.
+#[derive(Debug)]
+pub(super) struct Predecessor(Option<ServersName>);
 
 /// Kills the previous connection. `false` if it may live on.
 async fn kill(
     connection: &mut MultiplexedConnection,
-    old: Option<Predecessor>,
+    old: Option<&Predecessor>,
 ) -> Result<bool, Trouble> {
     let old = match old {
         None => return Ok(true),
@@ -322,21 +333,39 @@ async fn kill(
         Some(Predecessor(Some(old))) => old,
     };
     let mut kill = redis::cmd("CLIENT");
-    kill.arg("KILL").arg("ID").arg(old);
+    kill.arg("KILL")
+        .arg("ID")
+        .arg(&old.id)
+        .arg("ADDR")
+        .arg(&old.address);
     match kill.query_async::<Value>(connection).await {
         Ok(_) => Ok(true),
         Err(error) => denied_or(&error).map(|()| false),
     }
 }
 
-async fn id(connection: &mut MultiplexedConnection) -> Result<Option<i64>, Trouble> {
-    match redis::cmd("CLIENT")
-        .arg("ID")
-        .query_async::<i64>(connection)
-        .await
-    {
-        Ok(id) => Ok(Some(id)),
+async fn servers_name(
+    connection: &mut MultiplexedConnection,
+) -> Result<Option<ServersName>, Trouble> {
+    let mut info = redis::cmd("CLIENT");
+    info.arg("INFO");
+    match info.query_async::<String>(connection).await {
+        Ok(info) => Ok(ServersName::read(&info)),
         Err(error) => denied_or(&error).map(|()| None),
+    }
+}
+
+impl ServersName {
+    /// Reads `id=7 addr=127.0.0.1:50000 laddr=... ...`.
+    fn read(info: &str) -> Option<Self> {
+        let field = |name: &str| {
+            info.split_whitespace()
+                .find_map(|field| field.strip_prefix(name))
+        };
+        Some(ServersName {
+            id: field("id=")?.to_owned(),
+            address: field("addr=")?.to_owned(),
+        })
     }
 }
 

@@ -109,7 +109,7 @@ impl RedisStore {
     async fn ask(&self, ask: Ask<'_>) -> Result<AskReply, Trouble> {
         let shared = &*self.shared;
         let session = self.commands.session()?;
-        let apply_by = shared.server_time.estimate(shared.clock.now()) + micros(ask.within);
+        let apply_by = shared.server_time.latest(shared.clock.now(), ask.within);
         shared.note_ask(ask.owner, session.epoch, apply_by);
         let result = self
             .call(&self.commands, &session, &scripts::ASK, ask.within, |cmd| {
@@ -585,6 +585,13 @@ impl ServerTime {
             // Nothing is known: never too late.
             None => 1 << 52,
         }
+    }
+
+    /// The server's time after which a command with this deadline comes too late. The older what is
+    /// known, the more the clocks may have drifted apart.
+    fn latest(&self, now: Moment, within: Duration) -> u64 {
+        let age = (*lock(&self.0)).map_or(Duration::ZERO, |(sent, _)| now.since(sent));
+        self.estimate(now) + micros(within + age / 1_000)
     }
 
     /// A local time before which a grant made at `granted` server time was not made later.

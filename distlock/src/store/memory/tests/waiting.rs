@@ -141,16 +141,27 @@ fn at_most_a_hundred_dead_entries_go_in_one_call() {
     }
     live.queue("k", 1);
     dead.store.close();
-    a.release("k", 1);
+    world.server.delete_hold(&key("k"));
+    let free_but_not_for_you = AskReply::Busy(None);
+    assert_eq!(a.try_once("k", 2), free_but_not_for_you);
     assert_eq!(a.inspect("k").waiters, 151);
-    assert_eq!(
-        a.try_once("k", 2),
-        AskReply::Busy(None),
-        "free, but nobody may pass"
-    );
-    assert_eq!(a.inspect("k").waiters, 51);
-    assert_eq!(live.granted(), []);
+    assert_eq!(a.try_once("k", 2), free_but_not_for_you);
+    assert_eq!((a.inspect("k").waiters, live.granted()), (51, vec![]));
     live.look("k", &[1]);
+    assert_eq!(live.granted(), [1]);
+}
+
+#[test]
+fn a_release_reaches_a_live_waiter_behind_any_number_of_dead_ones() {
+    let world = World::new();
+    let (a, dead, live) = (world.client(), world.client(), world.client());
+    a.take("k", 1);
+    for owner in 1..=250 {
+        dead.queue("k", owner);
+    }
+    live.queue("k", 1);
+    dead.store.close();
+    a.release("k", 1);
     assert_eq!(live.granted(), [1]);
 }
 

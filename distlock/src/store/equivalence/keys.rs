@@ -1,0 +1,145 @@
+//! The keys of a lock in Redis, read and written behind the clients' backs.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use distlock_tests::{Reply, Resp};
+
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::store::memory::hooks::{SeenEntry, SeenHold, Snapshot};
+
+/// All of one moment.
+const READ: &str = "
+    local time = redis.call('TIME')
+    return { string.format('%.0f', time[1] * 1000000 + time[2]),
+        redis.call('GET', KEYS[1]) or '', redis.call('PTTL', KEYS[1]),
+        redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), redis.call('PTTL', KEYS[2]),
+        redis.call('HGETALL', KEYS[3]), redis.call('PTTL', KEYS[3]),
+        redis.call('GET', KEYS[4]) or '', redis.call('PTTL', KEYS[4]) }";
+
+/// Entries at the end of a queue: how long they are good (ms), the rest of the entry, owners.
+const ENTER: &str = "
+    local time = redis.call('TIME')
+    local now = time[1] * 1000000 + time[2]
+    local last = redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or 0
+    local order = math.max(now, math.abs(last) + 1)
+    local entry = string.format('%.0f %s', now + ARGV[1] * 1000, ARGV[2])
+    for i = 3, #ARGV do
+        redis.call('ZADD', KEYS[2], string.format('%.0f', order + i), ARGV[i])
+        redis.call('HSET', KEYS[3], ARGV[i], entry)
+    end
+    local keep = ARGV[1] + 11000
+    for i = 2, 3 do
+        if redis.call('PTTL', KEYS[i]) < keep then redis.call('PEXPIRE', KEYS[i], keep) end
+    end";
+
+/// The deadline of an owner's entry passes.
+const LAPSE: &str = "
+    local entry = redis.call('HGET', KEYS[3], ARGV[1])
+    redis.call('HSET', KEYS[3], ARGV[1], (string.gsub(entry, '^%d+', '1')))";
+
+/// The names of a lock's keys.
+pub(super) struct Keys([String; 4]);
+
+impl Keys {
+    pub(super) fn new(namespace: &str, key: &LockKey) -> Self {
+        let name = |kind| format!("{namespace}:{kind}:{}", key.tagged());
+        Keys(["lock", "queue", "entry", "fence"].map(name))
+    }
+
+    pub(super) fn delete_hold(&self, redis: &mut Resp) {
+        redis.cmd(&["DEL", &self.0[0]]).int();
+    }
+
+    pub(super) fn delete_all(&self, redis: &mut Resp) {
+        let [lock, queue, entry, fence] = &self.0;
+        redis.cmd(&["DEL", lock, queue, entry, fence]).int();
+    }
+
+    /// Entries turn up. `rest` is what stands behind the deadline.
+    pub(super) fn enter(&self, redis: &mut Resp, left: Duration, rest: &str, owners: &[String]) {
+        let left = left.as_millis().to_string();
+        let mut arguments = vec![left.as_str(), rest];
+        arguments.extend(owners.iter().map(String::as_str));
+        self.run(redis, ENTER, &arguments);
+    }
+
+    pub(super) fn lapse(&self, redis: &mut Resp, owner: &str) {
+        self.run(redis, LAPSE, &[owner]);
+    }
+
+    fn run(&self, redis: &mut Resp, script: &str, arguments: &[&str]) -> Reply {
+        let mut command = vec!["EVAL", script, "4"];
+        command.extend(self.0.iter().map(String::as_str));
+        command.extend(arguments);
+        let reply = redis.cmd(&command);
+        assert!(!reply.is_error(), "{command:?}: {reply:?}");
+        reply
+    }
+
+    pub(super) fn read(&self, redis: &mut Resp) -> Snapshot {
+        let reply = self.run(redis, READ, &[]);
+        let reply = reply.array();
+        let text = |i: usize| reply[i].text().unwrap();
+        // What is not there has no time left, and what is there must have some.
+        let left = |i: usize| match reply[i].int() {
+            -2 => Duration::ZERO,
+            ms => millis(&ms.to_string()),
+        };
+        let now = number(text(0));
+        let lock = words(text(1), 5);
+        let entries: HashMap<_, _> = pairs(&reply[5]).collect();
+        let entry = |(owner, order): (&str, &str)| {
+            let [deadline, lease, ttl, name] = words(entries[owner], 4)[..] else {
+                panic!("the entry of {owner}: {:?}", entries[owner]);
+            };
+            SeenEntry {
+                owner: owner.to_owned(),
+                marked: order.starts_with('-'),
+                lease: millis(lease),
+                ttl: millis(ttl),
+                name: name.to_owned(),
+                left: Duration::from_micros(number(deadline).saturating_sub(now)),
+            }
+        };
+        let queue: Vec<_> = pairs(&reply[3]).map(entry).collect();
+        assert_eq!(queue.len(), entries.len(), "entries of nobody: {entries:?}");
+        Snapshot {
+            hold: match lock[..] {
+                [owner, token, limit, since, name] => Some(SeenHold {
+                    owner: owner.to_owned(),
+                    token: FencingToken::new(number(token)),
+                    limit: millis(limit),
+                    since: number(since),
+                    name: name.to_owned(),
+                    left: left(2),
+                }),
+                _ => None,
+            },
+            queue,
+            // Both keys make up a queue.
+            queue_left: left(4).min(left(6)),
+            fence: text(7).parse().ok().map(FencingToken::new),
+            fence_left: left(8),
+        }
+    }
+}
+
+/// The words of a lock's value or an entry. The last is a client's name, with any more of them.
+fn words(value: &str, count: usize) -> Vec<&str> {
+    value.splitn(count, ' ').collect()
+}
+
+fn pairs(reply: &Reply) -> impl Iterator<Item = (&str, &str)> {
+    let items = reply.array().chunks(2);
+    items.map(|pair| (pair[0].text().unwrap(), pair[1].text().unwrap()))
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap()
+}
+
+fn millis(text: &str) -> Duration {
+    Duration::from_millis(number(text))
+}
