@@ -1,6 +1,6 @@
 //! Puts the pieces together; the reason for each line stands beside it.
 
-use proc_macro2::{Literal, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Literal, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{
@@ -185,16 +185,15 @@ impl Lock<'_> {
     // Input: BODY
     //
     // Output:
-    //     let __request = REQUEST;
     //     ::distlock::__private::run(
-    //         __request,
+    //         { let __request = REQUEST; __request },
     //         ::core::pin::pin!(::core::option::Option::Some(async move {
     //             if let ::core::option::Option::Some(__returns) =
     //                 ::distlock::__private::returns::<Result<Order, AppError>>()
     //             {
     //                 return __returns;
     //             }
-    //             { BODY }
+    //             { const _: () = (); BODY }
     //         })),
     //         <Result<Order, AppError> as ::distlock::FromLockError>::from_lock_error,
     //         ::distlock::__private::always,
@@ -203,19 +202,22 @@ impl Lock<'_> {
     fn around(&self, statements: &TokenStream, braces: Span) -> TokenStream {
         let krate = self.krate;
         let request = &self.request;
-        // The user's span on braces around one expression would be linted as `unused_braces`;
-        // only their place, and errors about the body's type still point there.
         let place = generated(braces);
         let edge = self.return_edge();
-        // Nested, so that imports in the body do not reach the types above it.
-        let body = quote_spanned!(place=> async move { #edge { #statements } });
+        // Nested, so that imports in the body do not reach the types above it. The braces are the
+        // user's, so errors about what the body evaluates to are those of the plain function; the
+        // constant keeps them from being linted as `unused_braces` around a single expression.
+        let body = quote_spanned!(place=> const _: () = (); #statements);
+        let mut body = Group::new(Delimiter::Brace, body);
+        body.set_span(braces);
+        let body = quote_spanned!(place=> async move { #edge #body });
         let fail = self.fail();
         let succeeded = self.succeeded();
         quote_spanned! {place=>
-            // A statement of its own: what the key borrows must not live across the await.
-            let __request = #request;
             #krate::__private::run(
-                __request,
+                // A statement of its own: what the key borrows must not live across the await. In
+                // a block, so that the body does not even see a name that it cannot use.
+                { let __request = #request; __request },
                 // Pinned in place: passed by value, the body's future would be there twice.
                 ::core::pin::pin!(::core::option::Option::Some(#body)),
                 #fail,

@@ -200,6 +200,10 @@ impl Connection {
             }
         }
         self.gate(way).await;
+        // The other side may know of a reset of both before this one does: no orderly end then.
+        if is_reset(&self.control.borrow(), way.opposite()) {
+            return std::future::pending().await;
+        }
         let _ = socket.shutdown().await;
     }
 
