@@ -1,12 +1,14 @@
 #![doc = include_str!("../README.md")]
 
 mod acquire;
+mod builder;
 mod clock;
 mod engine;
 mod error;
 mod fencing;
 mod guard;
 mod hold;
+mod installed;
 mod io;
 mod key;
 mod lock;
@@ -26,12 +28,14 @@ pub mod __private;
 #[doc(hidden)]
 pub use __private::{AsManager, KeyValue};
 
+pub use builder::Builder;
 pub use error::{Error, FromLockError, Holder, LossReason, Outage};
 pub use fencing::FencingToken;
 pub use guard::{Held, LockGuard};
+pub use installed::{install, installed, shutdown};
 pub use key::escape;
 pub use lock::Lock;
-pub use manager::{Builder, KeyState, LockManager, install, installed, shutdown};
+pub use manager::{KeyState, LockManager};
 pub use scope::{current, try_current, with_manager};
 
 #[cfg(feature = "macros")]

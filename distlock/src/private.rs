@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::guard::LockGuard;
+use crate::installed::installed;
 use crate::key::Escaped;
-use crate::manager::{self, LockManager};
+use crate::manager::LockManager;
 use crate::options::Options;
 use crate::scope;
 
@@ -175,7 +176,7 @@ impl Request {
         let manager = self
             .manager
             .or_else(scope::task_manager)
-            .or_else(manager::installed)
+            .or_else(installed)
             .ok_or(Error::NotInstalled)?;
         manager.lock(key).with_options(self.options).acquire().await
     }

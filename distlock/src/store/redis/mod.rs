@@ -20,14 +20,18 @@ use crate::store::{
 
 mod config;
 mod link;
+mod names;
 mod reply;
 mod scripts;
+mod server_time;
 mod trouble;
 
 pub(crate) use config::RedisConfig;
 use link::{Dialer, Link, Session};
+use names::Names;
 use reply::Reply;
 use scripts::Script;
+use server_time::ServerTime;
 
 /// One client of a Redis server: a connection for commands and pushed grants, one for renewals.
 #[derive(Debug)]
@@ -506,149 +510,10 @@ impl Shared {
     }
 }
 
-/// The names of keys and channels.
-#[derive(Debug)]
-struct Names {
-    lock: String,
-    queue: String,
-    entry: String,
-    fence: String,
-    channels: String,
-}
-
-impl Names {
-    fn new(namespace: &str) -> Self {
-        let kind = |kind: &str| format!("{namespace}:{kind}:");
-        Names {
-            lock: kind("lock"),
-            queue: kind("queue"),
-            entry: kind("entry"),
-            fence: kind("fence"),
-            channels: kind("client"),
-        }
-    }
-
-    fn lock(&self, key: &LockKey) -> String {
-        format!("{}{}", self.lock, key.tagged())
-    }
-
-    fn of(&self, key: &LockKey) -> [String; 4] {
-        let name = |prefix: &str| format!("{prefix}{}", key.tagged());
-        [
-            self.lock(key),
-            name(&self.queue),
-            name(&self.entry),
-            name(&self.fence),
-        ]
-    }
-
-    fn each(&self, cmd: &mut Cmd, key: &LockKey) {
-        for name in self.of(key) {
-            cmd.arg(name);
-        }
-    }
-
-    fn all(&self, cmd: &mut Cmd, key: &LockKey) {
-        cmd.arg(4);
-        self.each(cmd, key);
-    }
-
-    fn without_fence(&self, cmd: &mut Cmd, key: &LockKey) {
-        let [lock, queue, entry, _] = self.of(key);
-        cmd.arg(3).arg(lock).arg(queue).arg(entry);
-    }
-
-    fn channel(&self, client: &ClientId) -> String {
-        format!("{}{}", self.channels, client.as_str())
-    }
-}
-
-/// What this client knows of the server's clock: a local time, and a server time that is not before it.
-#[derive(Debug, Default)]
-struct ServerTime(Mutex<Option<(Moment, u64)>>);
-
-/// A pair of times that is older says nothing about the age of a grant.
-const FRESH: Duration = Duration::from_secs(1);
-
-impl ServerTime {
-    fn learn(&self, sent: Moment, server_micros: u64) {
-        let mut pair = lock(&self.0);
-        if pair.is_none_or(|(known, _)| sent >= known) {
-            *pair = Some((sent, server_micros));
-        }
-    }
-
-    /// The server's time now, never less than it is unless its clock moved.
-    fn estimate(&self, now: Moment) -> u64 {
-        match *lock(&self.0) {
-            Some((sent, server)) => server.saturating_add(micros(now.since(sent))),
-            // Nothing is known: never too late.
-            None => 1 << 52,
-        }
-    }
-
-    /// The server's time after which a command with this deadline comes too late. The older what is
-    /// known, the more the clocks may have drifted apart.
-    fn latest(&self, now: Moment, within: Duration) -> u64 {
-        let age = (*lock(&self.0)).map_or(Duration::ZERO, |(sent, _)| now.since(sent));
-        self.estimate(now) + micros(within + age / 1_000)
-    }
-
-    /// A local time before which a grant made at `granted` server time was not made later.
-    fn bound(&self, granted: u64, received: Moment) -> Option<Moment> {
-        let (sent, server) = (*lock(&self.0))?;
-        if received.since(sent) > FRESH {
-            return None;
-        }
-        let bound = match granted.checked_sub(server) {
-            Some(later) => sent + Duration::from_micros(later),
-            None => sent - Duration::from_micros(server - granted),
-        };
-        // A grant from the future: a clock moved.
-        (bound <= received).then_some(bound)
-    }
-}
-
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(ms: u64) -> Moment {
-        Moment(ms * 1_000_000)
-    }
-
-    #[test]
-    fn a_grants_age_is_never_underestimated() {
-        let time = ServerTime::default();
-        assert_eq!(time.bound(5_000_000, at(100)), None, "nothing known");
-        time.learn(at(1_000), 5_000_000);
-        assert_eq!(time.bound(5_200_000, at(1_300)), Some(at(1_200)));
-        assert_eq!(time.bound(4_900_000, at(1_300)), Some(at(900)));
-        assert_eq!(
-            time.bound(5_400_000, at(1_300)),
-            None,
-            "a grant from the future"
-        );
-        assert_eq!(
-            time.bound(5_200_000, at(2_001)),
-            None,
-            "the pair is too old"
-        );
-    }
-
-    #[test]
-    fn an_older_answer_does_not_replace_a_newer_one() {
-        let time = ServerTime::default();
-        time.learn(at(1_000), 5_000_000);
-        time.learn(at(900), 1);
-        assert_eq!(time.estimate(at(1_500)), 5_500_000);
-    }
 }

@@ -1,0 +1,253 @@
+//! How a manager is made.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use once_cell::sync::OnceCell;
+use tokio::sync::oneshot;
+
+use crate::clock::{BootClock, Clock, TokioClock};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::io::{Executor, IoThread};
+use crate::manager::LockManager;
+use crate::store::memory::{MemoryServer, MemoryStore};
+use crate::store::redis::{RedisConfig, RedisStore};
+use crate::store::{ClientId, LockStore};
+
+const DEFAULT_MAX_WAITERS: u32 = 10_000;
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Builds a [`LockManager`].
+///
+/// ```no_run
+/// # async fn f() -> Result<(), distlock::Error> {
+/// let manager = distlock::LockManager::builder()
+///     .url("redis://127.0.0.1:6379")
+///     .namespace("shop")
+///     .client_name("checkout-3")
+///     .connect()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder does nothing by itself; call `connect` or `memory_on_current_runtime`"]
+pub struct Builder {
+    url: Option<String>,
+    namespace: String,
+    client_name: Option<String>,
+    max_waiters: u32,
+    connect_timeout: Duration,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            url: None,
+            namespace: "distlock".into(),
+            client_name: None,
+            max_waiters: DEFAULT_MAX_WAITERS,
+            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+        }
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the URL: it may contain a password.
+        f.debug_struct("Builder")
+            .field("url", &self.url.as_ref().map(|_| "<redacted>"))
+            .field("namespace", &self.namespace)
+            .field("client_name", &self.client_name)
+            .field("max_waiters", &self.max_waiters)
+            .field("connect_timeout", &self.connect_timeout)
+            .finish()
+    }
+}
+
+impl Builder {
+    /// The URL of the store, see [`LockManager::connect`].
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// The first part of every key in the store, default `distlock`. Managers with different
+    /// namespaces do not see each other's locks.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// The name under which others see this client in [`Error::Busy`], default `host:pid`.
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.client_name = Some(name.into());
+        self
+    }
+
+    /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] at once.
+    pub fn max_waiters(mut self, limit: u32) -> Self {
+        self.max_waiters = limit;
+        self
+    }
+
+    /// How long [`connect`](Builder::connect) tries, default 2 s.
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockManager::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was opened.
+    pub async fn connect(self) -> Result<LockManager, Error> {
+        self.check()?;
+        let Some(url) = &self.url else {
+            return Err(Error::Config {
+                detail: "no URL was given; call `.url(\"redis://127.0.0.1:6379\")` on the builder"
+                    .into(),
+            });
+        };
+        match url.strip_prefix("memory:") {
+            Some("") => self.memory(MemoryServer::new(Arc::new(BootClock))),
+            Some(name) => {
+                let server = MemoryServer::named(name);
+                self.memory(server)
+            }
+            None => {
+                let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
+                self.redis(config).await
+            }
+        }
+    }
+
+    /// An in-process store without a thread: everything runs on the current runtime and takes all time
+    /// from `tokio::time`, so that tests can pause and advance it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] outside of a tokio runtime.
+    pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
+        self.check()?;
+        let executor = Executor::current()?;
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let server = MemoryServer::new(clock.clone());
+        let engine = Engine::new(clock, executor);
+        let store = self.memory_store(server, &engine);
+        Ok(self.finish(engine, Box::new(store), None))
+    }
+
+    pub(crate) fn memory(self, server: MemoryServer) -> Result<LockManager, Error> {
+        self.check()?;
+        let (engine, io) = on_io_thread()?;
+        let store = self.memory_store(server, &engine);
+        Ok(self.finish(engine, Box::new(store), Some(io)))
+    }
+
+    fn memory_store(&self, server: MemoryServer, engine: &Arc<Engine>) -> MemoryStore {
+        let name = self.name();
+        MemoryStore::new(
+            server,
+            ClientId::new(),
+            name,
+            self.max_waiters,
+            engine.events(),
+        )
+    }
+
+    async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
+        let (engine, io) = on_io_thread()?;
+        let connecting = RedisStore::connect(
+            config,
+            ClientId::new(),
+            self.name(),
+            self.max_waiters,
+            engine.clock.clone(),
+            engine.events(),
+        );
+        let (mut reply, answer) = oneshot::channel();
+        engine.spawn_later(async move {
+            tokio::select! {
+                store = connecting => drop(reply.send(store)),
+                () = reply.closed() => {}
+            }
+        });
+        match answer.await {
+            Ok(store) => Ok(self.finish(engine, Box::new(store?), Some(io))),
+            Err(_) => Err(engine.shut_down_error()),
+        }
+    }
+
+    fn finish(
+        self,
+        engine: Arc<Engine>,
+        store: Box<dyn LockStore>,
+        io: Option<IoThread>,
+    ) -> LockManager {
+        let identity = store.identity().into();
+        engine.start(store);
+        LockManager::new(engine, identity, self.name(), io)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |detail: &str| {
+            Err(Error::Config {
+                detail: detail.into(),
+            })
+        };
+        if self.namespace.is_empty()
+            || self.namespace.len() > 64
+            || self
+                .namespace
+                .contains(|c: char| c.is_control() || c.is_whitespace() || "{}".contains(c))
+        {
+            return refuse(
+                "the namespace must have 1 to 64 bytes, without white space, braces and control characters",
+            );
+        }
+        if let Some(name) = &self.client_name
+            && (name.is_empty() || name.len() > 128 || name.contains(char::is_control))
+        {
+            return refuse("the client name must have 1 to 128 bytes, without control characters");
+        }
+        if self.connect_timeout.is_zero() {
+            return refuse("the connect timeout must be longer than zero");
+        }
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        self.client_name.clone().unwrap_or_else(host_and_pid)
+    }
+}
+
+fn host_and_pid() -> String {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let host: String = host.chars().filter(|c| !c.is_control()).take(100).collect();
+    format!("{host}:{}", std::process::id())
+}
+
+/// An engine on a thread of its own, which drains when the thread is dropped.
+fn on_io_thread() -> Result<(Arc<Engine>, IoThread), Error> {
+    let slot: Arc<OnceCell<Arc<Engine>>> = Arc::default();
+    let of_thread = slot.clone();
+    let (io, executor) = IoThread::start(async move {
+        if let Some(engine) = of_thread.get() {
+            engine.drain().await;
+        }
+    })?;
+    let engine = Engine::new(Arc::new(BootClock), executor);
+    // The slot is empty: nobody else has it.
+    let _ = slot.set(engine.clone());
+    Ok((engine, io))
+}
