@@ -42,11 +42,11 @@ if not value then
     take(owner, token, tonumber(ttl), tonumber(ttl), name)
     return { 1, now, token }
   end
-  value = redis.call('GET', lock) or ''
+  value = redis.call('GET', lock)
 end
 
 local left = 0
-if value ~= '' then
+if value then
   local holder, token, limit = string.match(value, '^(%x+:%d+) (%d+) (%d+) %d+ ')
   if not holder then return { 5, now } end
   if holder == owner then
@@ -55,6 +55,8 @@ if value ~= '' then
     return { 1, now, tonumber(token) }
   end
   left = clamp(holder, limit)
+else
+  value = '' -- free, behind more dead entries than one call removes
 end
 if wait == 0 then return { 3, now, value, left } end
 

@@ -11,10 +11,10 @@ local function look(lock, queue, entries, fence, first, last)
   local value = redis.call('GET', lock)
   if not value then
     drive('')
-    value = redis.call('GET', lock) or ''
+    value = redis.call('GET', lock)
   end
   local left, holder, limit = 0, nil, nil
-  if value ~= '' then
+  if value then
     holder, limit = string.match(value, '^(%x+:%d+) %d+ (%d+) %d+ ')
     if not holder then return 'FOREIGN a value that is not distlock\'s' end
     left = clamp(holder, limit)
@@ -25,7 +25,7 @@ local function look(lock, queue, entries, fence, first, last)
       missing[#missing + 1] = i - first
     end
   end
-  return { value, left, missing }
+  return { value or '', left, missing }
 end
 
 local replies, at = { now }, 3

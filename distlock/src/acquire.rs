@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::{Engine, Phase};
-use crate::error::Error;
-use crate::hold::{Hold, NewHold};
+use crate::engine::{BackgroundTask, Engine, Phase};
+use crate::error::{Error, LossReason};
+use crate::hold::{End, Hold, NewHold};
 use crate::key::LockKey;
 use crate::options::Timing;
 use crate::store::{Ask, AskReply, Grant, Occupant, Proof, Trouble};
@@ -52,6 +52,8 @@ struct Ticket {
     slot: Arc<Slot>,
     timing: Timing,
     asked: bool,
+    /// A shutdown waits for calls under way, so that what they undo is undone.
+    _under_way: BackgroundTask,
 }
 
 impl Ticket {
@@ -62,6 +64,7 @@ impl Ticket {
             slot: engine.waiters.enter(order.key.clone(), owner),
             timing: order.timing,
             asked: false,
+            _under_way: engine.under_way(),
         }
     }
 }
@@ -79,9 +82,6 @@ impl Drop for Ticket {
 /// Acquires, within the order's `wait`. Dropping the future leaves nothing behind.
 pub(crate) async fn acquire(engine: Arc<Engine>, order: Order) -> Result<Arc<Hold>, Error> {
     loop {
-        if engine.phase() != Phase::Running {
-            return Err(engine.shut_down_error());
-        }
         let mut ticket = Ticket::new(&engine, &order);
         match attempt(&engine, &order, &mut ticket).await {
             Attempt::Held(hold) => {
@@ -103,6 +103,9 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
     let mut asks_left = if order.wait.is_zero() { 1 } else { u32::MAX };
     loop {
         let wait = deadline.since(engine.clock.now());
+        if engine.phase() != Phase::Running {
+            return Attempt::Ended(engine.shut_down_error());
+        }
         if asks_left == 0 || (wait.is_zero() && !order.wait.is_zero()) {
             return Attempt::Ended(order.error(engine, ticket, obstacle));
         }
@@ -193,8 +196,7 @@ async fn on_signal(
             Some(until) => {
                 let now = engine.clock.now();
                 let hold = order.hold(engine, ticket, grant.token, until);
-                engine.watchdog.watch(hold.clone(), now, false);
-                Some(Attempt::Held(hold))
+                Some(watched(engine, hold, now, false))
             }
             None => Some(confirm_first(engine, order, ticket).await),
         },
@@ -231,8 +233,18 @@ fn held(engine: &Arc<Engine>, order: &Order, ticket: &Ticket, proof: Proof) -> A
         return Attempt::Again;
     }
     let hold = order.hold(engine, ticket, proof.token, until);
-    engine.watchdog.watch(hold.clone(), proof.sent, true);
-    Attempt::Held(hold)
+    watched(engine, hold, proof.sent, true)
+}
+
+/// Hands a hold to the watchdog. A shutdown that has begun either finds it there, or is seen here.
+fn watched(engine: &Engine, hold: Arc<Hold>, proven_at: Moment, confirmed: bool) -> Attempt {
+    engine.watchdog.watch(hold.clone(), proven_at, confirmed);
+    if engine.phase() == Phase::Running {
+        return Attempt::Held(hold);
+    }
+    engine.watchdog.forget(hold.owner);
+    hold.finish(End::Lost(LossReason::ShutDown));
+    Attempt::Ended(engine.shut_down_error())
 }
 
 impl Ticket {

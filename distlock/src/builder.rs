@@ -118,7 +118,7 @@ impl Builder {
         match url.strip_prefix("memory:") {
             Some("") => self.memory(MemoryServer::new(Arc::new(BootClock))),
             Some(name) => {
-                let server = MemoryServer::named(name);
+                let server = MemoryServer::named(&format!("{name} {}", self.namespace));
                 self.memory(server)
             }
             None => {

@@ -96,6 +96,11 @@ impl Engine {
         *self.phase.borrow()
     }
 
+    /// Counts a call that a shutdown waits for.
+    pub(crate) fn under_way(&self) -> BackgroundTask {
+        self.background.start()
+    }
+
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.executor.spawn(work);
     }
@@ -298,7 +303,9 @@ impl Background {
     }
 }
 
-struct BackgroundTask(Arc<Counted>);
+/// Counts for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct BackgroundTask(Arc<Counted>);
 
 impl Drop for BackgroundTask {
     fn drop(&mut self) {

@@ -88,7 +88,7 @@ pub enum Error {
 
     /// Something that distlock did not write stands at the lock's key. It was left as it is.
     #[error(
-        "lock `{key}`: {detail}; delete that key, or choose another namespace or key for the lock"
+        "lock `{key}`: {detail}; delete what is not distlock's there, or choose another namespace or key for the lock"
     )]
     ForeignKey {
         /// The key as the caller wrote it.

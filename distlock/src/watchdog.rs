@@ -87,10 +87,13 @@ impl Table {
             if attempt <= now {
                 if confirmed {
                     turn.renewals.push(hold);
+                    self.schedule(owner, Moment::MAX);
                 } else {
+                    // Another one is sent while this one is under way, for a short grant leaves no
+                    // time for a timeout; the first answer counts.
+                    self.schedule(owner, now + hold.timing.grant().command_deadline());
                     turn.confirmations.push(hold);
                 }
-                self.schedule(owner, Moment::MAX);
             } else {
                 self.schedule(owner, attempt);
             }
@@ -259,9 +262,7 @@ async fn renew(engine: Arc<Engine>, holds: Vec<Arc<Hold>>) {
 }
 
 async fn confirm(engine: Arc<Engine>, hold: Arc<Hold>) {
-    let started = engine.clock.now();
-    // The short grant's own lease rules until the confirmation.
-    let within = hold.timing.grant().command_deadline();
+    let within = hold.remaining();
     match engine
         .store()
         .confirm(&hold.key, hold.owner, hold.timing, within)
@@ -274,7 +275,8 @@ async fn confirm(engine: Arc<Engine>, hold: Arc<Hold>) {
             engine.watchdog.confirmed(&hold, proof.sent);
         }
         Ok(None) => gone(&engine, &hold),
-        Err(trouble) => failed(&engine, &hold, started, &trouble),
+        // The next attempt is scheduled already.
+        Err(trouble) => hold.note_failure(trouble.to_string()),
     }
 }
 

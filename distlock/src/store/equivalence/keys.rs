@@ -39,6 +39,12 @@ const LAPSE: &str = "
     local entry = redis.call('HGET', KEYS[3], ARGV[1])
     redis.call('HSET', KEYS[3], ARGV[1], (string.gsub(entry, '^%d+', '1')))";
 
+/// The last token is an hour ahead of the server's clock.
+const AHEAD: &str = "
+    local time = redis.call('TIME')
+    local token = string.format('%.0f', (time[1] + 3600) * 1000000 + time[2])
+    redis.call('SET', KEYS[4], token, 'EX', 3 * 3600)";
+
 /// The names of a lock's keys.
 pub(super) struct Keys([String; 4]);
 
@@ -67,6 +73,10 @@ impl Keys {
 
     pub(super) fn lapse(&self, redis: &mut Resp, owner: &str) {
         self.run(redis, LAPSE, &[owner]);
+    }
+
+    pub(super) fn ahead(&self, redis: &mut Resp) {
+        self.run(redis, AHEAD, &[]);
     }
 
     fn run(&self, redis: &mut Resp, script: &str, arguments: &[&str]) -> Reply {

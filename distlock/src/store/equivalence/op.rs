@@ -64,6 +64,10 @@ pub(super) enum Op {
         nth: usize,
         key: usize,
     },
+    /// The last token is an hour ahead, as it is when the server's clock has stepped back.
+    Ahead {
+        key: usize,
+    },
 }
 
 /// What an owner does.
@@ -117,6 +121,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (prop::option::of(client()), key(), prop_oneof![4 => Just(1), 1 => Just(MANY)])
             .prop_map(|(whose, key, count)| Op::Enter { whose, key, count }),
         2 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Lapse { nth, key }),
+        1 => key().prop_map(|key| Op::Ahead { key }),
     ]
 }
 

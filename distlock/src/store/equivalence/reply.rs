@@ -85,6 +85,17 @@ pub(super) struct Seen {
     since: [Vec<u64>; KEYS],
     /// The last token that an owner of a client was told.
     told: HashMap<(usize, usize, Owner), FencingToken>,
+    /// Who was told so last, a client and its owner.
+    last: [Option<((usize, Owner), FencingToken)>; KEYS],
+    behind: [bool; KEYS],
+}
+
+fn rank(seen: &mut Vec<u64>, value: u64) -> u64 {
+    let rank = seen.iter().position(|seen| *seen == value);
+    rank.unwrap_or_else(|| {
+        seen.push(value);
+        seen.len() - 1
+    }) as u64
 }
 
 impl Seen {
@@ -92,21 +103,37 @@ impl Seen {
         self.told.get(&(client, key, owner)).copied()
     }
 
+    /// An owner learns that it holds: with a token above that of any other, or with the same as before.
     fn tell(&mut self, client: usize, key: usize, owner: Owner, token: FencingToken) {
+        let holder = (client, owner);
+        if let Some((last, known)) = self.last[key] {
+            let rises = token > known || (token == known && holder == last);
+            assert!(
+                rises,
+                "{holder:?} has token {token} after {last:?} had {known}"
+            );
+        }
+        self.last[key] = Some((holder, token));
         self.told.insert((client, key, owner), token);
     }
 
-    /// A token's rank by its first appearance, which must be that by its value.
+    /// The clock is an hour behind the last token from now on.
+    pub(super) fn behind(&mut self, key: usize) -> Reply {
+        self.behind[key] = true;
+        Reply::None
+    }
+
+    /// Time alone makes tokens rise now, unless it is behind.
+    pub(super) fn flushed(&mut self, key: usize) -> Reply {
+        if self.behind[key] {
+            self.last[key] = None;
+        }
+        Reply::None
+    }
+
+    /// A token's rank by its first appearance.
     fn token(&mut self, key: usize, token: &mut FencingToken) {
-        let seen = &mut self.tokens[key];
-        let rank = seen.iter().position(|seen| *seen == token.get());
-        let rank = rank.unwrap_or_else(|| {
-            let last = seen.last().copied().unwrap_or(0);
-            assert!(token.get() > last, "token {token} comes after {last}");
-            seen.push(token.get());
-            seen.len() - 1
-        });
-        *token = FencingToken::new(rank as u64);
+        *token = FencingToken::new(rank(&mut self.tokens[key], token.get()));
     }
 
     fn occupant(&mut self, key: usize, occupant: &mut Option<Occupant>) {
@@ -117,12 +144,7 @@ impl Seen {
     }
 
     fn since(&mut self, key: usize, since: &mut u64) {
-        let seen = &mut self.since[key];
-        let rank = seen.iter().position(|seen| seen == since);
-        *since = rank.unwrap_or_else(|| {
-            seen.push(*since);
-            seen.len() - 1
-        }) as u64;
+        *since = rank(&mut self.since[key], *since);
     }
 
     /// The state of a lock, like a reply. The times that are left are taken out of it.

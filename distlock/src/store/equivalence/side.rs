@@ -127,6 +127,7 @@ impl InMemory {
                 }
             }
             Step::Lapse { key, owner } => self.server.lapse(&keys[*key], owner),
+            Step::Ahead { key } => self.server.put_token_ahead(&keys[*key]),
             _ => {}
         }
     }
@@ -207,6 +208,7 @@ impl InRedis {
                 keys(*key).enter(raw, WAIT, &format!("{lease} {ttl} entered"), &owners);
             }
             Step::Lapse { key, owner } => keys(*key).lapse(raw, owner),
+            Step::Ahead { key } => keys(*key).ahead(raw),
             _ => {}
         }
     }

@@ -52,6 +52,9 @@ pub(super) enum Step {
         key: usize,
         owner: String,
     },
+    Ahead {
+        key: usize,
+    },
     Nothing,
 }
 
@@ -104,6 +107,7 @@ impl Step {
                 Some(owner) => Step::Lapse { key, owner },
                 None => Step::Nothing,
             },
+            Op::Ahead { key } => Step::Ahead { key },
         }
     }
 
@@ -183,11 +187,11 @@ impl Step {
             Step::Inspect { client, key } => {
                 seen.inspect(key, stores[client].inspect(&keys[key], LIMIT).await?)
             }
-            Step::DeleteHold { .. }
-            | Step::DeleteAll { .. }
-            | Step::Enter { .. }
-            | Step::Lapse { .. }
-            | Step::Nothing => Reply::None,
+            Step::DeleteAll { key } => seen.flushed(key),
+            Step::Ahead { key } => seen.behind(key),
+            Step::DeleteHold { .. } | Step::Enter { .. } | Step::Lapse { .. } | Step::Nothing => {
+                Reply::None
+            }
         })
     }
 }

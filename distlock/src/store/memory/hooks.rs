@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::queue::{Entry, Who};
 use super::server::MemoryServer;
+use super::slot::Fence;
 use crate::clock::{Clock, Moment};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
@@ -167,6 +168,18 @@ impl MemoryServer {
                 }
             }
         });
+    }
+
+    /// The last token is an hour ahead of the wall clock, which has stepped back.
+    pub(crate) fn put_token_ahead(&self, key: &LockKey) {
+        let hours = |n: u64| Duration::from_secs(n * 60 * 60);
+        let now = self.now();
+        let token = self.wall_micros() + u64::try_from(hours(1).as_micros()).unwrap();
+        let fence = Fence {
+            token: FencingToken::new(token),
+            until: now + hours(3),
+        };
+        (self.state().slots).with(key, now, |slot| slot.fence = Some(fence));
     }
 
     /// How many locks are remembered.

@@ -118,6 +118,11 @@ impl MemoryServer {
     pub(super) fn now(&self) -> Moment {
         self.0.clock.now()
     }
+
+    #[cfg(test)]
+    pub(super) fn wall_micros(&self) -> u64 {
+        self.0.clock.wall_micros()
+    }
 }
 
 impl fmt::Debug for MemoryServer {

@@ -161,7 +161,8 @@ impl Slot {
     pub(super) fn inspect(&self, call: &Call<'_>) -> Inspection {
         Inspection {
             occupant: self.occupant(call),
-            waiters: self.queue.len() as u64,
+            // The marked entry's owner waits no more.
+            waiters: (self.queue.len() - usize::from(self.queue.marked().is_some())) as u64,
             last_token: self.fence.as_ref().map(|fence| fence.token),
             foreign: None,
         }

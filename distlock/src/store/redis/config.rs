@@ -41,11 +41,8 @@ impl RedisConfig {
                 return Err(refuse("TLS URLs are not supported by this build".into()));
             }
             "" => return Err(refuse("the lock store's URL has no scheme".into())),
-            other
-                if other
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) =>
-            {
+            // Without the slashes it may be a user, or a password, before a host.
+            other if url[other.len()..].starts_with("://") => {
                 return Err(refuse(format!(
                     "`{other}:` is not a scheme of a lock store"
                 )));
@@ -93,7 +90,7 @@ impl RedisConfig {
     }
 
     /// The error of a connection that could not be set up.
-    pub(crate) fn refused(&self, trouble: Trouble) -> Error {
+    pub(crate) fn refused(&self, trouble: Trouble, waited: Duration) -> Error {
         let detail = format!("{}: {}", self.address(), trouble.detail);
         if trouble.outage == Outage::Denied {
             Error::Config {
@@ -102,7 +99,7 @@ impl RedisConfig {
         } else {
             Error::Unavailable {
                 key: None,
-                waited: self.connect_timeout,
+                waited,
                 outage: trouble.outage,
                 detail,
             }
@@ -138,6 +135,7 @@ mod tests {
             "redis://",
             "rediss://:hunter2@host",
             "hunter2@host:6379",
+            "hunter2:x@host:6379",
         ] {
             let error = match parse(url) {
                 Ok(_) => panic!("{url} was accepted"),

@@ -387,16 +387,18 @@ async fn subscribe(connection: &mut MultiplexedConnection, shared: &Shared) -> R
 
 /// Runs a script that does nothing: it shows the right to run scripts, and the server's time.
 async fn probe(connection: &mut MultiplexedConnection, shared: &Shared) -> Result<(), Trouble> {
-    let sent = shared.clock.now();
-    let mut cmd = scripts::LOOK.by_source();
-    cmd.arg(0)
-        .arg(shared.client.as_str())
-        .arg(&shared.names.channels);
-    let answered = cmd.query_async::<Value>(connection).await;
-    let value = answered.map_err(|error| needs(trouble::of(&error), "EVAL and EVALSHA"))?;
-    shared
-        .server_time
-        .learn(sent, reply::Reply::list(value)?.int()?);
+    // The source first: it makes the hash known.
+    for mut cmd in [scripts::LOOK.by_source(), scripts::LOOK.by_hash()] {
+        let sent = shared.clock.now();
+        cmd.arg(0)
+            .arg(shared.client.as_str())
+            .arg(&shared.names.channels);
+        let answered = cmd.query_async::<Value>(connection).await;
+        let value = answered.map_err(|error| needs(trouble::of(&error), "EVAL and EVALSHA"))?;
+        shared
+            .server_time
+            .learn(sent, reply::Reply::list(value)?.int()?);
+    }
     Ok(())
 }
 

@@ -91,10 +91,14 @@ impl RedisStore {
         let dialed = tokio::time::timeout(limit, async {
             tokio::try_join!(commands.dial(None), renewals.dial(None))
         });
-        let (first, second) = match dialed.await {
-            Ok(sessions) => sessions.map_err(|trouble| config.refused(trouble))?,
-            Err(_) => return Err(config.refused(Trouble::timed_out(limit))),
-        };
+        let started = shared.clock.now();
+        let dialed = dialed
+            .await
+            .unwrap_or_else(|_| Err(Trouble::timed_out(limit)));
+        let (first, second) = dialed.map_err(|trouble| {
+            let waited = shared.clock.now().since(started);
+            config.refused(trouble, waited)
+        })?;
         if let Ok(Some(policy)) = tokio::time::timeout(limit, link::evicts(&first)).await {
             report::eviction(&shared.identity, &policy);
         }
@@ -133,7 +137,7 @@ impl RedisStore {
             Ok(answered) => answered,
             Err(trouble) if trouble::is_foreign(&trouble) => {
                 shared.note_answer(ask.owner, session.epoch);
-                return Ok(AskReply::Foreign(trouble.detail));
+                return Ok(AskReply::Foreign(shared.foreign(ask.key, &trouble.detail)));
             }
             Err(trouble) => return Err(trouble),
         };
@@ -149,7 +153,7 @@ impl RedisStore {
             2 => AskReply::Queued(shared.occupant(&reply.text()?)),
             3 => AskReply::Busy(shared.occupant(&reply.text()?)),
             4 => AskReply::Late,
-            5 => AskReply::Foreign(trouble::FOREIGN_VALUE.into()),
+            5 => AskReply::Foreign(shared.foreign(ask.key, trouble::FOREIGN_VALUE)),
             6 => AskReply::Full(shared.occupant(&reply.text()?)),
             other => return Err(reply::garbage(&format!("verdict {other}"))),
         })
@@ -328,7 +332,7 @@ impl RedisStore {
             occupant: None,
             waiters: 0,
             last_token: None,
-            foreign: Some(detail.to_owned()),
+            foreign: Some(shared.foreign(key, detail)),
         };
         let (sent, reply) = match result {
             Ok(answered) => answered,
@@ -341,8 +345,9 @@ impl RedisStore {
         let _ttl_left = reply.signed()?;
         let waiters = reply.int()?;
         let last = reply.text()?;
+        let held = reply.int()? == 1;
         let occupant = shared.occupant(&value);
-        if occupant.is_none() && !value.is_empty() {
+        if occupant.is_none() && held {
             return Ok(foreign(trouble::FOREIGN_VALUE));
         }
         Ok(Inspection {
@@ -487,11 +492,19 @@ impl Shared {
         })
     }
 
+    /// What is said of something that is not ours, and where to find it.
+    fn foreign(&self, key: &LockKey, what: &str) -> String {
+        // What a server adds about the script helps nobody.
+        let what = what.split(" script: ").next().unwrap_or(what);
+        let [lock, queue, entry, fence] = self.names.of(key);
+        format!("{what} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")
+    }
+
     fn look_reply(&self, look: &Look, value: redis::Value) -> Result<LookReply, Trouble> {
         if !reply::is_list(&value) {
             let trouble = trouble::of_text(&Reply::one(value).text()?);
             return Ok(if trouble::is_foreign(&trouble) {
-                LookReply::Foreign(trouble.detail)
+                LookReply::Foreign(self.foreign(&look.key, &trouble.detail))
             } else {
                 LookReply::Failed(trouble)
             });

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError};
 use crate::error::Outage;
 use crate::store::Trouble;
 
-pub(super) const FOREIGN_VALUE: &str = "a value that distlock did not write stands at its key";
+pub(super) const FOREIGN_VALUE: &str = "a value that distlock did not write stands at its keys";
 
 pub(super) fn of(error: &RedisError) -> Trouble {
     let outage = match error.kind() {
