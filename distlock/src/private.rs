@@ -15,7 +15,8 @@ use crate::manager::LockManager;
 use crate::options::Options;
 use crate::scope;
 
-/// Builds a key from a template's parts.
+/// Builds a key from a template's parts, in one allocation: `capacity` has room for the longest legal
+/// key wherever a value's length is not known at compile time.
 #[derive(Debug)]
 pub struct KeyBuilder {
     template: &'static str,
@@ -241,5 +242,45 @@ impl<T, E> ProbeResult for &Probe<'_, Result<T, E>> {
 impl<T> ProbeAny for Probe<'_, T> {
     fn succeeded(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::MAX_KEY;
+
+    #[test]
+    fn building_a_legal_key_allocates_once() {
+        const PREFIX: &str = "inventory:";
+        let room = MAX_KEY - PREFIX.len();
+        for value in [
+            u64::MAX.to_string(),
+            i128::MIN.to_string(),
+            uuid::Uuid::max().to_string(),
+            "warehouse {north}: shelf 7".to_owned(),
+            "x".repeat(room),
+            ":".repeat(room / "%3A".len()),
+            "\u{3000}".repeat(room / "%E3%80%80".len()),
+        ] {
+            let builder = KeyBuilder::new("inventory:<item>", MAX_KEY);
+            let allocated = (builder.key.as_ptr(), builder.key.capacity());
+            let key = builder.literal(PREFIX).value("item", &value).finish();
+            let key = key.expect("a legal key");
+            assert!(key.len() <= MAX_KEY, "{key} is not legal");
+            assert_eq!((key.as_ptr(), key.capacity()), allocated, "{key} moved");
+        }
+    }
+
+    #[test]
+    fn the_first_empty_value_is_named_with_its_template() {
+        let builder = KeyBuilder::new("<shop>:<item>:<size>", 0);
+        let builder = builder.value("shop", &7).literal(":").value("item", &"");
+        let error = builder.literal(":").value("size", &"").finish();
+        let error = error.expect_err("two values are empty").to_string();
+        for part in ["<item>", "\"<shop>:<item>:<size>\"", "7::"] {
+            assert!(error.contains(part), "{error} lacks {part}");
+        }
+        assert!(!error.contains("<size> of"), "{error}");
     }
 }
