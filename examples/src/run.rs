@@ -1,0 +1,178 @@
+//! The main job: the same orders without and with the lock.
+
+use std::fmt;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::cli::{Only, RunOptions};
+use crate::orders::Shop;
+use crate::report::Table;
+use crate::{instances, workers};
+
+const DEFAULT_COUNT: u16 = 4;
+const MEMORY: &str = "memory:";
+
+/// Where the services run.
+#[derive(Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(Debug))]
+enum Place {
+    /// In this process, with this memory store.
+    Here { url: String, instances: u16 },
+    /// In processes of their own, with this Redis store.
+    Processes { url: String, processes: u16 },
+}
+
+/// Without the URL, which may contain a password.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Here { instances, .. } => write!(f, "{instances} instances in this process"),
+            Place::Processes { processes, .. } => write!(f, "{processes} processes and Redis"),
+        }
+    }
+}
+
+/// Runs what the options say.
+pub(crate) async fn main(options: RunOptions) -> Result<ExitCode> {
+    let place = place(&options)?;
+    let mut shop = Shop::read(&options.data.clone().unwrap_or_else(data))?;
+    if let Some(limit) = options.orders {
+        shop.orders.truncate(limit as usize);
+    }
+    let tasks = usize::from(options.tasks);
+    if let Place::Processes { url, .. } = &place {
+        workers::check_store(url).await?;
+    }
+
+    eprintln!(
+        "{} orders for {} items; {place}, {tasks} orders at a time each",
+        shop.orders.len(),
+        shop.items.len()
+    );
+
+    let mut reports = Vec::new();
+    for locked in [false, true] {
+        if options
+            .only
+            .is_some_and(|only| (only == Only::Locked) != locked)
+        {
+            continue;
+        }
+        let report = match &place {
+            Place::Here { url, instances } => {
+                instances::run(&shop, url, locked, (*instances).into(), tasks).await?
+            }
+            Place::Processes { url, processes } => {
+                let plan = workers::Plan {
+                    url: url.clone(),
+                    locked,
+                    processes: (*processes).into(),
+                    tasks,
+                    kill_one: options.kill_one && locked,
+                };
+                workers::run(&shop, &plan).await?
+            }
+        };
+        reports.push(report);
+    }
+    // `| head` may have heard enough.
+    let _ = write!(std::io::stdout(), "\n{}", Table(&reports));
+    let wrong = reports
+        .iter()
+        .any(|report| report.locked && !report.damage.is_none());
+    Ok(ExitCode::from(u8::from(wrong)))
+}
+
+/// Checks that the options fit together.
+fn place(options: &RunOptions) -> Result<Place> {
+    let Some(name) = options.store.strip_prefix(MEMORY) else {
+        if options.instances.is_some() {
+            bail!("--instances is for a memory store; with Redis use --processes");
+        }
+        let processes = options.processes.unwrap_or(DEFAULT_COUNT);
+        if options.kill_one && options.only == Some(Only::Unlocked) {
+            bail!("--kill-one kills in the locked run, which --only unlocked leaves out");
+        }
+        if options.kill_one && processes == 1 {
+            bail!("--kill-one needs at least 2 processes, or nobody is left to do the work");
+        }
+        return Ok(Place::Processes {
+            url: options.store.clone(),
+            processes,
+        });
+    };
+    let only_redis = [
+        ("--processes", options.processes.is_some()),
+        ("--kill-one", options.kill_one),
+    ];
+    for (option, given) in only_redis {
+        if given {
+            bail!(
+                "{option} needs a store that processes share; add --store redis://127.0.0.1:6379 (and \
+                 start redis-server there)"
+            );
+        }
+    }
+    // A nameless memory store is private to its manager, so the instances would not share it.
+    let name = if name.is_empty() { "inventory" } else { name };
+    Ok(Place::Here {
+        url: format!("{MEMORY}{name}"),
+        instances: options.instances.unwrap_or(DEFAULT_COUNT),
+    })
+}
+
+/// The committed files.
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("data")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser as _;
+
+    fn parsed(arguments: &str) -> Result<Place, String> {
+        let words = ["inventory"]
+            .into_iter()
+            .chain(arguments.split_whitespace());
+        let options = Cli::try_parse_from(words).unwrap().run;
+        place(&options).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_store_decides_where_the_services_run() {
+        let here = |url: &str, instances| Place::Here {
+            url: url.into(),
+            instances,
+        };
+        assert_eq!(parsed("--store memory:"), Ok(here("memory:inventory", 4)));
+        assert_eq!(
+            parsed("--store memory:x --instances 2"),
+            Ok(here("memory:x", 2))
+        );
+        let processes = Place::Processes {
+            url: "redis://h".into(),
+            processes: 4,
+        };
+        assert_eq!(parsed("--store redis://h"), Ok(processes));
+    }
+
+    #[test]
+    fn options_that_do_not_fit_are_refused_with_what_to_do() {
+        let cases = [
+            ("--store memory:x --processes 2", "add --store redis://"),
+            ("--store memory:x --kill-one", "add --store redis://"),
+            ("--store redis://h --instances 2", "use --processes"),
+            ("--store redis://h --kill-one --processes 1", "at least 2"),
+            ("--store redis://h --kill-one --only unlocked", "leaves out"),
+        ];
+        for (arguments, expected) in cases {
+            let error = parsed(arguments).unwrap_err();
+            assert!(error.contains(expected), "{arguments}: {error}");
+        }
+    }
+}
