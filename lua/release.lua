@@ -10,7 +10,8 @@ if held then
   redis.call('DEL', lock)
   if keep > 0 then
     local token, since, name = string.match(value, '^%S+ (%d+) %d+ (%d+) (.*)$')
-    redis.call('SET', lock, owner .. ' ' .. token .. ' ' .. ARGV[4] .. ' ' .. since .. ' ' .. name, 'PX', ARGV[4])
+    -- The zero: a renewal that is still on its way must not take the key for a hold.
+    redis.call('SET', lock, owner .. ' 0' .. token .. ' ' .. ARGV[4] .. ' ' .. since .. ' ' .. name, 'PX', ARGV[4])
   else
     value = false
   end

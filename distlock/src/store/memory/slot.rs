@@ -31,6 +31,8 @@ pub(super) struct Slot {
 pub(super) struct Hold {
     pub(super) who: Who,
     pub(super) token: FencingToken,
+    /// Released, and kept taken by `min_hold`: no renewal lengthens it.
+    pub(super) kept: bool,
     /// The longest time the holder may set, from the moment it sets it.
     pub(super) limit: Duration,
     pub(super) until: Moment,
@@ -118,7 +120,7 @@ impl Slot {
     pub(super) fn renew(&mut self, call: &mut Call<'_>, renewal: &Renewal) -> bool {
         let who = call.who(renewal.owner);
         match &mut self.hold {
-            Some(hold) if hold.who == who && hold.token == renewal.token => {
+            Some(hold) if hold.who == who && hold.token == renewal.token && !hold.kept => {
                 hold.until = call.now + renewal.timing.ttl();
                 true
             }
@@ -132,6 +134,7 @@ impl Slot {
         if held && keep.is_zero() {
             self.hold = None;
         } else if held && let Some(hold) = &mut self.hold {
+            hold.kept = true;
             hold.limit = keep;
             hold.until = call.now + keep;
         }
@@ -245,6 +248,7 @@ impl Slot {
         self.hold = Some(Hold {
             who,
             token,
+            kept: false,
             limit,
             until: call.now + ttl,
             since: call.wall,
