@@ -1,6 +1,6 @@
 //! Puts the pieces together; the reason for each line stands beside it.
 
-use proc_macro2::{Delimiter, Group, Literal, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{
@@ -40,6 +40,9 @@ fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
     };
     let lock = Lock {
         krate: &args.krate,
+        key_names: (function.scope().names.into_iter())
+            .filter(|name| template.mentions(name))
+            .collect(),
         request: request(&args, &label, &template),
         output: Output::new(&function),
         on_fail: args.on_fail.as_ref().map(ToTokens::to_token_stream),
@@ -106,7 +109,8 @@ fn expand(function: &Function, lock: &Lock<'_>) -> TokenStream {
                 statements,
                 braces,
             } = &**boxed;
-            let locked = lock.around(statements, *braces);
+            let statements = used(statements, &lock.key_names, *braces);
+            let locked = lock.around(&statements, *braces);
             let block = quote_spanned!(*braces=> { #locked });
             let argument = quote_spanned!(*parens=> (#keywords #block));
             quote!(#before #argument)
@@ -126,7 +130,7 @@ fn generated(place: Span) -> Span {
 //
 // Output:
 //     ::distlock::__private::Request::new(
-//         ::distlock::__private::KeyBuilder::new("{tenant:<tenant>}:stock", 51usize)
+//         ::distlock::__private::KeyBuilder::new("{tenant:<tenant>}:stock", 512usize)
 //             .literal("{tenant:")
 //             .value("tenant", ::distlock::__private::KeyValue::display(&tenant))
 //             .literal("}:stock"),
@@ -153,7 +157,7 @@ fn request(args: &Args, label: &str, template: &Template) -> TokenStream {
         ("min_hold", args.min_hold),
     ];
     let options = options.iter().filter_map(|(name, millis)| {
-        let name = proc_macro2::Ident::new(name, site);
+        let name = Ident::new(name, site);
         let millis = Literal::u64_suffixed((*millis)?);
         Some(quote_spanned!(site=> .#name(#millis)))
     });
@@ -173,8 +177,52 @@ fn request(args: &Args, label: &str, template: &Template) -> TokenStream {
     }
 }
 
+/// `#[async_trait]` binds each parameter again, `let n = n;`, and that binding would be linted as
+/// unused if only the key mentions the parameter.
+//
+// Input: let n = n; BODY
+//
+// Output: let n = n; let _ = &n; BODY
+fn used(statements: &TokenStream, names: &[Ident], braces: Span) -> TokenStream {
+    let place = generated(braces);
+    let mut output = TokenStream::new();
+    let mut last: Vec<TokenTree> = Vec::new();
+    for token in statements.clone() {
+        let ends = matches!(&token, TokenTree::Punct(end) if end.as_char() == ';');
+        output.extend([token.clone()]);
+        if ends {
+            if let Some(name) = bound_again(&last).filter(|name| names.contains(name)) {
+                output.extend(quote_spanned!(place=> let _ = &#name;));
+            }
+            last.clear();
+        } else {
+            last.push(token);
+        }
+    }
+    output
+}
+
+/// The name in `let n = n` and `let mut n = n`.
+fn bound_again(statement: &[TokenTree]) -> Option<&Ident> {
+    let [
+        before @ ..,
+        TokenTree::Ident(to),
+        TokenTree::Punct(equals),
+        TokenTree::Ident(from),
+    ] = statement
+    else {
+        return None;
+    };
+    let before: Vec<String> = before.iter().map(ToString::to_string).collect();
+    let is_let = before.ends_with(&["let".to_owned()])
+        || before.ends_with(&["let".to_owned(), "mut".to_owned()]);
+    (is_let && equals.as_char() == '=' && to == from).then_some(to)
+}
+
 struct Lock<'a> {
     krate: &'a Path,
+    /// The parameters that the key mentions.
+    key_names: Vec<Ident>,
     request: TokenStream,
     output: Output,
     on_fail: Option<TokenStream>,

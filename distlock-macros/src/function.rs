@@ -1,6 +1,6 @@
 //! The annotated function: its signature is parsed, its body stays as it was written.
 
-use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
@@ -120,7 +120,7 @@ struct Parsed {
     vis: Visibility,
     sig: Signature,
     /// `None` for `fn f();`
-    body: Option<(Group, Vec<Attribute>, TokenStream)>,
+    body: Option<(Span, Vec<Attribute>, TokenStream)>,
 }
 
 impl Parse for Item {
@@ -136,14 +136,11 @@ impl Parse for Item {
         let body = if input.parse::<Option<Token![;]>>()?.is_some() {
             None
         } else {
-            let braces = input.parse::<Group>()?;
-            let (inner_attrs, statements) = syn::parse::Parser::parse2(
-                |inside: ParseStream<'_>| {
-                    let inner_attrs = inside.call(Attribute::parse_inner)?;
-                    Ok((inner_attrs, inside.parse::<TokenStream>()?))
-                },
-                braces.stream(),
-            )?;
+            let inside;
+            // Also where a `macro_rules!` passes the body on as a fragment.
+            let braces = syn::braced!(inside in input).span.join();
+            let inner_attrs = inside.call(Attribute::parse_inner)?;
+            let statements = inside.parse::<TokenStream>()?;
             Some((braces, inner_attrs, statements))
         };
         Ok(Item::Function(Box::new(Parsed {
@@ -212,7 +209,7 @@ impl Parsed {
             sig: self.sig,
             inner_attrs,
             statements,
-            braces: braces.span(),
+            braces,
             form,
         })
     }

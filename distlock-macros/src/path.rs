@@ -63,12 +63,13 @@ impl Path {
     }
 }
 
-/// Keywords may be parameters (`r#type`), and nobody should have to write `<r#type>`.
+/// Keywords may be parameters and fields (`r#type`), and nobody should have to write `<r#type>`.
 fn is_root(text: &str) -> bool {
     let name = Ident::parse_any.parse_str(text);
     text != "_" && name.is_ok_and(|name| name == text)
 }
 
+/// These keywords have no raw form, so nothing can be called like them.
 fn is_name(text: &str) -> bool {
-    syn::parse_str::<Ident>(text).is_ok_and(|name| name == text)
+    is_root(text) && !["self", "Self", "super", "crate"].contains(&text)
 }

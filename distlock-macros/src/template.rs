@@ -14,9 +14,6 @@ use crate::path::{NotAPath, Path, Step};
 /// The runtime's limit for a whole key.
 const LONGEST_KEY: usize = 512;
 
-/// Room for a value whose length nobody knows yet: a number, a uuid.
-const TYPICAL_VALUE: usize = 36;
-
 /// What a placeholder may start with.
 pub(crate) struct Scope {
     /// The function's name, for messages.
@@ -31,7 +28,7 @@ pub(crate) struct Scope {
 /// How to build the key.
 pub(crate) struct Template {
     pub(crate) parts: Vec<Part>,
-    /// Enough for the literal parts and usual values.
+    /// Enough for every legal key, so that building one allocates once, whatever the values are.
     pub(crate) capacity: usize,
 }
 
@@ -45,6 +42,18 @@ pub(crate) enum Part {
 }
 
 impl Template {
+    /// Whether the key needs this parameter.
+    pub(crate) fn mentions(&self, parameter: &Ident) -> bool {
+        let plain = unraw(parameter);
+        self.parts.iter().any(|part| match part {
+            Part::Literal(_) => false,
+            Part::Value { placeholder, .. } => {
+                let root = placeholder.split('.').next().unwrap_or_default();
+                root.strip_prefix("r#").unwrap_or(root) == plain
+            }
+        })
+    }
+
     pub(crate) fn parse(key: &LitStr, scope: &Scope, mistakes: &mut Mistakes) -> Template {
         let mut parser = Parser {
             key,
@@ -268,13 +277,12 @@ impl Parser<'_> {
     }
 
     fn plan(&mut self, pieces: Vec<Piece>) -> Template {
-        let capacity = pieces
-            .iter()
-            .map(|piece| match &piece.kind {
-                Kind::Literal(text) => text.len(),
-                Kind::Placeholder(_) => TYPICAL_VALUE,
-            })
-            .sum();
+        // How long a value is, and how much of it is escaped, is known only when it is written.
+        let capacity = match pieces.as_slice() {
+            [] => 0,
+            [piece] if matches!(piece.kind, Kind::Literal(_)) => piece.kind.least_length(),
+            _ => LONGEST_KEY,
+        };
         let parts = pieces
             .into_iter()
             .filter_map(|piece| match piece.kind {
@@ -430,6 +438,7 @@ fn braces_do_not_interpolate(content: &str) -> String {
 fn identifier(name: &str, span: Span) -> Ident {
     match name.strip_prefix("r#") {
         Some(plain) => Ident::new_raw(plain, span),
+        None if syn::parse_str::<Ident>(name).is_err() => Ident::new_raw(name, span),
         None => Ident::new(name, span),
     }
 }

@@ -60,9 +60,21 @@ fn literals_and_values_alternate() {
 }
 
 #[test]
-fn keyword_parameters_go_by_either_name() {
+fn keywords_go_by_either_name() {
     assert_eq!(parts("<type>"), [value("type", "&r#type")]);
     assert_eq!(parts("<r#type>"), [value("r#type", "&r#type")]);
+    assert_eq!(
+        parts("<order.type>:<order.r#in()>"),
+        [
+            value("order.type", "&order.r#type"),
+            literal(":"),
+            value("order.r#in()", "&order.r#in()")
+        ]
+    );
+    for key in ["<order.self>", "<order._>", "<order.crate()>"] {
+        let mistakes = parse(key, &scope(&["order"], true)).expect_err(key);
+        assert!(mistakes[0].contains("is not a placeholder"), "{mistakes:?}");
+    }
 }
 
 #[test]
@@ -75,10 +87,17 @@ fn doubled_angle_brackets_are_literal() {
 }
 
 #[test]
-fn capacity_counts_literals_and_guesses_values() {
-    let key = LitStr::new("inventory:<item_id>", Span::call_site());
-    let template = Template::parse(&key, &scope(&["item_id"], false), &mut Mistakes::default());
-    assert_eq!(template.capacity, "inventory:".len() + TYPICAL_VALUE);
+fn capacity_is_enough_for_every_legal_key() {
+    for (key, capacity) in [
+        ("nightly", "nightly".len()),
+        ("a<<b>>c", "a<b>c".len()),
+        ("<item_id>", LONGEST_KEY),
+        ("inventory:<item_id>", LONGEST_KEY),
+    ] {
+        let key = LitStr::new(key, Span::call_site());
+        let template = Template::parse(&key, &scope(&["item_id"], false), &mut Mistakes::default());
+        assert_eq!(template.capacity, capacity, "{}", key.value());
+    }
 }
 
 #[test]

@@ -47,7 +47,12 @@ async fn play() {
 
 /// Holds until its stdin closes.
 async fn hold(manager: &LockManager, key: &str, lease: Duration) {
-    let guard = manager.lock(key).lease(lease).acquire().await.expect("the lock is free");
+    let guard = manager
+        .lock(key)
+        .lease(lease)
+        .acquire()
+        .await
+        .expect("the lock is free");
     println!("held {}", guard.fencing_token());
     let closed = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
     let _ = closed.await;
@@ -71,10 +76,9 @@ async fn queue(manager: &LockManager, key: &str, lease: Duration, count: usize) 
     manager.shutdown().await;
 }
 
-/// Returns from a pause that was longer than the lease. It blocks its thread, so that what follows
-/// is what a process does first after SIGCONT.
-fn sit_through_a_pause(lease: Duration) {
-    let mut last = Instant::now();
+/// Returns after a pause, since `last`, that was longer than the lease. It blocks its thread, so
+/// that what follows is what a process does first after SIGCONT.
+fn sit_through_a_pause(mut last: Instant, lease: Duration) {
     loop {
         std::thread::sleep(ms(1));
         if last.elapsed() > lease * 3 / 2 {
@@ -86,9 +90,15 @@ fn sit_through_a_pause(lease: Duration) {
 
 /// Asks a guard right after a pause.
 async fn guard(manager: &LockManager, key: &str, lease: Duration) {
-    let guard = manager.lock(key).lease(lease).acquire().await.expect("the lock is free");
+    let guard = manager
+        .lock(key)
+        .lease(lease)
+        .acquire()
+        .await
+        .expect("the lock is free");
+    let last = Instant::now();
     println!("held {}", guard.fencing_token());
-    sit_through_a_pause(lease);
+    sit_through_a_pause(last, lease);
     println!("after {}", guard.is_held());
     println!("end {}", describe(guard.release().await));
 }
@@ -97,8 +107,8 @@ async fn guard(manager: &LockManager, key: &str, lease: Duration) {
 async fn body(manager: &LockManager, key: &str, lease: Duration) {
     let lock = manager.lock(key).lease(lease);
     let result = lock.run(async |held| {
-        println!("held {}", held.fencing_token());
         let mut last = Instant::now();
+        println!("held {}", held.fencing_token());
         loop {
             tokio::time::sleep(ms(1)).await;
             if last.elapsed() > lease * 3 / 2 {
@@ -115,8 +125,9 @@ async fn body(manager: &LockManager, key: &str, lease: Duration) {
 async fn blocking(manager: &LockManager, key: &str, lease: Duration) {
     let lock = manager.lock(key).lease(lease);
     let result = lock.run(async |held| {
+        let last = Instant::now();
         println!("held {}", held.fencing_token());
-        sit_through_a_pause(lease);
+        sit_through_a_pause(last, lease);
     });
     println!("end {}", describe(result.await));
 }

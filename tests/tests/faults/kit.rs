@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use distlock::{FencingToken, Held, LockGuard, LockManager};
+use distlock::{Error, FencingToken, Held, LockGuard, LockManager};
 use distlock_tests::{RedisServer, Resp, eventually_async};
+use tokio::task::JoinHandle;
 
 /// Everything that must happen at some time, on a loaded machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -39,6 +40,26 @@ pub(crate) async fn connect(url: &str) -> LockManager {
     LockManager::connect(url).await.expect("the server is up")
 }
 
+/// Has the server know every script, so that the next use of each is one command.
+pub(crate) async fn warm(server: &RedisServer) {
+    let mut raw = server.client();
+    let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
+    let lease = ms(90);
+    let guard = first.lock("warm").lease(lease).acquire().await.unwrap();
+    expiry_after_renewal(&mut raw, "warm").await;
+    let waiting = acquire_later(&second, "warm", lease, LONG);
+    until_queued(&mut raw, "warm", 1).await;
+    // Told, its grant is confirmed; not told, a look finds it.
+    guard.release().await.unwrap();
+    let guard = waiting.await.unwrap().0.unwrap();
+    until_queued(&mut raw, "warm", 0).await;
+    let _ = guard.release().await;
+    first.shutdown().await;
+    second.shutdown().await;
+    until_clean(&mut raw, LONG).await;
+    raw.cmd(&["DEL", "distlock:fence:{warm}"]);
+}
+
 /// Waits until exactly `count` calls stand in the queue.
 pub(crate) async fn until_queued(raw: &mut Resp, key: &str, count: i64) {
     let queue = queue_key(key);
@@ -63,15 +84,27 @@ pub(crate) fn connections(raw: &mut Resp) -> usize {
     list.text().expect("a list").lines().count()
 }
 
+/// A call that acquires in a task of its own: the outcome, and when it came.
+pub(crate) type Acquiring = JoinHandle<(Result<LockGuard, Error>, Instant)>;
+
 /// Acquires in a task of its own, so that the caller can go on to make trouble.
 pub(crate) fn acquire_later(
     manager: &LockManager,
     key: &str,
     lease: Duration,
     wait: Duration,
-) -> tokio::task::JoinHandle<(Result<LockGuard, distlock::Error>, Instant)> {
+) -> Acquiring {
     let lock = manager.lock(key).lease(lease).wait(wait);
     tokio::spawn(async move { (lock.acquire().await, Instant::now()) })
+}
+
+/// Releases as soon as it has acquired: which token, and when.
+pub(crate) async fn give_back(acquiring: Acquiring) -> (FencingToken, Instant) {
+    let (guard, acquired) = acquiring.await.unwrap();
+    let guard = guard.unwrap();
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    (token, acquired)
 }
 
 /// The instant before which the server certainly does not let go of a lock, read just after a
@@ -106,7 +139,10 @@ impl Exclusion {
 
     #[track_caller]
     pub(crate) fn enter(&self, token: FencingToken) -> Inside<'_> {
-        assert!(!self.inside.swap(true, Ordering::SeqCst), "two bodies at once");
+        assert!(
+            !self.inside.swap(true, Ordering::SeqCst),
+            "two bodies at once"
+        );
         let last = self.last.swap(token.get(), Ordering::SeqCst);
         assert!(last < token.get(), "token {token} after {last}");
         self.turns.fetch_add(1, Ordering::SeqCst);
@@ -165,5 +201,9 @@ pub(crate) fn assert_in_redis(server: &RedisServer, held: &Held) {
     let owner = fields.next().unwrap_or_default();
     assert!(owner.contains(':'), "{held:?} runs, but there is {value:?}");
     let token = fields.next().unwrap_or_default();
-    assert_eq!(token, held.fencing_token().to_string(), "{held:?} is not {value:?}");
+    assert_eq!(
+        token,
+        held.fencing_token().to_string(),
+        "{held:?} is not {value:?}"
+    );
 }

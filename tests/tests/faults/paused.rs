@@ -13,7 +13,9 @@ async fn freeze(role: &str) -> Vec<String> {
     let mut holder = child(role, &server.url(), "k", lease, 1);
     let old: u64 = holder.expect_line("held", LONG).parse().unwrap();
     holder.stop_process();
-    let (guard, _) = within(LONG, acquire_later(&manager, "k", lease, LONG)).await.unwrap();
+    let (guard, _) = within(LONG, acquire_later(&manager, "k", lease, LONG))
+        .await
+        .unwrap();
     let guard = guard.unwrap();
     assert!(guard.fencing_token().get() > old);
     // Frozen until it can tell the pause from a hiccup.
@@ -29,8 +31,14 @@ async fn freeze(role: &str) -> Vec<String> {
         }
     }
     // Whatever it did when it woke up, it left this one alone.
-    let value = server.client().get(&lock_key("k")).expect("the lock is there");
-    assert!(value.contains(&guard.fencing_token().to_string()), "{value}");
+    let value = server
+        .client()
+        .get(&lock_key("k"))
+        .expect("the lock is there");
+    assert!(
+        value.contains(&guard.fencing_token().to_string()),
+        "{value}"
+    );
     assert!(guard.is_held());
     guard.release().await.unwrap();
     said

@@ -1,0 +1,212 @@
+//! One key that many want: how long it takes from a release to the next body, and whether all get the
+//! same share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use distlock::{Lock, LockManager};
+use distlock_tests::RedisServer;
+use tokio::task::JoinSet;
+
+use super::{Scale, connect, in_task, times, two_workers};
+use crate::baseline::OnThread;
+use crate::report::Row;
+use crate::stats::{Rounds, micros, percentile, sorted};
+
+const MANAGERS: usize = 8;
+const WAITERS: [usize; 4] = [2, 16, 128, 1_000];
+/// Before each run with some number of waiters, so that PINGs and hand-offs see the same machine.
+const PINGS: usize = 500;
+
+/// Of each waiter in each run.
+const TURNS: usize = 60;
+/// Hand-offs of a run, at least.
+const FEWEST: usize = 4_000;
+
+/// Every waiter waits for a whole cycle of the queue, on a slow machine too.
+const WAIT: Duration = Duration::from_secs(120);
+
+/// What the bodies tell each other. The lock under test keeps them apart; the mutex is for the compiler.
+struct Relay(Mutex<State>);
+
+struct State {
+    released: Option<Instant>,
+    latencies: Vec<f64>,
+    turns: Vec<usize>,
+    limit: usize,
+}
+
+impl Relay {
+    fn new(waiters: usize, limit: usize) -> Self {
+        Relay(Mutex::new(State {
+            released: None,
+            latencies: Vec::with_capacity(limit),
+            turns: vec![0; waiters],
+            limit,
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A body starts. `false` when enough was seen.
+    fn started(&self, waiter: usize) -> bool {
+        let now = Instant::now();
+        let mut state = self.state();
+        if state.latencies.len() == state.limit {
+            return false;
+        }
+        if let Some(released) = state.released.take() {
+            state.latencies.push(micros(now.duration_since(released)));
+            state.turns[waiter] += 1;
+        }
+        true
+    }
+
+    /// The next thing that happens is the call of release.
+    fn releasing(&self) {
+        self.state().released = Some(Instant::now());
+    }
+}
+
+/// One run with some number of waiters.
+struct Run {
+    p50: f64,
+    p99: f64,
+    per_second: f64,
+    fewest: usize,
+    most: usize,
+}
+
+/// All runs with some number of waiters.
+#[derive(Default)]
+struct Figures {
+    p50: Rounds,
+    p99: Rounds,
+    per_second: Rounds,
+    /// Of the run where the turns were farthest apart: how far, and the fewest and most of a waiter.
+    apart: (f64, usize, usize),
+}
+
+pub(crate) fn run(scale: Scale) -> anyhow::Result<Vec<Row>> {
+    let server = RedisServer::start();
+    let runtime = two_workers()?;
+    in_task(&runtime, measure(server.url(), scale))
+}
+
+async fn measure(url: String, scale: Scale) -> anyhow::Result<Vec<Row>> {
+    let (mut ping, mut inspected) = (Rounds::default(), Rounds::default());
+    let mut figures: [Figures; 4] = Default::default();
+    for _ in 0..scale.pick(6, 1) {
+        // New ones each time: on which cores their threads happen to live decides what a wake-up costs.
+        let managers = connect(&url, MANAGERS).await?;
+        let threaded = OnThread::start(&url).await?;
+        let inspect = async || -> anyhow::Result<()> {
+            managers[0].inspect("bench:idle").await?;
+            Ok(())
+        };
+        // It warms up.
+        hand_off(&managers, MANAGERS, FEWEST).await?;
+        for (waiters, figures) in WAITERS.into_iter().zip(&mut figures) {
+            ping.push_median(&times(PINGS, || threaded.ping()).await?);
+            inspected.push_median(&times(PINGS, &inspect).await?);
+            let hand_offs = (TURNS * waiters).max(FEWEST);
+            figures.add(&hand_off(&managers, waiters, hand_offs).await?);
+        }
+        for manager in &managers {
+            manager.shutdown().await;
+        }
+    }
+    let mut rows = vec![
+        Row::new("PING p50, idle, equal thread", ping.median(), "us"),
+        Row::new(
+            "inspect p50, idle, a manager's thread",
+            inspected.median(),
+            "us",
+        )
+        .against("PING, equal thread", ping.median()),
+    ];
+    for (waiters, figures) in WAITERS.into_iter().zip(&figures) {
+        rows.extend(figures.rows(waiters, &ping));
+    }
+    let flat = figures[3].p50.median();
+    rows.push(
+        Row::new("hand-off p50, 1000 waiters", flat, "us")
+            .against("16 waiters", figures[1].p50.median())
+            .at_most(1.3),
+    );
+    Ok(rows)
+}
+
+impl Figures {
+    fn add(&mut self, run: &Run) {
+        self.p50.push(run.p50);
+        self.p99.push(run.p99);
+        self.per_second.push(run.per_second);
+        let apart = (run.most - run.fewest) as f64 / run.most.max(1) as f64 * 100.0;
+        if self.apart.2 == 0 || apart > self.apart.0 {
+            self.apart = (apart, run.fewest, run.most);
+        }
+    }
+
+    fn rows(&self, waiters: usize, ping: &Rounds) -> [Row; 3] {
+        let what = |what: &str| format!("hand-off {what}, {waiters} waiters");
+        let (apart, fewest, most) = self.apart;
+        [
+            Row::new(what("p50"), self.p50.median(), "us")
+                .against("PING, equal thread", ping.median())
+                .at_most(1.7)
+                .note(format!("{:.0} hand-offs/s", self.per_second.median())),
+            Row::new(what("p99"), self.p99.median(), "us"),
+            Row::new(what("turns apart"), apart, "%")
+                .at_most(10.0)
+                .note(format!("worst run: {fewest} to {most} turns")),
+        ]
+    }
+}
+
+/// Lets `waiters` tasks take turns until there were `limit` hand-offs.
+async fn hand_off(managers: &[LockManager], waiters: usize, limit: usize) -> anyhow::Result<Run> {
+    let key = format!("bench:handoff:{waiters}");
+    let starter = managers[0].lock(&key).acquire().await?;
+    let relay = Arc::new(Relay::new(waiters, limit));
+    let mut tasks = JoinSet::new();
+    for waiter in 0..waiters {
+        let lock = managers[waiter % managers.len()].lock(&key).wait(WAIT);
+        tasks.spawn(take_turns(lock, waiter, relay.clone()));
+    }
+    // All of them stand in the queue before the first is served.
+    while managers[0].inspect(&key).await?.waiters < waiters as u64 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let started = Instant::now();
+    starter.release().await?;
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    let elapsed = started.elapsed().as_secs_f64();
+    let state = relay.state();
+    ensure!(state.latencies.len() == limit, "the waiters stopped early");
+    let latencies = sorted(state.latencies.clone());
+    Ok(Run {
+        p50: percentile(&latencies, 0.5),
+        p99: percentile(&latencies, 0.99),
+        per_second: limit as f64 / elapsed,
+        fewest: state.turns.iter().copied().min().unwrap_or(0),
+        most: state.turns.iter().copied().max().unwrap_or(0),
+    })
+}
+
+async fn take_turns(lock: Lock, waiter: usize, relay: Arc<Relay>) -> anyhow::Result<()> {
+    loop {
+        let guard = lock.acquire().await?;
+        let more = relay.started(waiter);
+        relay.releasing();
+        guard.release().await?;
+        if !more {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The measurements, one a file.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use distlock::LockManager;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::report::Row;
+
+mod drops;
+mod handoff;
+mod many;
+mod mixed;
+mod size;
+mod throughput;
+mod uncontended;
+
+/// A measurement, by name.
+type Measurement = (&'static str, fn(Scale) -> anyhow::Result<Vec<Row>>);
+
+pub(crate) const MEASUREMENTS: [Measurement; 7] = [
+    ("uncontended", uncontended::run),
+    ("throughput", throughput::run),
+    ("handoff", handoff::run),
+    ("mixed", mixed::run),
+    ("many", many::run),
+    ("drop", drops::run),
+    ("size", size::run),
+];
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) quick: bool,
+}
+
+impl Scale {
+    pub(crate) fn pick<T>(self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// A runtime as a small service has it.
+fn two_workers() -> anyhow::Result<Runtime> {
+    Ok(Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?)
+}
+
+fn one_thread() -> anyhow::Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Runs a measurement as a task: what is awaited in `block_on` itself runs beside the workers, and
+/// pays for a thread switch that no service pays.
+fn in_task<T: Send + 'static>(
+    runtime: &Runtime,
+    measurement: impl Future<Output = anyhow::Result<T>> + Send + 'static,
+) -> anyhow::Result<T> {
+    runtime.block_on(async { tokio::spawn(measurement).await? })
+}
+
+async fn connect(url: &str, count: usize) -> anyhow::Result<Vec<LockManager>> {
+    let mut managers = Vec::new();
+    for index in 0..count {
+        let builder = LockManager::builder()
+            .url(url)
+            .client_name(format!("bench-{index}"));
+        managers.push(builder.connect().await?);
+    }
+    Ok(managers)
+}
+
+/// Runs one operation many times, one after another.
+async fn times<F: Future<Output = anyhow::Result<()>>>(
+    count: usize,
+    mut operation: impl FnMut() -> F,
+) -> anyhow::Result<Vec<Duration>> {
+    let mut samples = Vec::with_capacity(count);
+    for _ in 0..count {
+        let started = Instant::now();
+        operation().await?;
+        samples.push(started.elapsed());
+    }
+    Ok(samples)
+}

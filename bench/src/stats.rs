@@ -1,0 +1,62 @@
+//! Percentiles of samples, and medians over rounds that alternate.
+
+use std::time::Duration;
+
+/// The value below which a fraction `p` of the sorted samples lies; 0 without samples.
+pub(crate) fn percentile(sorted: &[f64], p: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return 0.0;
+    };
+    // In 0..=last, and samples are far fewer than 2^52.
+    let index = (last as f64 * p).round() as usize;
+    sorted[index.min(last)]
+}
+
+pub(crate) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+pub(crate) fn median(values: &[f64]) -> f64 {
+    percentile(&sorted(values.to_vec()), 0.5)
+}
+
+pub(crate) fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+/// One number per round. What else runs on the machine disturbs a round of ours and its neighbour of
+/// the baseline alike, so medians over the rounds are compared.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rounds(Vec<f64>);
+
+impl Rounds {
+    pub(crate) fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// Adds the median of one round's samples.
+    pub(crate) fn push_median(&mut self, samples: &[Duration]) {
+        let samples: Vec<_> = samples.iter().copied().map(micros).collect();
+        self.push(median(&samples));
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        median(&self.0)
+    }
+
+    /// The middle half of the ratios of single rounds: how far this run can be trusted.
+    pub(crate) fn ratios_to(&self, baseline: &Rounds) -> String {
+        let ratios = self
+            .0
+            .iter()
+            .zip(&baseline.0)
+            .map(|(ours, theirs)| ours / theirs);
+        let ratios = sorted(ratios.collect());
+        format!(
+            "half of the rounds: {:.2} to {:.2}",
+            percentile(&ratios, 0.25),
+            percentile(&ratios, 0.75)
+        )
+    }
+}

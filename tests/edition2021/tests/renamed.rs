@@ -1,0 +1,71 @@
+//! A crate that knows distlock by another name, and has something else of that name.
+
+#![deny(warnings, clippy::all, clippy::pedantic)]
+
+use distlock_renamed::{distributed_lock, Error, LockManager};
+
+/// Not the crate.
+mod distlock {
+    pub(crate) fn current() -> &'static str {
+        "another"
+    }
+}
+
+struct Shop {
+    name: String,
+    locks: LockManager,
+}
+
+impl Shop {
+    #[distributed_lock(
+        key = "renamed:<self.name>:<n>",
+        lease = "15s",
+        wait = "0s",
+        max_hold = "1m",
+        min_hold = "1h",
+        locks = self.locks,
+        on_lost = "finish",
+        crate = ::distlock_renamed
+    )]
+    async fn with_all_arguments(&self, n: u8) -> Result<String, Error> {
+        let held = distlock_renamed::current();
+        Ok(format!("{n} {} {}", held.key(), distlock::current()))
+    }
+
+    #[distributed_lock(key = "renamed:<self.name>", locks = self.locks, crate = ::distlock_renamed)]
+    async fn with_little(&self) -> Result<bool, Error> {
+        let key = distlock_renamed::current().key().to_owned();
+        let locks = self.locks.clone();
+        // A task of its own: this one would re-enter the lock.
+        let other = tokio::spawn(async move { locks.lock(key).try_acquire().await });
+        Ok(other.await.expect("no panic")?.is_none())
+    }
+
+    #[distributed_lock(
+        key = "renamed:<self.name>:on-fail",
+        locks = self.locks,
+        on_fail = |error: Error| error.is_retryable(),
+        min_hold = "1ms",
+        crate = ::distlock_renamed
+    )]
+    async fn with_on_fail(&self) -> bool {
+        distlock_renamed::current().is_held()
+    }
+}
+
+#[tokio::test]
+async fn the_crate_is_found_where_the_attribute_says() -> Result<(), Error> {
+    let shop = Shop {
+        name: "shop".to_owned(),
+        locks: LockManager::memory(),
+    };
+    let first = shop.with_all_arguments(7).await?;
+    assert_eq!(first, "7 renamed:shop:7 another");
+    let again = shop.with_all_arguments(7).await;
+    assert!(again.is_err_and(|error| error.is_busy()), "not held");
+    assert!(shop.with_little().await?, "somebody else got the lock");
+    assert!(shop.with_on_fail().await);
+    shop.locks.shutdown().await;
+    assert!(!shop.with_on_fail().await);
+    Ok(())
+}

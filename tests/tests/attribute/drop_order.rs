@@ -1,0 +1,144 @@
+//! Which values are dropped before the release, and which after it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use distlock::{Error, Held, LockManager};
+
+use crate::seen::block_on;
+
+/// What the values tell when they are dropped.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<(Option<Held>, Vec<String>)>>);
+
+impl Log {
+    fn value(&self, name: &'static str) -> Value {
+        Value {
+            name,
+            log: self.clone(),
+        }
+    }
+
+    /// From here on, values know the lock that they are dropped under.
+    fn watch(&self, held: Held) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(held);
+    }
+
+    fn lines(self) -> Vec<String> {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut log.1)
+    }
+}
+
+struct Value {
+    name: &'static str,
+    log: Log,
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        let mut log = self.log.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_held = log.0.as_ref().is_some_and(Held::is_held);
+        let when = match (is_held, distlock::try_current().is_some()) {
+            (true, true) => "held",
+            (false, true) => "lost",
+            (false, false) => "free",
+            (true, false) => "out of scope",
+        };
+        log.1.push(format!("{} {when}", self.name));
+    }
+}
+
+fn on_a_store_of_its_own<F: Future>(call: F) -> F::Output {
+    block_on(distlock::with_manager(LockManager::memory(), call))
+}
+
+#[distlock::distributed_lock(key = "drop-order")]
+async fn function(log: &Log, used: Value, _unused: Value, _: Value) -> Result<(), Error> {
+    log.watch(distlock::current());
+    let _local = log.value("local");
+    tokio::task::yield_now().await;
+    let _ = &used;
+    Ok(())
+}
+
+#[test]
+fn what_the_body_uses_goes_before_the_release() {
+    let log = Log::default();
+    let call = function(
+        &log,
+        log.value("used"),
+        log.value("unused"),
+        log.value("wildcard"),
+    );
+    on_a_store_of_its_own(call).expect("no failure");
+    assert_eq!(
+        log.lines(),
+        ["local held", "used held", "wildcard free", "unused free"]
+    );
+}
+
+struct Job {
+    used: Value,
+    unused: Value,
+}
+
+impl Job {
+    #[distlock::distributed_lock(key = "drop-order:self")]
+    async fn run(self, log: &Log) -> Result<(), Error> {
+        log.watch(distlock::current());
+        drop(self.used);
+        Ok(())
+    }
+
+    #[distlock::distributed_lock(key = "drop-order:whole-self")]
+    async fn run_whole(self, log: &Log) -> Result<(), Error> {
+        log.watch(distlock::current());
+        let whole = self;
+        tokio::task::yield_now().await;
+        drop((whole.used, whole.unused));
+        Ok(())
+    }
+}
+
+#[test]
+fn self_goes_field_by_field() {
+    let job = |log: &Log| Job {
+        used: log.value("used"),
+        unused: log.value("unused"),
+    };
+    let log = Log::default();
+    on_a_store_of_its_own(job(&log).run(&log)).expect("no failure");
+    assert_eq!(log.lines(), ["used held", "unused free"]);
+
+    let log = Log::default();
+    on_a_store_of_its_own(job(&log).run_whole(&log)).expect("no failure");
+    assert_eq!(log.lines(), ["used held", "unused held"]);
+}
+
+#[distlock::distributed_lock(key = "drop-order:stopped", max_hold = "20ms")]
+async fn stopped(log: &Log, used: Value) -> Result<(), Error> {
+    log.watch(distlock::current());
+    let _local = log.value("local");
+    std::future::pending::<()>().await;
+    drop(used);
+    Ok(())
+}
+
+#[test]
+fn a_stopped_body_is_dropped_where_it_stands() {
+    let log = Log::default();
+    let seen = log.clone();
+    let failure = on_a_store_of_its_own(async move {
+        let call = stopped(&log, log.value("used"));
+        call.await.expect_err("a limit")
+    });
+    assert!(matches!(
+        failure,
+        Error::HoldLimit {
+            completed: false,
+            ..
+        }
+    ));
+    let names: Vec<String> = seen.lines();
+    assert_eq!(names, ["local lost", "used lost"]);
+}

@@ -1,0 +1,24 @@
+//! Every form of function that `#[distributed_lock]` takes, called under its lock.
+//!
+//! Strict lints, because nobody may have to allow anything for an annotated function. Most modules
+//! are compiled again with them forbidden (`attribute_forbid.rs`), and by a caller of edition 2021
+//! that renames the crate (`edition2021`).
+
+#![deny(warnings, clippy::all, clippy::pedantic)]
+
+mod async_trait;
+mod drop_order;
+mod foreign_abi;
+mod generics;
+mod lifetimes;
+mod macro_written;
+mod native_traits;
+mod options;
+mod other_attributes;
+mod outputs;
+mod patterns;
+mod receivers;
+mod seen;
+mod shadowing;
+mod sizes;
+mod templates;

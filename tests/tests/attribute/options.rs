@@ -1,0 +1,361 @@
+//! What each argument does.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use distlock::{Error, LockManager, LossReason};
+
+use crate::seen::{block_on, held, locked, two_clients};
+
+/// The default of `wait`.
+const WAIT: Duration = Duration::from_secs(10);
+
+#[distlock::distributed_lock(key = "options:lease", lease = "2s")]
+async fn with_lease() -> Result<Duration, Error> {
+    Ok(distlock::current().remaining())
+}
+
+#[distlock::distributed_lock(key = "options:lease")]
+async fn with_default_lease() -> Result<Duration, Error> {
+    Ok(distlock::current().remaining())
+}
+
+#[test]
+fn lease_is_how_long_the_lock_lasts_without_renewal() {
+    let (given, default) = block_on(distlock::with_manager(LockManager::memory(), async {
+        (with_lease().await, with_default_lease().await)
+    }));
+    let given = given.expect("a lock");
+    assert!(given <= Duration::from_secs(2), "{given:?}");
+    let default = default.expect("a lock");
+    assert!(default > Duration::from_secs(2), "{default:?}");
+    assert!(default <= Duration::from_secs(30), "{default:?}");
+}
+
+#[distlock::distributed_lock(key = "options:wait", wait = "0s")]
+async fn without_wait() -> Result<(), Error> {
+    unreachable!("the lock is taken")
+}
+
+#[distlock::distributed_lock(key = "options:wait", wait = "100ms")]
+async fn with_wait() -> Result<(), Error> {
+    unreachable!("the lock is taken")
+}
+
+#[distlock::distributed_lock(key = "options:wait")]
+async fn with_default_wait() -> Result<(), Error> {
+    Ok(())
+}
+
+fn waited(outcome: Result<(), Error>) -> Duration {
+    match outcome {
+        Err(Error::Busy { waited, key, .. }) if key == "options:wait" => waited,
+        other => panic!("not busy: {other:?}"),
+    }
+}
+
+#[test]
+fn wait_is_how_long_a_taken_lock_is_waited_for() {
+    block_on(async {
+        let (manager, other) = two_clients("options-wait").await;
+        let guard = other.lock("options:wait").acquire().await.expect("a lock");
+        let calls = async { (without_wait().await, with_wait().await) };
+        let (without, with) = distlock::with_manager(manager.clone(), calls).await;
+        let without = waited(without);
+        assert!(without < WAIT, "{without:?}");
+        let with = waited(with);
+        assert!(with >= Duration::from_millis(100), "{with:?}");
+        assert!(with < WAIT, "{with:?}");
+
+        let (waited, released) = tokio::join!(
+            distlock::with_manager(manager, with_default_wait()),
+            async {
+                while other.inspect("options:wait").await?.waiters == 0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                guard.release().await
+            }
+        );
+        released.expect("a hold");
+        waited.expect("the lock, after it was released");
+    });
+}
+
+#[distlock::distributed_lock(key = "options:max-hold", max_hold = "50ms")]
+async fn with_max_hold() -> Result<(), Error> {
+    std::future::pending::<()>().await;
+    Ok(())
+}
+
+#[test]
+fn max_hold_stops_the_body() {
+    let call = distlock::with_manager(LockManager::memory(), with_max_hold());
+    match block_on(call) {
+        Err(Error::HoldLimit {
+            max_hold,
+            completed: false,
+            ..
+        }) => assert_eq!(max_hold, Duration::from_millis(50)),
+        other => panic!("not stopped: {other:?}"),
+    }
+}
+
+type Outcome = Result<u8, Error>;
+
+#[distlock::distributed_lock(key = "options:min-hold:<n>", min_hold = "1h")]
+async fn with_min_hold(n: u8) -> Outcome {
+    if n == 0 {
+        return Err(Error::NotInstalled);
+    }
+    Ok(n)
+}
+
+#[distlock::distributed_lock(key = "options:min-hold:<n>", min_hold = "1h", on_fail = |_| None)]
+async fn no_result_with_min_hold(n: u8) -> Option<u8> {
+    n.checked_sub(200)
+}
+
+#[test]
+fn min_hold_keeps_the_key_taken_after_a_success() {
+    block_on(async {
+        let (manager, other) = two_clients("options-min-hold").await;
+        let calls = async {
+            let _: Outcome = with_min_hold(0).await;
+            let _: Outcome = with_min_hold(1).await;
+            let _: Option<u8> = no_result_with_min_hold(2).await;
+        };
+        distlock::with_manager(manager, calls).await;
+        for (n, taken) in [(0, false), (1, true), (2, true)] {
+            let key = format!("options:min-hold:{n}");
+            let state = other.inspect(&key).await.expect("an inspection");
+            assert_eq!(state.holder.is_some(), taken, "{key}: {state:?}");
+        }
+    });
+}
+
+struct Shop {
+    locks: LockManager,
+    shared: Arc<LockManager>,
+}
+
+impl Shop {
+    fn manager(&self) -> &LockManager {
+        &self.locks
+    }
+
+    #[distlock::distributed_lock(key = "options:locks:field", locks = self.locks)]
+    async fn field(&self) -> Result<(), Error> {
+        held().await;
+        Ok(())
+    }
+
+    #[distlock::distributed_lock(key = "options:locks:reference", locks = &self.locks)]
+    async fn reference(self) -> Result<Self, Error> {
+        held().await;
+        Ok(self)
+    }
+
+    #[distlock::distributed_lock(key = "options:locks:arc", locks = self.shared)]
+    async fn arc(&mut self) -> Result<&mut Self, Error> {
+        held().await;
+        Ok(self)
+    }
+
+    #[distlock::distributed_lock(key = "options:locks:method", locks = self.manager())]
+    async fn method(self: Arc<Self>) -> Result<(), Error> {
+        held().await;
+        Ok(())
+    }
+}
+
+#[distlock::distributed_lock(key = "options:locks:parameter", locks = locks)]
+async fn parameter(locks: &LockManager) -> Result<(), Error> {
+    held().await;
+    let _ = locks;
+    Ok(())
+}
+
+#[distlock::distributed_lock(key = "options:locks:moved", locks = pair.0)]
+async fn moved(pair: (LockManager, u8)) -> Result<LockManager, Error> {
+    held().await;
+    Ok(pair.0)
+}
+
+#[distlock::distributed_lock(key = "options:locks:value", locks = locks.clone())]
+async fn value(locks: &LockManager) -> Result<(), Error> {
+    held().await;
+    let _ = locks;
+    Ok(())
+}
+
+/// A manager whose locks the observer of [`locked`] sees.
+fn manager_of(key: &str) -> LockManager {
+    block_on(two_clients(key)).0
+}
+
+fn shop_of(key: &str) -> Shop {
+    let locks = manager_of(key);
+    let shared = Arc::new(locks.clone());
+    Shop { locks, shared }
+}
+
+/// `locked` installs a manager of its own for the task; this makes sure that it is not the one.
+fn locked_elsewhere<F: Future>(key: &str, call: F) -> F::Output {
+    locked(key, distlock::with_manager(LockManager::memory(), call))
+}
+
+#[test]
+fn locks_names_the_manager() {
+    let key = "options:locks:field";
+    locked_elsewhere(key, shop_of(key).field()).expect("no failure");
+    let key = "options:locks:reference";
+    locked_elsewhere(key, shop_of(key).reference()).expect("a shop");
+    let key = "options:locks:arc";
+    locked_elsewhere(key, shop_of(key).arc()).expect("a shop");
+    let key = "options:locks:method";
+    locked_elsewhere(key, Arc::new(shop_of(key)).method()).expect("no failure");
+    let key = "options:locks:parameter";
+    locked_elsewhere(key, parameter(&manager_of(key))).expect("no failure");
+    let key = "options:locks:moved";
+    locked_elsewhere(key, moved((manager_of(key), 1))).expect("a manager");
+    let key = "options:locks:value";
+    locked_elsewhere(key, value(&manager_of(key))).expect("no failure");
+}
+
+/// Lets the lock of the running body be lost.
+async fn lose(locks: &LockManager) -> Error {
+    let locks = locks.clone();
+    // Not awaited: a shutdown waits for the bodies.
+    tokio::spawn(async move { locks.shutdown().await });
+    distlock::current().lost().await
+}
+
+#[distlock::distributed_lock(key = "options:on-lost", locks = locks)]
+async fn cancelled(locks: &LockManager, went_on: &AtomicBool) -> Result<&'static str, Error> {
+    lose(locks).await;
+    tokio::task::yield_now().await;
+    went_on.store(true, Ordering::Relaxed);
+    Ok("finished")
+}
+
+#[distlock::distributed_lock(key = "options:on-lost", locks = locks, on_lost = "cancel")]
+async fn cancelled_explicitly(locks: &LockManager) -> Result<&'static str, Error> {
+    lose(locks).await;
+    tokio::task::yield_now().await;
+    Ok("finished")
+}
+
+#[distlock::distributed_lock(key = "options:on-lost", locks = locks, on_lost = "finish")]
+async fn finished(locks: &LockManager) -> Result<&'static str, Error> {
+    assert!(distlock::current().is_held());
+    lose(locks).await;
+    tokio::task::yield_now().await;
+    assert!(!distlock::current().is_held());
+    Ok("finished")
+}
+
+#[test]
+fn on_lost_says_whether_the_body_goes_on() {
+    let went_on = AtomicBool::new(false);
+    let outcome = block_on(async { cancelled(&LockManager::memory(), &went_on).await });
+    assert!(was_shut_down(&outcome), "{outcome:?}");
+    assert!(!went_on.into_inner());
+    let outcome = block_on(async { cancelled_explicitly(&LockManager::memory()).await });
+    assert!(was_shut_down(&outcome), "{outcome:?}");
+    let outcome = block_on(async { finished(&LockManager::memory()).await });
+    assert_eq!(outcome.expect("the body's result"), "finished");
+}
+
+fn was_shut_down(outcome: &Result<&'static str, Error>) -> bool {
+    matches!(
+        outcome,
+        Err(Error::Lost {
+            completed: false,
+            reason: LossReason::ShutDown,
+            ..
+        })
+    )
+}
+
+#[distlock::distributed_lock(key = "options:on-fail", on_fail = |_| 7)]
+async fn plain_value() -> u8 {
+    held().await;
+    1
+}
+
+#[distlock::distributed_lock(key = "options:on-fail", on_fail = nothing)]
+async fn by_path(text: &str) -> Option<&str> {
+    Some(text)
+}
+
+fn nothing<T>(_: Error) -> Option<T> {
+    None
+}
+
+#[distlock::distributed_lock(key = "options:on-fail", on_fail = |error| error.to_string())]
+async fn opaque() -> impl Display {
+    String::from("as written")
+}
+
+#[distlock::distributed_lock(key = "options:on-fail", on_fail = |_| {})]
+async fn unit() {
+    unreachable!("there is no manager")
+}
+
+struct Response;
+
+impl Response {
+    fn failed(_: Error) -> Self {
+        Response
+    }
+
+    #[distlock::distributed_lock(key = "options:on-fail", on_fail = Self::failed)]
+    async fn make() -> Self {
+        unreachable!("there is no manager")
+    }
+}
+
+#[test]
+fn on_fail_makes_the_result_of_a_failure() {
+    assert_eq!(locked("options:on-fail", plain_value()), 1);
+    block_on(async {
+        assert_eq!(plain_value().await, 7);
+        assert_eq!(by_path("text").await, None);
+        let message = opaque().await.to_string();
+        assert!(message.contains("install"), "{message}");
+        unit().await;
+        let Response = Response::make().await;
+    });
+}
+
+mod path {
+    pub(crate) mod to {
+        pub(crate) use distlock as lock;
+    }
+}
+
+#[distlock::distributed_lock(
+    key = "options:crate",
+    crate = crate::options::path::to::lock,
+    min_hold = "1ms",
+    locks = LockManager::memory(),
+    on_fail = |error| Err(error)
+)]
+async fn reexported() -> Result<&'static str, Error> {
+    Ok("reexported")
+}
+
+#[distlock::distributed_lock(key = "options:crate:<n>", crate = ::distlock)]
+async fn from_the_root(n: u8) -> Result<u8, Error> {
+    held().await;
+    Ok(n)
+}
+
+#[test]
+fn crate_says_where_distlock_is() {
+    assert_eq!(block_on(reexported()).expect("a text"), "reexported");
+    let n = locked("options:crate:1", from_the_root(1));
+    assert_eq!(n.expect("a number"), 1);
+}

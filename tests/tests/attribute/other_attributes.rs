@@ -1,0 +1,190 @@
+//! Attributes that rewrite the function, too.
+
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use distlock::{Error, LockManager};
+use tracing_subscriber::Registry;
+
+use crate::seen::{block_on, held, locked, two_clients};
+
+/// Two clients of one store, for functions that bring a runtime of their own.
+static CLIENTS: LazyLock<(LockManager, LockManager)> = LazyLock::new(|| {
+    // Not here, where another runtime may be running already.
+    let thread = std::thread::spawn(|| block_on(two_clients("other-attributes")));
+    thread.join().expect("two clients")
+});
+
+async fn is_taken(key: &str) -> bool {
+    let state = CLIENTS.1.inspect(key).await;
+    state.expect("an inspection").holder.is_some()
+}
+
+/// Asserts, in a body, that the observing client sees the lock.
+async fn held_by_the_first_client(key: &str) {
+    assert_eq!(distlock::current().key(), key);
+    assert!(is_taken(key).await);
+}
+
+#[distlock::distributed_lock(key = "other:tokio-main", locks = CLIENTS.0)]
+#[tokio::main(flavor = "current_thread")]
+async fn above_main() -> Result<u8, Error> {
+    held_by_the_first_client("other:tokio-main").await;
+    Ok(1)
+}
+
+#[test]
+fn above_tokio_main() {
+    assert_eq!(above_main().expect("a number"), 1);
+    assert!(!block_on(is_taken("other:tokio-main")));
+}
+
+#[distlock::distributed_lock(key = "other:tokio-test", locks = CLIENTS.0)]
+#[tokio::test]
+async fn above_tokio_test() -> Result<(), Error> {
+    held_by_the_first_client("other:tokio-test").await;
+    Ok(())
+}
+
+#[distlock::distributed_lock(
+    key = "other:tokio-test-unit",
+    locks = CLIENTS.0,
+    on_fail = |error| panic!("{error}")
+)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn above_tokio_test_without_a_result() {
+    held_by_the_first_client("other:tokio-test-unit").await;
+}
+
+#[distlock::distributed_lock(key = "other:upper", wait = "0s")]
+#[distlock::distributed_lock(key = "other:lower", wait = "0s")]
+async fn stacked() -> Result<String, Error> {
+    Ok(distlock::current().key().to_owned())
+}
+
+/// The key that `stacked` finds taken when somebody holds `key`, and whether it got the other one.
+async fn stacked_against(key: &str, other_key: &str) -> (Option<String>, bool) {
+    let (manager, other) = two_clients(&format!("stacked-{key}")).await;
+    let guard = other.lock(key).acquire().await.expect("a free key");
+    let failure = distlock::with_manager(manager, stacked()).await;
+    guard.release().await.expect("a hold");
+    let state = other.inspect(other_key).await.expect("an inspection");
+    assert!(state.holder.is_none(), "{state:?}");
+    let failure = failure.expect_err("a taken lock");
+    (failure.key().map(str::to_owned), state.last_token.is_some())
+}
+
+#[test]
+fn of_two_locks_the_lower_one_is_the_outer() {
+    block_on(async {
+        let call = distlock::with_manager(LockManager::memory(), stacked());
+        assert_eq!(call.await.expect("both locks"), "other:upper");
+
+        let busy = stacked_against("other:upper", "other:lower").await;
+        assert_eq!(busy, (Some("other:upper".to_owned()), true));
+        let busy = stacked_against("other:lower", "other:upper").await;
+        assert_eq!(busy, (Some("other:lower".to_owned()), false));
+    });
+}
+
+/// The spans in which the locks were asked for.
+static ASKED_IN: Mutex<Vec<Option<&'static str>>> = Mutex::new(Vec::new());
+
+fn span() -> Option<&'static str> {
+    tracing::Span::current()
+        .metadata()
+        .map(tracing::Metadata::name)
+}
+
+fn asked(locks: &LockManager) -> &LockManager {
+    let mut asked_in = ASKED_IN.lock().unwrap_or_else(PoisonError::into_inner);
+    asked_in.push(span());
+    locks
+}
+
+#[tracing::instrument(skip_all)]
+#[distlock::distributed_lock(key = "other:instrument-above:<n>", locks = asked(locks))]
+async fn instrument_above(locks: &LockManager, n: u8) -> Result<(&LockManager, u8), Error> {
+    assert_eq!(span(), Some("instrument_above"));
+    Ok((locks, n))
+}
+
+#[distlock::distributed_lock(key = "other:instrument-below:<n>", locks = asked(locks))]
+#[tracing::instrument(skip_all, err(Debug))]
+async fn instrument_below(locks: &LockManager, n: u8) -> Result<(&LockManager, u8), Error> {
+    assert_eq!(span(), Some("instrument_below"));
+    Ok((locks, n))
+}
+
+#[test]
+fn only_below_the_span_of_instrument_covers_the_waiting() {
+    let locks = LockManager::memory();
+    tracing::subscriber::with_default(Registry::default(), || {
+        block_on(async {
+            assert_eq!(instrument_above(&locks, 1).await.expect("it").1, 1);
+            assert_eq!(instrument_below(&locks, 2).await.expect("it").1, 2);
+        });
+    });
+    let asked_in = ASKED_IN.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(*asked_in, [None, Some("instrument_below")]);
+}
+
+#[tracing::instrument]
+#[distlock::distributed_lock(key = "other:both:<n>")]
+#[tracing::instrument(name = "inner", ret)]
+async fn between_two(n: u8) -> Result<u8, Error> {
+    held().await;
+    Ok(n)
+}
+
+#[test]
+fn between_two_instruments() {
+    let n = locked("other:both:3", between_two(3));
+    assert_eq!(n.expect("a number"), 3);
+}
+
+struct Job(u8);
+
+#[async_trait::async_trait]
+trait Run {
+    async fn run(&self, n: u8) -> Result<u8, Error>;
+    async fn run_too(&self, n: u8) -> Result<u8, Error>;
+}
+
+#[async_trait::async_trait]
+impl Run for Job {
+    #[tracing::instrument(skip_all)]
+    #[distlock::distributed_lock(key = "other:async-trait-above:<self.0>:<n>")]
+    async fn run(&self, n: u8) -> Result<u8, Error> {
+        held().await;
+        Ok(self.0 + n)
+    }
+
+    #[distlock::distributed_lock(key = "other:async-trait-below:<self.0>:<n>")]
+    #[tracing::instrument(skip_all)]
+    async fn run_too(&self, n: u8) -> Result<u8, Error> {
+        held().await;
+        Ok(self.0 + n)
+    }
+}
+
+#[test]
+fn instrument_around_methods_of_async_trait() {
+    let sum = locked("other:async-trait-above:1:2", Job(1).run(2));
+    assert_eq!(sum.expect("a sum"), 3);
+    let sum = locked("other:async-trait-below:1:2", Job(1).run_too(2));
+    assert_eq!(sum.expect("a sum"), 3);
+}
+
+#[distlock::distributed_lock(key = "other:must-use:<n>")]
+#[deprecated(note = "a test of attributes that say something about the function")]
+async fn deprecated(n: u8) -> Result<u8, Error> {
+    held().await;
+    Ok(n)
+}
+
+#[test]
+fn attributes_that_say_something_about_the_function() {
+    #[expect(deprecated)]
+    let call = deprecated(1);
+    assert_eq!(locked("other:must-use:1", call).expect("a number"), 1);
+}

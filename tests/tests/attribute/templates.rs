@@ -1,0 +1,281 @@
+//! The key that a template makes of its values.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+use std::future::Future;
+use std::num::NonZeroU8;
+
+use distlock::{Error, LockManager};
+
+use crate::seen::{block_on, held, locked};
+
+struct Order {
+    id: u64,
+    tag: (u8, String),
+    r#type: char,
+    customer: Customer,
+}
+
+struct Customer {
+    name: Cow<'static, str>,
+}
+
+impl Customer {
+    fn initial(&self) -> &str {
+        &self.name[..1]
+    }
+}
+
+impl Order {
+    fn sku(&self) -> String {
+        format!("sku-{}", self.id)
+    }
+
+    fn customer(&self) -> &Customer {
+        &self.customer
+    }
+
+    #[distlock::distributed_lock(
+        key = "templates:<self.id>:<self.tag.0>:<self.sku()>:<self.customer().initial()>"
+    )]
+    async fn of_self(&self) -> Result<(), Error> {
+        held().await;
+        Ok(())
+    }
+
+    #[distlock::distributed_lock(key = "templates:whole:<self>")]
+    async fn self_as_a_whole(&self) -> Result<(), Error> {
+        held().await;
+        Ok(())
+    }
+}
+
+impl Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "order {}", self.id)
+    }
+}
+
+fn order() -> Order {
+    Order {
+        id: 42,
+        tag: (7, "blue".to_owned()),
+        r#type: 'x',
+        customer: Customer {
+            name: Cow::Borrowed("Ada"),
+        },
+    }
+}
+
+#[distlock::distributed_lock(key = "templates:<order.id>:<order.customer.name>")]
+async fn fields(order: &Order) -> Result<(), Error> {
+    held().await;
+    assert_eq!(order.id, 42);
+    Ok(())
+}
+
+#[test]
+fn fields_of_a_parameter() {
+    locked("templates:42:Ada", fields(&order())).expect("no failure");
+}
+
+#[distlock::distributed_lock(key = "templates:<order.tag.1>:<pair.0.0>:<pair.1>")]
+async fn tuple_fields(order: Order, pair: ((u8, u8), u8)) -> Result<Order, Error> {
+    held().await;
+    assert_eq!(pair.1, 3);
+    Ok(order)
+}
+
+#[test]
+fn fields_of_tuples_and_of_what_the_body_moves() {
+    let order = locked("templates:blue:1:3", tuple_fields(order(), ((1, 2), 3)));
+    assert_eq!(order.expect("an order").id, 42);
+}
+
+#[distlock::distributed_lock(
+    key = "templates:<order.sku()>:<text.len()>:<order.customer().initial()>"
+)]
+async fn methods(order: &Order, text: &str) -> Result<(), Error> {
+    held().await;
+    assert_eq!((order.id, text), (42, "four"));
+    Ok(())
+}
+
+#[test]
+fn methods_of_parameters() {
+    locked("templates:sku-42:4:A", methods(&order(), "four")).expect("no failure");
+}
+
+#[test]
+fn fields_and_methods_of_self() {
+    locked("templates:42:7:sku-42:A", order().of_self()).expect("no failure");
+    locked("templates:whole:order%2042", order().self_as_a_whole()).expect("no failure");
+}
+
+#[distlock::distributed_lock(key = "templates:<id>:<name>:<N>")]
+async fn bindings<const N: i8>(
+    (id, _): (u8, u8),
+    Customer { name }: Customer,
+) -> Result<(), Error> {
+    held().await;
+    assert_eq!((id, &*name), (1, "Ada"));
+    Ok(())
+}
+
+#[test]
+fn pattern_bindings_and_const_parameters() {
+    let customer = order().customer;
+    locked("templates:1:Ada:-5", bindings::<-5>((1, 2), customer)).expect("no failure");
+}
+
+#[distlock::distributed_lock(key = "templates:<type>:<r#in>:<order.type>:<order.r#type>")]
+async fn raw(r#type: u8, r#in: u8, order: Order) -> Result<(), Error> {
+    held().await;
+    assert_eq!((r#type, r#in, order.id), (1, 2, 42));
+    Ok(())
+}
+
+#[test]
+fn raw_identifiers_by_either_name() {
+    locked("templates:1:2:x:x", raw(1, 2, order())).expect("no failure");
+}
+
+#[distlock::distributed_lock(
+    key = "templates:<signed>:<letter>:<flag>:<half>:<owned>:<cow>:<nine>"
+)]
+async fn displayed(
+    signed: i64,
+    letter: char,
+    flag: bool,
+    half: f64,
+    owned: String,
+    cow: Cow<'_, str>,
+    nine: &&NonZeroU8,
+) -> Result<(), Error> {
+    held().await;
+    assert_eq!((signed, letter, flag, nine.get()), (-7, 'c', true, 9));
+    assert_eq!(
+        (half.to_bits(), &*owned, &*cow),
+        (0.5_f64.to_bits(), "s", "cow")
+    );
+    Ok(())
+}
+
+#[test]
+fn values_of_many_types() {
+    let nine = NonZeroU8::new(9).expect("nine");
+    let nine = &&nine;
+    let call = displayed(-7, 'c', true, 0.5, "s".to_owned(), "cow".into(), nine);
+    locked("templates:-7:c:true:0.5:s:cow:9", call).expect("no failure");
+}
+
+#[distlock::distributed_lock(key = "templates:<text>")]
+async fn escaped(text: &str) -> Result<usize, Error> {
+    held().await;
+    Ok(text.len())
+}
+
+#[test]
+fn values_cannot_change_the_shape_of_the_key() {
+    for (value, key) in [
+        ("a:b", "templates:a%3Ab"),
+        ("100%", "templates:100%25"),
+        ("{tag}", "templates:%7Btag%7D"),
+        ("two words\n", "templates:two%20words%0A"),
+        ("<x>", "templates:<x>"),
+        ("käse", "templates:käse"),
+    ] {
+        let length = locked(key, escaped(value));
+        assert_eq!(length.expect("a length"), value.len());
+    }
+}
+
+#[distlock::distributed_lock(key = "templates <<<n>>> a<<b>>c {literal}")]
+async fn angle_brackets(n: u8) -> Result<u8, Error> {
+    held().await;
+    Ok(n)
+}
+
+#[test]
+fn doubled_angle_brackets_are_literal() {
+    let n = locked("templates <7> a<b>c {literal}", angle_brackets(7));
+    assert_eq!(n.expect("a number"), 7);
+}
+
+#[distlock::distributed_lock(key = r#"{templates:<tenant>}:"stock":<sku>"#)]
+async fn hash_tag(tenant: u8, sku: &str) -> Result<&str, Error> {
+    held().await;
+    assert_eq!(tenant, 1);
+    Ok(sku)
+}
+
+#[test]
+fn one_pair_of_braces_is_a_hash_tag() {
+    let sku = locked("{templates:1}:\"stock\":s", hash_tag(1, "s"));
+    assert_eq!(sku.expect("a sku"), "s");
+}
+
+fn on_a_store_of_its_own<F: Future>(call: F) -> F::Output {
+    block_on(distlock::with_manager(LockManager::memory(), call))
+}
+
+#[distlock::distributed_lock(key = "templates:<shop>:<order.customer.name>")]
+async fn perhaps_empty(shop: &str, order: &Order) -> Result<(), Error> {
+    unreachable!("the body ran: {shop} {order}")
+}
+
+#[test]
+fn an_empty_value_is_an_error_that_names_placeholder_and_template() {
+    let mut order = order();
+    order.customer.name = "".into();
+    let failure = on_a_store_of_its_own(perhaps_empty("shop", &order));
+    let failure = failure.expect_err("an empty name");
+    assert!(matches!(failure, Error::InvalidKey { .. }), "{failure:?}");
+    let message = failure.to_string();
+    for part in [
+        "<order.customer.name>",
+        "templates:<shop>:<order.customer.name>",
+    ] {
+        assert!(message.contains(part), "{message} lacks {part}");
+    }
+}
+
+#[distlock::distributed_lock(key = "<text>")]
+async fn as_long_as(text: &str) -> Result<usize, Error> {
+    Ok(text.len())
+}
+
+#[test]
+fn keys_have_at_most_512_bytes() {
+    let longest = "x".repeat(512);
+    let length = on_a_store_of_its_own(as_long_as(&longest));
+    assert_eq!(length.expect("a legal key"), 512);
+    let failure = on_a_store_of_its_own(as_long_as(&(longest + "x")));
+    assert!(
+        matches!(failure, Err(Error::InvalidKey { .. })),
+        "{failure:?}"
+    );
+}
+
+/// Counts how often it is asked.
+struct Counted(std::cell::Cell<u32>);
+
+impl Counted {
+    fn name(&self) -> &'static str {
+        self.0.set(self.0.get() + 1);
+        "counted"
+    }
+}
+
+#[distlock::distributed_lock(key = "templates:<counted.name()>")]
+async fn evaluated(counted: &Counted) -> Result<u32, Error> {
+    held().await;
+    Ok(counted.0.get())
+}
+
+#[test]
+fn a_placeholder_is_evaluated_once_and_before_the_body() {
+    let counted = Counted(std::cell::Cell::new(0));
+    let count = locked("templates:counted", evaluated(&counted));
+    assert_eq!(count.expect("a count"), 1);
+}

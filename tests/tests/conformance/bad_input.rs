@@ -1,0 +1,217 @@
+//! Keys and durations that cannot work are refused before anything is asked of the store.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use distlock::{Error, Lock, LockManager};
+
+use crate::fixture::ms;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The error of each way to use a lock; none of them may run the body.
+async fn refusals(lock: &Lock) -> [Error; 3] {
+    let ran = AtomicBool::new(false);
+    let run = lock.run(async |_| ran.store(true, Ordering::SeqCst)).await;
+    assert!(!ran.load(Ordering::SeqCst), "it ran unlocked");
+    [
+        lock.acquire().await.unwrap_err(),
+        lock.try_acquire().await.unwrap_err(),
+        run.unwrap_err(),
+    ]
+}
+
+async fn assert_invalid_key(manager: &LockManager, key: &str, remedy: &str) {
+    let mut errors = Vec::from(refusals(&manager.lock(key)).await);
+    errors.push(manager.inspect(key).await.unwrap_err());
+    for error in errors {
+        let message = error.to_string();
+        assert!(message.contains(remedy), "{message}");
+        assert!(message.chars().all(|c| !c.is_control()), "{message:?}");
+        assert!(message.len() < 500, "{message}");
+        assert!(!error.is_retryable() && !error.is_busy() && !error.is_lost());
+        match error {
+            Error::InvalidKey { key: named, .. } => {
+                let start: String = key.chars().take(20).collect();
+                assert!(
+                    named.starts_with(&*start.escape_debug().to_string()),
+                    "{named}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn assert_config(lock: &Lock, remedy: &str) {
+    for error in refusals(lock).await {
+        let message = error.to_string();
+        assert!(
+            message.contains("`k`") && message.contains(remedy),
+            "{message}"
+        );
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        assert!(!error.is_retryable());
+    }
+}
+
+for_each_store! {
+    async fn keys_that_name_no_lock(store) {
+        let manager = store.manager().await;
+        assert_invalid_key(&manager, "", "name what the lock protects").await;
+        assert_invalid_key(&manager, &"x".repeat(513), "at most 512").await;
+        assert_invalid_key(&manager, &"é".repeat(300), "600 bytes").await;
+        assert_invalid_key(&manager, "a\nb", "control character").await;
+        assert_invalid_key(&manager, "a\0b", "control character").await;
+        assert_invalid_key(&manager, "a{", "hash tag").await;
+        assert_invalid_key(&manager, "{}", "hash tag").await;
+        assert_invalid_key(&manager, "{a}{b}", "hash tag").await;
+        if store.is_redis() {
+            assert_eq!(store.keys(), Vec::<String>::new(), "something was asked");
+        }
+    }
+
+    async fn keys_at_the_edge_are_locks(store) {
+        let manager = store.manager().await;
+        let long = "x".repeat(512);
+        let tricky = [
+            long.as_str(),
+            "k",
+            " ",
+            "with space",
+            "*",
+            "[a-z]?",
+            "\\",
+            "\"'",
+            "%25",
+            "日本語",
+            "a:b:c",
+            "k:1",
+            "{tenant:7}:stock",
+            "--",
+        ];
+        let mut guards = Vec::new();
+        for key in tricky {
+            let guard = manager.lock(key).acquire().await.unwrap();
+            assert_eq!(guard.key(), key);
+            assert!(store.seen(key).await.holder.is_some());
+            guards.push(guard);
+        }
+        // Their hand-off names them rightly too.
+        for (key, guard) in tricky.into_iter().zip(guards) {
+            let lock = store.manager().await.lock(key);
+            let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+            store.until_waiting(key, 1).await;
+            guard.release().await.unwrap();
+            waiting.await.unwrap().release().await.unwrap();
+        }
+    }
+
+    async fn escaped_values_never_collide(store) {
+        let manager = store.manager().await;
+        let pairs = [("a", "b:c"), ("a:b", "c"), ("a%3Ab", "c"), ("{a}", "b"), ("a ", "b")];
+        let mut guards = Vec::new();
+        for (one, two) in pairs {
+            let key = format!("k:{}:{}", distlock::escape(one), distlock::escape(two));
+            let guard = manager.lock(key).try_acquire().await.unwrap();
+            guards.push(guard.expect("two values gave the same key"));
+        }
+    }
+
+    async fn durations_out_of_bounds(store) {
+        let manager = store.manager().await;
+        let lock = || manager.lock("k");
+        assert_config(&lock().lease(ms(49)), "at least 50ms").await;
+        assert_config(&lock().lease(Duration::ZERO), "at least 50ms").await;
+        assert_config(&lock().lease(DAY + ms(1)), "at most 24h").await;
+        assert_config(&lock().lease(Duration::from_secs(25 * 3_600)), "at most 24h").await;
+        assert_config(&lock().lease(Duration::MAX), "at most 24h").await;
+        assert_config(&lock().max_hold(Duration::ZERO), "max_hold").await;
+        assert_config(&lock().min_hold(DAY + ms(1)), "at most 24h").await;
+        for wait in [DAY + ms(1), Duration::from_secs(25 * 3_600), Duration::MAX] {
+            let error = lock().wait(wait).acquire().await.unwrap_err();
+            assert!(matches!(error, Error::Config { .. }), "{error:?}");
+            let message = error.to_string();
+            assert!(message.contains("`k`") && message.contains("at most 24h"), "{message}");
+        }
+        if store.is_redis() {
+            assert_eq!(store.keys(), Vec::<String>::new(), "something was asked");
+        }
+    }
+
+    async fn durations_at_the_edge(store) {
+        let manager = store.manager().await;
+        let edges = [
+            manager.lock("shortest").lease(ms(50)).wait(Duration::ZERO),
+            manager.lock("longest").lease(DAY).wait(DAY).min_hold(Duration::ZERO),
+            manager.lock("unlimited").max_hold(Duration::MAX),
+            manager.lock("uneven").lease(Duration::from_nanos(50_000_001)),
+        ];
+        for lock in edges {
+            let guard = lock.acquire().await.unwrap();
+            guard.release().await.unwrap();
+            store.until_free(lock.key(), ms(2_250)).await;
+        }
+        // A minimum is kept to the millisecond above, never rounded to nothing.
+        let lock = manager.lock("short").min_hold(Duration::from_nanos(1));
+        lock.acquire().await.unwrap().release().await.unwrap();
+        store.until_free("short", ms(2_250)).await;
+    }
+
+    async fn names_that_cannot_work(store) {
+        let long = "x".repeat(129);
+        let space = "x".repeat(65);
+        let bad = [
+            (store.builder().namespace(""), "namespace"),
+            (store.builder().namespace("a b"), "namespace"),
+            (store.builder().namespace("{a}"), "namespace"),
+            (store.builder().namespace(space), "namespace"),
+            (store.builder().client_name(""), "client name"),
+            (store.builder().client_name("a\nb"), "client name"),
+            (store.builder().client_name(long), "client name"),
+            (store.builder().connect_timeout(Duration::ZERO), "timeout"),
+        ];
+        for (builder, what) in bad {
+            let error = builder.connect().await.unwrap_err();
+            assert!(matches!(error, Error::Config { .. }), "{error:?}");
+            assert!(error.to_string().contains(what), "{error}");
+        }
+        // A name may have spaces: it is the last field everywhere it is written.
+        let odd = store.named("checkout 3 (blue) %s").await;
+        let guard = odd.lock("k").acquire().await.unwrap();
+        let holder = store.seen("k").await.holder.unwrap();
+        assert_eq!(holder.client, "checkout 3 (blue) %s");
+        guard.release().await.unwrap();
+    }
+}
+
+/// What a URL says wrong is told without repeating what may be a password.
+#[tokio::test]
+async fn urls_that_name_no_store() {
+    let bad = [
+        "",
+        "localhost",
+        "localhost:6379",
+        "http://localhost",
+        "postgres://localhost",
+        "memory",
+        "redis:",
+        "redis://",
+        "redis://host:port",
+        "redis://host:99999",
+        "redis://host:6379/zero",
+        "://",
+    ];
+    for url in bad {
+        let error = LockManager::connect(url).await.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
+        let message = error.to_string();
+        assert!(
+            message.contains("redis://[user:password@]host"),
+            "{message}"
+        );
+        assert!(!error.is_retryable());
+    }
+    let error = LockManager::builder().connect().await.unwrap_err();
+    assert!(error.to_string().contains(".url("), "{error}");
+}

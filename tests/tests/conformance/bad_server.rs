@@ -1,0 +1,119 @@
+//! Servers that refuse to work, each told apart, and how long that takes.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Error, Outage};
+
+use crate::fixture::{Fixture, PATIENCE, ms};
+
+async fn assert_unavailable(fixture: &Fixture, expected: Outage, words: &[&str]) {
+    let manager = fixture.manager().await;
+    let started = Instant::now();
+    let error = manager.lock("k").wait(ms(300)).acquire().await.unwrap_err();
+    let elapsed = started.elapsed();
+    assert!(
+        elapsed >= ms(300) && elapsed < ms(300) + PATIENCE / 4,
+        "after {elapsed:?}"
+    );
+    assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
+    assert_eq!(error.key(), Some("k"));
+    for word in words {
+        assert!(error.to_string().contains(word), "no {word:?} in {error}");
+    }
+    match error {
+        Error::Unavailable { outage, .. } => assert_eq!(outage, expected),
+        other => panic!("{other:?}"),
+    }
+    let tried = manager.lock("k").try_acquire().await.unwrap_err();
+    assert!(tried.is_unavailable(), "{tried:?}");
+}
+
+#[tokio::test]
+async fn a_read_only_replica() {
+    let fixture = Fixture::own_redis().await;
+    fixture.raw().cmd(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_unavailable(&fixture, Outage::ReadOnly, &["`k`", "master"]).await;
+    // It becomes a master while a call waits for it.
+    let manager = fixture.manager().await;
+    let waiting = tokio::spawn(async move { manager.lock("k").wait(PATIENCE).acquire().await });
+    fixture.raw().cmd(&["REPLICAOF", "NO", "ONE"]);
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_without_memory() {
+    let fixture = Fixture::own_redis().await;
+    fixture.raw().cmd(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_unavailable(&fixture, Outage::OutOfMemory, &["`k`", "maxmemory"]).await;
+    assert_eq!(
+        fixture.keys(),
+        Vec::<String>::new(),
+        "half of it was written"
+    );
+    fixture.raw().cmd(&["CONFIG", "SET", "maxmemory", "0"]);
+    // What is held lives on without memory, and can be released.
+    let manager = fixture.manager().await;
+    let guard = manager.lock("k").lease(ms(600)).acquire().await.unwrap();
+    fixture.raw().cmd(&["CONFIG", "SET", "maxmemory", "1"]);
+    tokio::time::sleep(ms(1_200)).await;
+    assert!(guard.is_held(), "lost: {:?}", guard.lost().await);
+    guard.release().await.unwrap();
+    assert_eq!(fixture.left_over(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_writes() {
+    let fixture = Fixture::own_redis().await;
+    fixture
+        .raw()
+        .cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    assert_unavailable(&fixture, Outage::WritesRefused, &["`k`", "refuses writes"]).await;
+    assert_eq!(
+        fixture.keys(),
+        Vec::<String>::new(),
+        "half of it was written"
+    );
+}
+
+/// A server that dies while a call waits: the call ends when it said it would.
+#[tokio::test]
+async fn a_server_that_goes_away() {
+    let fixture = Fixture::own_redis().await;
+    let manager = fixture.manager().await;
+    fixture.server().kill();
+    let started = Instant::now();
+    let error = manager.lock("k").wait(ms(700)).acquire().await.unwrap_err();
+    assert!(started.elapsed() >= ms(700) && started.elapsed() < PATIENCE / 2);
+    assert!(
+        matches!(
+            error,
+            Error::Unavailable {
+                outage: Outage::Unreachable,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let error = manager
+        .lock("k")
+        .wait(Duration::ZERO)
+        .acquire()
+        .await
+        .unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    let error = manager.inspect("k").await.unwrap_err();
+    assert!(
+        error.is_unavailable() && error.key() == Some("k"),
+        "{error:?}"
+    );
+    fixture.server().restart();
+    manager
+        .lock("k")
+        .wait(PATIENCE)
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}

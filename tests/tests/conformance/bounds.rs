@@ -1,0 +1,105 @@
+//! What can be sent, shared and kept. That this compiles is the test.
+
+use std::error::Error as StdError;
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
+
+use distlock::{
+    Builder, Error, FencingToken, Held, Holder, KeyState, Lock, LockGuard, LockManager, LossReason,
+    Outage,
+};
+
+fn value<T: Send + Sync + Debug + 'static>() {}
+fn clone<T: Clone>() {}
+fn send<T: Send>(future: T) -> T {
+    future
+}
+
+#[tokio::test]
+async fn bounds() {
+    value::<LockManager>();
+    value::<Builder>();
+    value::<Lock>();
+    value::<LockGuard>();
+    value::<Held>();
+    value::<Error>();
+    value::<Holder>();
+    value::<KeyState>();
+    value::<FencingToken>();
+    value::<LossReason>();
+    value::<Outage>();
+    clone::<LockManager>();
+    clone::<Builder>();
+    clone::<Lock>();
+    clone::<Held>();
+    clone::<Error>();
+    clone::<Holder>();
+
+    fn error<T: StdError + Display + Send + Sync + 'static>() {}
+    error::<Error>();
+    fn token<T: Copy + Ord + Hash + Display + Into<u64> + Into<i64>>() {}
+    token::<FencingToken>();
+
+    let manager = LockManager::memory();
+    let lock = manager.lock("k");
+    drop(send(LockManager::connect("memory:")));
+    drop(send(LockManager::from_env()));
+    drop(send(LockManager::builder().connect()));
+    drop(send(manager.inspect("k")));
+    drop(send(manager.shutdown()));
+    drop(send(distlock::shutdown()));
+    drop(send(distlock::with_manager(manager.clone(), async {})));
+    drop(send(lock.acquire()));
+    drop(send(lock.try_acquire()));
+    drop(send(lock.run(async |held| held.fencing_token())));
+
+    let guard = send(lock.acquire()).await.unwrap();
+    drop(send(guard.lost()));
+    drop(send(guard.scope(async {})));
+    let held = guard.scope(async { distlock::current() }).await;
+    drop(send(held.lost()));
+    drop(send(guard.release()));
+
+    // A body that borrows from outside and from its `Held` can be spawned.
+    let shared = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let spawned = tokio::spawn({
+        let (lock, shared) = (lock.clone(), shared.clone());
+        async move {
+            let body = lock.run(async |held: Held| {
+                tokio::task::yield_now().await;
+                shared.lock().unwrap().push(held.fencing_token());
+                held.check()
+            });
+            body.await
+        }
+    });
+    spawned.await.unwrap().unwrap().unwrap();
+    assert_eq!(shared.lock().unwrap().len(), 1);
+}
+
+/// A body need not be `Send` when its call is not spawned.
+#[tokio::test]
+async fn a_body_that_is_not_send() {
+    let lock = LockManager::memory().lock("k");
+    let local = std::rc::Rc::new(7);
+    let body = lock.run(async |_| {
+        tokio::task::yield_now().await;
+        *local
+    });
+    assert_eq!(body.await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn every_value_can_be_shown() {
+    let manager = LockManager::memory();
+    let guard = manager.lock("k").acquire().await.unwrap();
+    let held = guard.scope(async { distlock::current() }).await;
+    for shown in [format!("{guard:?}"), format!("{held:?}")] {
+        assert!(
+            shown.contains("\"k\"") && shown.contains("is_held: true"),
+            "{shown}"
+        );
+    }
+    assert!(format!("{manager:?}").contains("memory:"));
+    assert!(format!("{:?}", manager.lock("k")).contains("\"k\""));
+}

@@ -1,0 +1,238 @@
+//! Connecting: what cannot work is told apart, at once or after two seconds.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use distlock::{Error, LockManager, Outage};
+use distlock_tests::RedisServer;
+
+use crate::fixture::{Fixture, PATIENCE, ms};
+
+/// The limit of a connect, and what a loaded machine adds to it.
+const CONNECT: Duration = ms(2_000 + 2_000);
+
+async fn connect_error(url: &str) -> Error {
+    let started = Instant::now();
+    let error = LockManager::connect(url).await.unwrap_err();
+    assert!(started.elapsed() < CONNECT, "after {:?}", started.elapsed());
+    if let Error::Unavailable { waited, key, .. } = &error {
+        assert!(
+            *waited <= started.elapsed(),
+            "it did not try for {waited:?}"
+        );
+        assert_eq!(*key, None);
+    }
+    error
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let server = RedisServer::start();
+    let url = server.url();
+    server.kill();
+    let error = connect_error(&url).await;
+    assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            Error::Unavailable {
+                outage: Outage::Unreachable,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let message = error.to_string();
+    assert!(message.contains(&server.port().to_string()), "{message}");
+}
+
+/// Somebody takes the connection and says nothing.
+#[tokio::test]
+async fn nobody_answers() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    let error = connect_error(&url).await;
+    assert!(
+        matches!(
+            error,
+            Error::Unavailable {
+                outage: Outage::TimedOut,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    let hasty = LockManager::builder().url(&url).connect_timeout(ms(100));
+    let started = Instant::now();
+    assert!(hasty.connect().await.unwrap_err().is_unavailable());
+    assert!(started.elapsed() < ms(2_000), "the given limit was ignored");
+}
+
+#[tokio::test]
+async fn a_path_without_a_socket() {
+    let error = connect_error("redis+unix:///nowhere/redis.sock").await;
+    assert!(
+        matches!(
+            error,
+            Error::Unavailable {
+                outage: Outage::Unreachable,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_as_good_as_a_port() {
+    let server = RedisServer::builder()
+        .unix_socket()
+        .requirepass("p")
+        .start();
+    let manager = LockManager::connect(server.unix_url()).await.unwrap();
+    let guard = manager.lock("k").acquire().await.unwrap();
+    // The default namespace, as documented.
+    assert!(server.client().exists("distlock:lock:{k}"));
+    assert!(server.client().exists("distlock:fence:{k}"));
+    guard.release().await.unwrap();
+    assert!(!server.client().exists("distlock:lock:{k}"));
+    manager.shutdown().await;
+}
+
+fn assert_config(error: &Error, words: &[&str]) {
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    assert!(!error.is_retryable());
+    for word in words {
+        assert!(error.to_string().contains(word), "no {word:?} in {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password() {
+    let server = RedisServer::builder().requirepass("right").start();
+    let port = server.port();
+    for credentials in ["", ":wrong@", "default:wrong@", "nobody:right@"] {
+        let error = connect_error(&format!("redis://{credentials}127.0.0.1:{port}")).await;
+        assert_config(&error, &["password", &port.to_string()]);
+    }
+    assert!(LockManager::connect(server.url()).await.is_ok());
+}
+
+/// Makes a user with these rights; its URL.
+fn user(server: &RedisServer, rights: &[&str]) -> String {
+    let mut words = vec!["ACL", "SETUSER", "app", "reset", "on", ">secret"];
+    words.extend(rights);
+    let reply = server.client().cmd(&words);
+    assert_eq!(reply.text(), Some("OK"), "{reply:?}");
+    format!("redis://app:secret@127.0.0.1:{}", server.port())
+}
+
+#[tokio::test]
+async fn a_user_without_the_rights_that_are_needed() {
+    let server = RedisServer::start();
+    let missing = [
+        (["~*", "&*", "+@all", "-subscribe"], "SUBSCRIBE"),
+        (["~*", "resetchannels", "+@all", "-debug"], "SUBSCRIBE"),
+        (["~*", "&*", "+@all", "-eval"], "EVAL"),
+        (["~*", "&*", "+@all", "-evalsha"], "EVALSHA"),
+        (["~*", "&*", "+@all", "-@scripting"], "EVAL"),
+    ];
+    for (rights, right) in missing {
+        let error = connect_error(&user(&server, &rights)).await;
+        assert_config(&error, &[right]);
+    }
+}
+
+#[tokio::test]
+async fn a_user_with_the_rights_that_are_needed_and_no_other() {
+    let server = RedisServer::start();
+    let rights = [
+        "~distlock:*",
+        "&distlock:*",
+        "-@all",
+        "+eval",
+        "+evalsha",
+        "+subscribe",
+        "+publish",
+        "+get",
+        "+set",
+        "+del",
+        "+exists",
+        "+time",
+        "+pexpire",
+        "+pttl",
+        "+zadd",
+        "+zrem",
+        "+zrange",
+        "+zrevrange",
+        "+zscore",
+        "+zcard",
+        "+hset",
+        "+hget",
+        "+hdel",
+        "+pubsub",
+        "+client",
+        "+ping",
+        "+hello",
+    ];
+    let url = user(&server, &rights);
+    let (first, second) = (
+        LockManager::connect(&url).await,
+        LockManager::connect(&url).await,
+    );
+    let (first, second) = (first.unwrap(), second.unwrap());
+    let guard = first.lock("k").lease(ms(300)).acquire().await.unwrap();
+    let waiting = tokio::spawn(async move { second.lock("k").wait(PATIENCE).acquire().await });
+    tokio::time::sleep(ms(700)).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A right that is missed only later is an outage that waiting does not mend.
+#[tokio::test]
+async fn keys_that_a_user_may_not_touch() {
+    let server = RedisServer::start();
+    let url = user(&server, &["~other:*", "&*", "+@all"]);
+    let manager = LockManager::connect(&url).await.unwrap();
+    let started = Instant::now();
+    let error = manager
+        .lock("k")
+        .wait(PATIENCE)
+        .acquire()
+        .await
+        .unwrap_err();
+    assert!(started.elapsed() < PATIENCE / 2, "it waited for a right");
+    assert!(
+        matches!(
+            error,
+            Error::Unavailable {
+                outage: Outage::Denied,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert!(
+        error.to_string().contains("`k`") && !error.is_retryable(),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn managers_share_a_server_by_url_whatever_the_password() {
+    let fixture = Fixture::on(Arc::new(RedisServer::builder().requirepass("p").start())).await;
+    let guard = fixture.hold("k").await;
+    assert!(
+        fixture
+            .manager()
+            .await
+            .lock("k")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    guard.release().await.unwrap();
+}

@@ -1,0 +1,206 @@
+//! A call that is dropped at any await leaves neither a lock nor a place in the queue.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use distlock::LockManager;
+use distlock_tests::eventually_async;
+
+use crate::fixture::{Fixture, PATIENCE, ms};
+
+/// Grant lease (at most 1 s) + grace (250 ms) + 1 s.
+const CLEAN: Duration = ms(2_250);
+
+/// Polls a future at most so many times, each time when it asks for it, and drops it.
+async fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    poll_fn(|context| {
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if polls >= times => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// What stands in the way of the call that is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    Nothing,
+    /// Somebody holds the lock all the time.
+    Holder,
+    /// Somebody holds the lock and releases it once the call stands in the queue.
+    Release,
+}
+
+/// Drops a call after `polls` polls; says whether it had come to its end.
+async fn drop_after(
+    fixture: &Fixture,
+    manager: &LockManager,
+    obstacle: Obstacle,
+    polls: usize,
+) -> bool {
+    let key = format!("{obstacle:?}-{polls}");
+    let holder = match obstacle {
+        Obstacle::Nothing => None,
+        _ => Some(fixture.hold(&key).await),
+    };
+    let lock = manager.lock(&key).wait(ms(300));
+    let call = async {
+        match poll_times(lock.acquire(), polls).await {
+            Some(result) => {
+                drop(result);
+                true
+            }
+            None => false,
+        }
+    };
+    let ended = if obstacle == Obstacle::Release {
+        let release = async {
+            // The call may be gone before it ever queued.
+            let _ = tokio::time::timeout(ms(100), fixture.until_waiting(&key, 1)).await;
+            if let Some(holder) = holder {
+                holder.release().await.unwrap();
+            }
+        };
+        tokio::join!(call, release).0
+    } else {
+        let ended = call.await;
+        if let Some(holder) = holder {
+            // With the holder still there, nobody must stand in the queue.
+            let gone = async || fixture.seen(&key).await.waiters == 0;
+            eventually_async(CLEAN, gone).await;
+            holder.release().await.unwrap();
+        }
+        ended
+    };
+    fixture.until_free(&key, CLEAN).await;
+    ended
+}
+
+async fn drop_after_every_poll(fixture: &Fixture, obstacle: Obstacle) {
+    let manager = fixture.manager().await;
+    let mut polls = 1;
+    while !drop_after(fixture, &manager, obstacle, polls).await {
+        polls += 1;
+        assert!(polls < 50, "it never came to its end");
+    }
+    assert!(
+        polls > 1,
+        "the first poll cannot end it: nothing was tested"
+    );
+    nothing_left(fixture).await;
+}
+
+async fn nothing_left(fixture: &Fixture) {
+    if fixture.is_redis() {
+        eventually_async(CLEAN, async || fixture.left_over().is_empty()).await;
+    }
+}
+
+/// Spread over a few milliseconds, so that every state of a call is met.
+fn some_delay() -> Duration {
+    static STATE: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
+    let mut x = STATE.load(Ordering::Relaxed);
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    STATE.store(x, Ordering::Relaxed);
+    Duration::from_micros(x % 3_000)
+}
+
+for_each_store! {
+    async fn after_any_number_of_polls_while_it_is_free(store) {
+        drop_after_every_poll(store, Obstacle::Nothing).await;
+    }
+
+    async fn after_any_number_of_polls_while_it_is_held(store) {
+        drop_after_every_poll(store, Obstacle::Holder).await;
+    }
+
+    async fn after_any_number_of_polls_while_it_is_handed_over(store) {
+        drop_after_every_poll(store, Obstacle::Release).await;
+    }
+
+    async fn after_any_time_while_it_is_free(store) {
+        let manager = store.manager().await;
+        for round in 0..200 {
+            let lock = manager.lock(format!("k{round}"));
+            let _ = tokio::time::timeout(some_delay(), lock.acquire()).await;
+        }
+        for round in 0..200 {
+            store.until_free(&format!("k{round}"), CLEAN).await;
+        }
+        nothing_left(store).await;
+    }
+
+    /// The lock is released at about the moment at which the next in the queue gives up.
+    async fn after_any_time_while_it_is_handed_over(store) {
+        let (holder, waiter) = (store.manager().await, store.manager().await);
+        let (held, wanted) = (holder.lock("k"), waiter.lock("k").wait(PATIENCE));
+        for _ in 0..200 {
+            let guard = held.acquire().await.unwrap();
+            let releasing = async {
+                tokio::time::sleep(some_delay()).await;
+                guard.release().await.unwrap();
+            };
+            let waiting = tokio::time::timeout(some_delay(), wanted.acquire());
+            let (_, waited) = tokio::join!(releasing, waiting);
+            drop(waited);
+        }
+        store.until_free("k", CLEAN).await;
+        nothing_left(store).await;
+    }
+
+    /// The same with more of them, whose tasks are aborted from outside.
+    async fn a_crowd_that_leaves_is_gone(store) {
+        let managers = store.managers(3).await;
+        let holder = store.hold("k").await;
+        let mut tasks = Vec::new();
+        for number in 0..30_usize {
+            let lock = managers[number % 3].lock("k").wait(PATIENCE);
+            tasks.push(tokio::spawn(async move { lock.acquire().await }));
+        }
+        store.until_waiting("k", 30).await;
+        for task in &tasks {
+            task.abort();
+        }
+        store.until_waiting("k", 0).await;
+        assert!(store.seen("k").await.holder.is_some());
+        holder.release().await.unwrap();
+        store.until_free("k", CLEAN).await;
+        nothing_left(store).await;
+    }
+
+    async fn a_run_that_is_dropped_releases(store) {
+        let lock = store.manager().await.lock("k");
+        let started = tokio::sync::Notify::new();
+        let running = lock.run(async |_| {
+            started.notify_one();
+            std::future::pending::<()>().await;
+        });
+        tokio::select! {
+            result = running => panic!("{result:?}"),
+            () = started.notified() => {}
+        }
+        store.until_free("k", CLEAN).await;
+        nothing_left(store).await;
+    }
+
+    /// A release that is dropped goes on.
+    async fn a_release_that_is_dropped_goes_on(store) {
+        let manager = store.manager().await;
+        for round in 0..20 {
+            let key = format!("k{round}");
+            let guard = manager.lock(&key).acquire().await.unwrap();
+            let _ = poll_times(guard.release(), 1).await;
+            store.until_free(&key, CLEAN).await;
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Never two at once, and first come, first served.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::fixture::{PATIENCE, ms};
+
+/// What tasks do while they hold the lock; tells whether they were alone.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    occupied: AtomicBool,
+    visits: AtomicU64,
+}
+
+impl Room {
+    /// Reads, lets others run, writes: an overlap loses an update, and is seen.
+    pub(crate) async fn visit(&self) {
+        assert!(!self.occupied.swap(true, Ordering::SeqCst), "two at once");
+        let before = self.visits.load(Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.visits.store(before + 1, Ordering::SeqCst);
+        assert!(self.occupied.swap(false, Ordering::SeqCst), "two at once");
+    }
+
+    pub(crate) fn visits(&self) -> u64 {
+        self.visits.load(Ordering::SeqCst)
+    }
+}
+
+for_each_store! {
+    async fn no_update_is_lost_under_load(store) {
+        let room = Arc::new(Room::default());
+        let mut tasks = Vec::new();
+        for manager in store.managers(4).await {
+            for _ in 0..4 {
+                let (lock, room) = (manager.lock("k").wait(PATIENCE), room.clone());
+                tasks.push(tokio::spawn(async move {
+                    for _ in 0..25 {
+                        let guard = lock.acquire().await.unwrap();
+                        room.visit().await;
+                        assert!(guard.is_held());
+                        guard.release().await.unwrap();
+                    }
+                }));
+            }
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(room.visits(), 4 * 4 * 25);
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    /// Bodies under `run`, dropped guards, tries and short waits, all at once.
+    async fn every_way_in_excludes_every_other(store) {
+        let room = Arc::new(Room::default());
+        let expected = Arc::new(AtomicU64::new(0));
+        let mut tasks = Vec::new();
+        for manager in store.managers(3).await {
+            for way in 0..4 {
+                let (room, expected) = (room.clone(), expected.clone());
+                let lock = manager.lock("k").wait(PATIENCE);
+                tasks.push(tokio::spawn(async move {
+                    for _ in 0..20 {
+                        let visited = match way {
+                            0 => lock.run(async |_| room.visit().await).await.is_ok(),
+                            1 => {
+                                let _guard = lock.acquire().await.unwrap();
+                                room.visit().await;
+                                true
+                            }
+                            2 => match lock.try_acquire().await.unwrap() {
+                                Some(guard) => {
+                                    room.visit().await;
+                                    guard.release().await.unwrap();
+                                    true
+                                }
+                                None => false,
+                            },
+                            _ => {
+                                let hasty = lock.clone().wait(ms(3));
+                                hasty.run(async |_| room.visit().await).await.is_ok()
+                            }
+                        };
+                        expected.fetch_add(u64::from(visited), Ordering::SeqCst);
+                        tokio::task::yield_now().await;
+                    }
+                }));
+            }
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(room.visits(), expected.load(Ordering::SeqCst));
+        // The patient ones always got in.
+        assert!(room.visits() >= 3 * 2 * 20);
+    }
+
+    async fn different_keys_do_not_wait_for_each_other(store) {
+        let manager = store.manager().await;
+        let mut guards = Vec::new();
+        for key in ["a", "b", "a:b", "{a}:b", "{b}:a"] {
+            let guard = manager.lock(key).acquire().await.unwrap();
+            assert_eq!(guard.key(), key);
+            guards.push(guard);
+        }
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+    }
+
+    /// Braces only say where a key lies in a Redis Cluster.
+    async fn a_hash_tag_around_the_whole_key_is_the_same_lock(store) {
+        let guard = store.hold("a").await;
+        let other = store.manager().await;
+        assert!(other.lock("{a}").try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+        assert!(other.lock("{a}").try_acquire().await.unwrap().is_some());
+    }
+
+    async fn namespaces_do_not_see_each_other(store) {
+        let guard = store.hold("k").await;
+        let builder = store.builder().namespace("another");
+        let elsewhere = builder.connect().await.unwrap();
+        let second = elsewhere.lock("k").try_acquire().await.unwrap();
+        assert!(second.is_some(), "the lock of another namespace was in the way");
+        guard.release().await.unwrap();
+        assert!(second.is_some_and(|second| second.is_held()));
+    }
+
+    async fn who_asks_first_is_served_first(store) {
+        const WAITERS: usize = 12;
+        let managers = store.managers(3).await;
+        let holder = store.hold("k").await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for place in 0..WAITERS {
+            let lock = managers[place * 7 % 3].lock("k").wait(PATIENCE);
+            let order = order.clone();
+            tasks.push(tokio::spawn(async move {
+                let guard = lock.acquire().await.unwrap();
+                order.lock().unwrap().push(place);
+                // Later ones could not pass even if they were faster.
+                tokio::task::yield_now().await;
+                guard.release().await.unwrap();
+            }));
+            store.until_waiting("k", place as u64 + 1).await;
+        }
+        holder.release().await.unwrap();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let order = order.lock().unwrap().clone();
+        assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());
+    }
+
+    /// A waiter that left keeps nobody behind it from being served, in order.
+    async fn the_order_survives_waiters_that_leave(store) {
+        let managers = store.managers(2).await;
+        let holder = store.hold("k").await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for place in 0..6_usize {
+            let lock = managers[place % 2].lock("k").wait(PATIENCE);
+            let order = order.clone();
+            tasks.push(tokio::spawn(async move {
+                let guard = lock.acquire().await.unwrap();
+                order.lock().unwrap().push(place);
+                guard.release().await.unwrap();
+            }));
+            store.until_waiting("k", place as u64 + 1).await;
+        }
+        for leaving in [0, 3] {
+            tasks[leaving].abort();
+        }
+        store.until_waiting("k", 4).await;
+        holder.release().await.unwrap();
+        for (place, task) in tasks.into_iter().enumerate() {
+            assert_eq!(task.await.is_ok(), place != 0 && place != 3);
+        }
+        assert_eq!(*order.lock().unwrap(), [1, 2, 4, 5]);
+    }
+}

@@ -1,0 +1,236 @@
+//! Tokens rise with every acquisition, whatever happened in between.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use distlock::{FencingToken, LockManager};
+use distlock_tests::{RedisServer, eventually_async};
+
+use crate::fixture::{Fixture, PATIENCE, micros_since_epoch, ms};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+async fn next_token(manager: &LockManager) -> FencingToken {
+    let guard = manager.lock("k").wait(PATIENCE).acquire().await.unwrap();
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    token
+}
+
+fn assert_rising(tokens: &[FencingToken]) {
+    for pair in tokens.windows(2) {
+        assert!(pair[0] < pair[1], "{pair:?} of {tokens:?}");
+    }
+}
+
+for_each_store! {
+    async fn they_rise_from_release_to_release(store) {
+        let managers = store.managers(2).await;
+        let mut tokens = Vec::new();
+        for round in 0..50 {
+            tokens.push(next_token(&managers[round % 2]).await);
+        }
+        assert_rising(&tokens);
+    }
+
+    async fn they_rise_from_hand_to_hand(store) {
+        let tokens = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for manager in store.managers(4).await {
+            for _ in 0..3 {
+                let (manager, tokens) = (manager.clone(), tokens.clone());
+                tasks.push(tokio::spawn(async move {
+                    for _ in 0..15 {
+                        let guard = manager.lock("k").wait(PATIENCE).acquire().await.unwrap();
+                        tokens.lock().unwrap().push(guard.fencing_token());
+                        guard.release().await.unwrap();
+                    }
+                }));
+            }
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let tokens = tokens.lock().unwrap();
+        assert_eq!(tokens.len(), 4 * 3 * 15);
+        assert_rising(&tokens);
+    }
+
+    async fn they_rise_over_a_holder_that_vanished(store) {
+        let manager = store.manager().await;
+        let before = next_token(&manager).await;
+        store.vanished_holder("k", ms(300)).await;
+        let during = store.seen("k").await.last_token.unwrap();
+        let after = next_token(&manager).await;
+        assert_rising(&[before, during, after]);
+    }
+
+    async fn they_are_kept_by_renewal_and_re_entry(store) {
+        let manager = store.manager().await;
+        let guard = manager.lock("k").lease(ms(300)).acquire().await.unwrap();
+        let token = guard.fencing_token();
+        tokio::time::sleep(ms(1_000)).await;
+        assert!(guard.is_held(), "it was renewed");
+        assert_eq!(guard.fencing_token(), token);
+        assert_eq!(store.seen("k").await.last_token, Some(token));
+        let lock = manager.lock("k").wait(ms(200));
+        let inner = guard.scope(lock.run(async |inner| inner.fencing_token())).await;
+        assert_eq!(inner.unwrap(), token);
+        assert_eq!(store.seen("k").await.last_token, Some(token));
+        guard.release().await.unwrap();
+    }
+
+    async fn they_are_microseconds_and_fit_signed_numbers(store) {
+        let before = micros_since_epoch();
+        let token = next_token(&store.manager().await).await;
+        let after = micros_since_epoch();
+        // A second for clocks that are read in different ways.
+        assert!(u128::from(token.get()) + 1_000_000 > before, "{token}");
+        assert!(u128::from(token.get()) < after + 1_000_000, "{token}");
+        assert_eq!(u64::from(token), token.get());
+        assert_eq!(u64::try_from(i64::from(token)), Ok(token.get()));
+        assert_eq!(token.to_string(), token.get().to_string());
+    }
+
+    async fn they_are_of_one_key_each(store) {
+        let manager = store.manager().await;
+        assert!(store.seen("k").await.last_token.is_none());
+        next_token(&manager).await;
+        assert!(store.seen("other").await.last_token.is_none());
+    }
+}
+
+for_redis! {
+    async fn they_rise_over_a_lock_that_expired(fixture) {
+        let manager = fixture.manager().await;
+        let before = next_token(&manager).await;
+        fixture.hold_elsewhere("k", "gone", ms(300));
+        assert_rising(&[before, next_token(&manager).await]);
+    }
+
+    /// The kept token is ahead of the server's clock: it decides, in each way to get the lock.
+    async fn they_rise_above_a_kept_token_that_is_ahead(fixture) {
+        let managers = fixture.managers(2).await;
+        let ahead = micros_since_epoch() + HOUR.as_micros();
+        let fence = fixture.name("fence", "k");
+        fixture.raw().cmd(&["SET", &fence, &ahead.to_string(), "PX", "100000"]);
+        let guard = managers[0].lock("k").acquire().await.unwrap();
+        assert_eq!(u128::from(guard.fencing_token().get()), ahead + 1);
+        // It must outlive the moment when the server's time has caught up.
+        assert!(fixture.raw().pttl(&fence) > 2 * 3_600_000 + 3_000_000);
+        let lock = managers[1].lock("k").wait(PATIENCE);
+        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        fixture.until_waiting("k", 1).await;
+        guard.release().await.unwrap();
+        let guard = waiting.await.unwrap();
+        assert_eq!(u128::from(guard.fencing_token().get()), ahead + 2);
+        assert!(fixture.raw().pttl(&fence) > 2 * 3_600_000 + 3_000_000);
+        guard.release().await.unwrap();
+    }
+
+    /// Nothing that distlock writes lives for ever, at any moment.
+    async fn no_key_lives_for_ever(fixture) {
+        let managers = fixture.managers(3).await;
+        let check = |keys_at_least: usize| {
+            let keys = fixture.keys();
+            assert!(keys.len() >= keys_at_least, "{keys:?}");
+            let mut raw = fixture.raw();
+            for key in keys {
+                let left = raw.pttl(&key);
+                // -2 is a key that has gone meanwhile.
+                assert!(left > 0 || left == -2, "{key} lives for ever ({left})");
+            }
+        };
+        let guard = managers[0].lock("k").acquire().await.unwrap();
+        check(2);
+        let mut waiting = Vec::new();
+        for (number, manager) in managers.iter().enumerate() {
+            let lock = manager.lock("k").wait(PATIENCE);
+            waiting.push(tokio::spawn(async move { lock.acquire().await.unwrap() }));
+            fixture.until_waiting("k", number as u64 + 1).await;
+            check(4);
+        }
+        waiting.swap_remove(1).abort();
+        fixture.until_waiting("k", 2).await;
+        check(4);
+        guard.release().await.unwrap();
+        check(2);
+        for task in waiting {
+            let guard = task.await.unwrap();
+            check(2);
+            guard.release().await.unwrap();
+            check(1);
+        }
+        let kept = managers[0].lock("min").min_hold(PATIENCE).acquire().await.unwrap();
+        kept.release().await.unwrap();
+        assert!(managers[1].lock("try").try_acquire().await.unwrap().is_some());
+        check(4);
+        // The fence outlives an hour's step of the clock, and not much more than two.
+        let left = fixture.raw().pttl(&fixture.name("fence", "k"));
+        assert!(left > 3_600_000 && left <= 2 * 3_600_000 + 1_000, "{left}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_rise_over_flushed_data() {
+    let fixture = Fixture::own_redis().await;
+    let managers = fixture.managers(2).await;
+    let mut tokens = Vec::new();
+    for round in 0..5 {
+        tokens.push(next_token(&managers[round % 2]).await);
+        fixture.raw().cmd(&["FLUSHALL"]);
+    }
+    assert_rising(&tokens);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_rise_over_a_restart_that_forgets_everything() {
+    let fixture = Fixture::own_redis().await;
+    let manager = fixture.manager().await;
+    let mut tokens = vec![next_token(&manager).await];
+    for _ in 0..2 {
+        fixture.server().restart();
+        assert_eq!(fixture.keys(), Vec::<String>::new(), "it remembers");
+        // The same manager comes back, and a new one agrees with it.
+        tokens.push(next_token(&manager).await);
+        tokens.push(next_token(&fixture.manager().await).await);
+    }
+    assert_rising(&tokens);
+}
+
+/// Also over the hour in which the clock comes back to where it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_rise_while_the_servers_clock_steps_back_and_forth() {
+    let server = RedisServer::builder().own_clock().start();
+    let fixture = Fixture::on(Arc::new(server)).await;
+    let manager = fixture.manager().await;
+    let mut tokens = vec![next_token(&manager).await];
+    let steps = [
+        (false, HOUR),
+        (true, Duration::ZERO),
+        (true, HOUR),
+        (true, HOUR / 2),
+    ];
+    for (ahead, by) in steps {
+        fixture.server().set_clock(ahead, by);
+        for _ in 0..3 {
+            tokens.push(next_token(&manager).await);
+        }
+        tokens.push(next_token(&fixture.manager().await).await);
+    }
+    assert_rising(&tokens);
+}
+
+/// A lock whose holder is gone does not live an hour longer because the clock stepped back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_does_not_outlive_a_clock_that_steps_back() {
+    let server = RedisServer::builder().own_clock().start();
+    let fixture = Fixture::on(Arc::new(server)).await;
+    let manager = fixture.manager().await;
+    fixture.hold_elsewhere("k", "gone", ms(1_000));
+    fixture.server().set_clock(false, HOUR);
+    let lock = manager.lock("k").wait(PATIENCE);
+    let guard = lock.acquire().await.unwrap();
+    guard.release().await.unwrap();
+    eventually_async(PATIENCE, async || fixture.left_over().is_empty()).await;
+}

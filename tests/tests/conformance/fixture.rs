@@ -1,0 +1,238 @@
+//! A store, managers of it, and what tests ask of it from outside.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use distlock::{Builder, Error, Held, KeyState, Lock, LockGuard, LockManager};
+use distlock_tests::{RedisServer, Resp, eventually_async};
+
+/// Far more than anything here takes, on a machine that does other things too.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// No test takes longer.
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Where locks are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    Memory,
+    Redis,
+}
+
+/// A store as one test sees it: nobody else uses its keys.
+#[derive(Debug)]
+pub(crate) struct Fixture {
+    url: String,
+    namespace: String,
+    server: Option<Arc<RedisServer>>,
+    /// Looks from outside, and keeps a memory store alive while a test replaces its managers.
+    observer: LockManager,
+}
+
+impl Fixture {
+    pub(crate) async fn new(store: Store) -> Self {
+        match store {
+            Store::Memory => {
+                let url = format!("memory:conformance-{}", next_number());
+                Self::over(url, None).await
+            }
+            Store::Redis => Self::on(shared_server()).await,
+        }
+    }
+
+    /// A server that nobody else uses: for tests that break it, or count what it does.
+    pub(crate) async fn own_redis() -> Self {
+        Self::on(Arc::new(RedisServer::start())).await
+    }
+
+    pub(crate) async fn on(server: Arc<RedisServer>) -> Self {
+        Self::over(server.url(), Some(server)).await
+    }
+
+    async fn over(url: String, server: Option<Arc<RedisServer>>) -> Self {
+        let namespace = format!("t{}", next_number());
+        let builder = LockManager::builder().url(&url).namespace(&namespace);
+        let observer = builder.client_name("observer").connect().await.unwrap();
+        Fixture {
+            url,
+            namespace,
+            server,
+            observer,
+        }
+    }
+
+    pub(crate) fn is_redis(&self) -> bool {
+        self.server.is_some()
+    }
+
+    #[track_caller]
+    pub(crate) fn server(&self) -> &RedisServer {
+        self.server.as_deref().expect("a test of Redis only")
+    }
+
+    /// A client that shares no code with distlock.
+    #[track_caller]
+    pub(crate) fn raw(&self) -> Resp {
+        self.server().client()
+    }
+
+    pub(crate) fn builder(&self) -> Builder {
+        LockManager::builder()
+            .url(&self.url)
+            .namespace(&self.namespace)
+    }
+
+    pub(crate) async fn manager(&self) -> LockManager {
+        self.builder().connect().await.unwrap()
+    }
+
+    pub(crate) async fn named(&self, client: &str) -> LockManager {
+        let builder = self.builder().client_name(client);
+        builder.connect().await.unwrap()
+    }
+
+    pub(crate) async fn managers(&self, count: usize) -> Vec<LockManager> {
+        let mut managers = Vec::new();
+        for _ in 0..count {
+            managers.push(self.manager().await);
+        }
+        managers
+    }
+
+    /// Takes a lock for somebody else.
+    pub(crate) async fn hold(&self, key: &str) -> LockGuard {
+        self.manager().await.lock(key).acquire().await.unwrap()
+    }
+
+    pub(crate) async fn seen(&self, key: &str) -> KeyState {
+        self.observer.inspect(key).await.unwrap()
+    }
+
+    /// Waits until exactly so many calls stand in a lock's queue.
+    pub(crate) async fn until_waiting(&self, key: &str, waiters: u64) {
+        let arrived = async || self.seen(key).await.waiters == waiters;
+        eventually_async(PATIENCE, arrived).await;
+    }
+
+    /// Waits until nobody holds a lock and nobody waits for it.
+    #[track_caller]
+    pub(crate) fn until_free(&self, key: &str, within: Duration) -> impl Future<Output = ()> {
+        eventually_async(within, async move || {
+            let seen = self.seen(key).await;
+            seen.holder.is_none() && seen.waiters == 0
+        })
+    }
+
+    /// All keys of this fixture in Redis.
+    #[track_caller]
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.raw().keys(&format!("{}:*", self.namespace))
+    }
+
+    /// What is left in Redis beside fences, which remember tokens for two hours.
+    #[track_caller]
+    pub(crate) fn left_over(&self) -> Vec<String> {
+        let fence = self.name("fence", "");
+        let fences = fence.trim_end_matches("{}");
+        let mut keys = self.keys();
+        keys.retain(|key| !key.starts_with(fences));
+        keys
+    }
+
+    /// The name in Redis of a lock's `lock`, `queue`, `entry` or `fence` key.
+    pub(crate) fn name(&self, kind: &str, key: &str) -> String {
+        format!("{}:{kind}:{{{key}}}", self.namespace)
+    }
+
+    /// Writes a lock that a client of another process holds and does not renew.
+    pub(crate) fn hold_elsewhere(&self, key: &str, client: &str, lasts: Duration) {
+        let since = micros_since_epoch();
+        let ttl = lasts.as_millis().to_string();
+        let value = format!("{}:1 {since} {ttl} {since} {client}", "a".repeat(32));
+        let name = self.name("lock", key);
+        let mut raw = self.raw();
+        let reply = raw.cmd(&["SET", &name, &value, "PX", &ttl, "NX"]);
+        assert_eq!(reply.text(), Some("OK"), "somebody holds it");
+    }
+
+    /// Lets a holder vanish: the key stays taken for so long, and nobody frees it then.
+    pub(crate) async fn vanished_holder(&self, key: &str, lasts: Duration) {
+        let manager = self.manager().await;
+        let lock = manager.lock(key).min_hold(lasts);
+        lock.acquire().await.unwrap().release().await.unwrap();
+        manager.shutdown().await;
+        assert!(
+            self.seen(key).await.holder.is_some(),
+            "it vanished too late"
+        );
+    }
+}
+
+/// `Lock::run` of a lock that nobody else needs.
+pub(crate) async fn run<T>(lock: Lock, body: impl AsyncFnOnce(Held) -> T) -> Result<T, Error> {
+    lock.run(body).await
+}
+
+pub(crate) fn micros_since_epoch() -> u128 {
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
+    now.expect("a clock after 1970").as_micros()
+}
+
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// One server for all tests that do it no harm; it ends with the last of them.
+fn shared_server() -> Arc<RedisServer> {
+    static SHARED: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let server = Arc::new(RedisServer::start());
+        *shared = Arc::downgrade(&server);
+        server
+    })
+}
+
+/// Makes a `memory::name` and a `redis::name` test of each function.
+macro_rules! for_each_store {
+    ($($(#[doc = $doc:literal])* async fn $name:ident($fixture:ident) $body:block)+) => {
+        $($(#[doc = $doc])* async fn $name($fixture: &$crate::fixture::Fixture) $body)+
+
+        tests_on!(memory, Memory, $($name)+);
+        tests_on!(redis, Redis, $($name)+);
+    };
+}
+
+/// Makes a `redis_only::name` test of each function.
+macro_rules! for_redis {
+    ($($(#[doc = $doc:literal])* async fn $name:ident($fixture:ident) $body:block)+) => {
+        $($(#[doc = $doc])* async fn $name($fixture: &$crate::fixture::Fixture) $body)+
+
+        tests_on!(redis_only, Redis, $($name)+);
+    };
+}
+
+macro_rules! tests_on {
+    ($module:ident, $store:ident, $($name:ident)+) => {
+        mod $module {
+            use $crate::fixture::{Fixture, LIMIT, Store};
+
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    distlock_tests::within(LIMIT, async {
+                        let fixture = Fixture::new(Store::$store).await;
+                        super::$name(&fixture).await;
+                    })
+                    .await;
+                }
+            )+
+        }
+    };
+}

@@ -1,0 +1,143 @@
+//! Values that distlock did not write: told, and left as they are.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Error, LockManager};
+use distlock_tests::Resp;
+
+use crate::fixture::{PATIENCE, ms};
+
+/// How a key of a lock is spoiled, and how it looks afterwards.
+fn spoil(raw: &mut Resp, name: &str, value: &[&str]) -> String {
+    let mut words = vec![value[0], name];
+    words.extend(&value[1..]);
+    let reply = raw.cmd(&words);
+    assert!(!reply.is_error(), "{reply:?}");
+    dump(raw, name)
+}
+
+fn dump(raw: &mut Resp, name: &str) -> String {
+    let kind = raw.cmd(&["TYPE", name]);
+    let value = match kind.text() {
+        Some("string") => raw.cmd(&["GET", name]),
+        Some("list") => raw.cmd(&["LRANGE", name, "0", "-1"]),
+        Some("hash") => raw.cmd(&["HGETALL", name]),
+        _ => raw.cmd(&["ZRANGE", name, "0", "-1"]),
+    };
+    format!("{kind:?} {value:?} {}", raw.pttl(name))
+}
+
+async fn assert_foreign(manager: &LockManager, waits: bool) {
+    let lock = manager
+        .lock("k")
+        .wait(if waits { PATIENCE } else { Duration::ZERO });
+    let started = Instant::now();
+    let error = lock.acquire().await.unwrap_err();
+    assert!(
+        started.elapsed() < PATIENCE / 2,
+        "it waited for a foreign key"
+    );
+    assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
+    assert_eq!(error.key(), Some("k"));
+    let message = error.to_string();
+    assert!(
+        message.contains("`k`") && message.contains("delete that key"),
+        "{message}"
+    );
+    assert!(!error.is_retryable() && !error.is_busy());
+}
+
+for_redis! {
+    async fn a_foreign_value_at_the_locks_key(fixture) {
+        let manager = fixture.manager().await;
+        let name = fixture.name("lock", "k");
+        let mut raw = fixture.raw();
+        let values: [&[&str]; 7] = [
+            &["SET", "somebody's"],
+            &["SET", ""],
+            &["SET", "42"],
+            &["SET", "xyz:1 2 3 4 name"],
+            &["SET", "somebody's", "PX", "100000000"],
+            &["HSET", "field", "value"],
+            &["RPUSH", "a", "b"],
+        ];
+        for value in values {
+            let mut before = spoil(&mut raw, &name, value);
+            assert_foreign(&manager, true).await;
+            assert_foreign(&manager, false).await;
+            assert!(manager.lock("k").try_acquire().await.is_err());
+            let error = manager.inspect("k").await.unwrap_err();
+            assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
+            let mut after = dump(&mut raw, &name);
+            if value.len() == 4 {
+                // Only time may have passed.
+                before.truncate(before.len() - 8);
+                after.truncate(before.len());
+            }
+            assert_eq!(before, after);
+            raw.cmd(&["DEL", &name]);
+        }
+        assert_eq!(fixture.left_over(), Vec::<String>::new(), "somebody stands in a queue");
+        manager.lock("k").acquire().await.unwrap().release().await.unwrap();
+    }
+
+    /// It comes while calls wait: they are told, and do not wait for ever.
+    async fn a_foreign_value_that_comes_while_calls_wait(fixture) {
+        let name = fixture.name("lock", "k");
+        for value in [["SET", "somebody's"], ["RPUSH", "somebody's"]] {
+            let guard = fixture.hold("k").await;
+            let lock = fixture.manager().await.lock("k").wait(PATIENCE);
+            let waiting = tokio::spawn(async move { lock.acquire().await });
+            fixture.until_waiting("k", 1).await;
+            let mut raw = fixture.raw();
+            raw.cmd(&["DEL", &name]);
+            // The waiter may be faster than the foreign value; then there is nothing to test.
+            if raw.cmd(&["EXISTS", &name]).int() == 0 {
+                raw.cmd(&["MULTI"]);
+                raw.cmd(&["DEL", &name]);
+                raw.cmd(&[value[0], &name, value[1]]);
+                raw.cmd(&["EXEC"]);
+            }
+            let error = distlock_tests::within(PATIENCE / 2, waiting).await.unwrap().unwrap_err();
+            assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
+            drop(guard);
+            raw.cmd(&["DEL", &name]);
+            fixture.until_free("k", ms(2_250)).await;
+        }
+    }
+
+    async fn a_wrong_type_at_the_other_keys(fixture) {
+        let manager = fixture.manager().await;
+        let mut raw = fixture.raw();
+        let values: [(&str, &[&str]); 4] = [
+            ("queue", &["SET", "somebody's"]),
+            ("queue", &["RPUSH", "a"]),
+            ("fence", &["RPUSH", "a"]),
+            ("fence", &["SET", "not a number"]),
+        ];
+        for (kind, value) in values {
+            let name = fixture.name(kind, "k");
+            let before = spoil(&mut raw, &name, value);
+            assert_foreign(&manager, true).await;
+            assert_foreign(&manager, false).await;
+            assert_eq!(before, dump(&mut raw, &name));
+            assert!(!raw.exists(&fixture.name("lock", "k")), "it was taken all the same");
+            raw.cmd(&["DEL", &name]);
+            manager.lock("k").acquire().await.unwrap().release().await.unwrap();
+            raw.cmd(&["DEL", &fixture.name("fence", "k")]);
+        }
+    }
+
+    /// The entries are only needed by those who wait.
+    async fn a_wrong_type_at_the_entries(fixture) {
+        let manager = fixture.manager().await;
+        let mut raw = fixture.raw();
+        let name = fixture.name("entry", "k");
+        let guard = fixture.hold("k").await;
+        let before = spoil(&mut raw, &name, &["SET", "somebody's"]);
+        assert_foreign(&manager, true).await;
+        assert_eq!(before, dump(&mut raw, &name));
+        guard.release().await.unwrap();
+        assert!(!raw.exists(&fixture.name("lock", "k")), "it could not be released");
+    }
+}

@@ -1,0 +1,194 @@
+//! How long a lock is held: renewal, `max_hold`, `min_hold`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::Error;
+use distlock_tests::within;
+
+use crate::fixture::{PATIENCE, ms};
+
+/// Sets a flag when the body that owns it is dropped.
+pub(crate) struct Dropped<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+for_each_store! {
+    /// Nobody else gets it in all that time, however often they try.
+    async fn a_lock_is_renewed_far_beyond_its_lease(store) {
+        let lock = store.manager().await.lock("k").lease(ms(300));
+        let other = store.manager().await.lock("k").lease(ms(300)).wait(ms(100));
+        let guard = lock.acquire().await.unwrap();
+        let started = Instant::now();
+        while started.elapsed() < ms(2_500) {
+            assert!(other.acquire().await.is_err(), "two at once");
+            assert!(guard.is_held(), "lost: {:?}", guard.lost().await);
+            assert!(guard.remaining() <= ms(300));
+        }
+        guard.release().await.unwrap();
+        other.acquire().await.unwrap().release().await.unwrap();
+    }
+
+    /// A lock that was handed over is granted for a moment, then confirmed and renewed like any other.
+    async fn a_lock_that_was_handed_over_is_renewed_too(store) {
+        let first = store.hold("k").await;
+        let lock = store.manager().await.lock("k").lease(ms(300)).wait(PATIENCE);
+        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        store.until_waiting("k", 1).await;
+        first.release().await.unwrap();
+        let guard = waiting.await.unwrap();
+        let other = store.manager().await.lock("k").wait(ms(1_500));
+        assert!(other.acquire().await.is_err(), "two at once");
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    }
+
+    /// The same with a long lease: the grant itself is for a second at most.
+    async fn a_long_lease_outlives_the_short_grant(store) {
+        let first = store.hold("k").await;
+        let lock = store.manager().await.lock("k").lease(PATIENCE).wait(PATIENCE);
+        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        store.until_waiting("k", 1).await;
+        first.release().await.unwrap();
+        let guard = waiting.await.unwrap();
+        let other = store.manager().await.lock("k").wait(ms(2_000));
+        assert!(other.acquire().await.is_err(), "two at once");
+        assert!(guard.is_held());
+        assert!(guard.remaining() > ms(2_000), "not confirmed");
+        guard.release().await.unwrap();
+    }
+
+    async fn a_guard_ends_at_its_max_hold(store) {
+        let manager = store.manager().await;
+        let lock = manager.lock("k").lease(ms(300)).max_hold(ms(700));
+        let started = Instant::now();
+        let guard = lock.acquire().await.unwrap();
+        let token = guard.fencing_token();
+        let error = within(PATIENCE, guard.lost()).await;
+        let lasted = started.elapsed();
+        assert!(lasted >= ms(700), "only {lasted:?}");
+        assert!(lasted < ms(700) + ms(1_500), "not before {lasted:?}");
+        assert!(error.is_lost() && !error.is_retryable());
+        assert!(error.to_string().contains("`k`") && error.to_string().contains("max_hold"));
+        match error {
+            Error::HoldLimit { key, fencing_token, max_hold, completed: false, .. } => {
+                assert_eq!((key.as_str(), fencing_token, max_hold), ("k", token, ms(700)));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(!guard.is_held() && guard.remaining().is_zero());
+        // Renewals have stopped: it is free after its lease, though the guard still exists.
+        let other = store.manager().await.lock("k").wait(ms(300 + 250 + 500) + ms(2_000));
+        other.acquire().await.unwrap().release().await.unwrap();
+        let late = guard.release().await.unwrap_err();
+        assert!(matches!(late, Error::HoldLimit { completed: true, .. }), "{late:?}");
+    }
+
+    async fn a_body_is_stopped_at_its_max_hold(store) {
+        let dropped = AtomicBool::new(false);
+        let lock = store.manager().await.lock("k").max_hold(ms(300));
+        let started = Instant::now();
+        let result = lock
+            .run(async |_| {
+                let _flag = Dropped(&dropped);
+                std::future::pending::<()>().await;
+            })
+            .await;
+        let lasted = started.elapsed();
+        assert!(lasted >= ms(300) && lasted < ms(300) + ms(2_000), "after {lasted:?}");
+        assert!(dropped.load(Ordering::SeqCst), "the body is gone before the call returns");
+        assert!(
+            matches!(result, Err(Error::HoldLimit { completed: false, .. })),
+            "{result:?}"
+        );
+        // It was given back, not left to expire.
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    /// It does not await, so it cannot be stopped; but its result is not trusted.
+    async fn a_body_that_ends_after_its_max_hold_is_told_so(store) {
+        let lock = store.manager().await.lock("k").max_hold(ms(100));
+        let result = lock.run(async |_| std::thread::sleep(ms(250))).await;
+        assert!(
+            matches!(result, Err(Error::HoldLimit { completed: true, .. })),
+            "{result:?}"
+        );
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    async fn a_body_shorter_than_its_max_hold_is_left_alone(store) {
+        let lock = store.manager().await.lock("k").lease(ms(300)).max_hold(PATIENCE);
+        let result = lock.run(async |held| {
+            tokio::time::sleep(ms(700)).await;
+            held.check().map(|()| 7)
+        });
+        assert!(matches!(result.await, Ok(Ok(7))));
+    }
+
+    async fn a_released_key_stays_taken_until_its_min_hold(store) {
+        let manager = store.manager().await;
+        let started = Instant::now();
+        let guard = manager.lock("k").min_hold(ms(800)).acquire().await.unwrap();
+        guard.release().await.unwrap();
+        // The holder itself does not get it back sooner either.
+        assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
+        let other = store.manager().await.lock("k").wait(PATIENCE);
+        let guard = other.acquire().await.unwrap();
+        let elapsed = started.elapsed();
+        assert!(elapsed >= ms(790), "it was free after {elapsed:?}");
+        assert!(elapsed < ms(800) + ms(2_500), "it was taken for {elapsed:?}");
+        guard.release().await.unwrap();
+    }
+
+    async fn a_min_hold_counts_from_the_acquisition(store) {
+        let manager = store.manager().await;
+        let guard = manager.lock("k").min_hold(ms(300)).acquire().await.unwrap();
+        tokio::time::sleep(ms(350)).await;
+        guard.release().await.unwrap();
+        assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
+    }
+
+    async fn a_guard_that_is_dropped_has_no_min_hold(store) {
+        let manager = store.manager().await;
+        drop(manager.lock("k").min_hold(PATIENCE).acquire().await.unwrap());
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    async fn a_body_under_run_has_its_min_hold(store) {
+        let lock = store.manager().await.lock("k").min_hold(PATIENCE);
+        assert_eq!(lock.run(async |_| 1).await.unwrap(), 1);
+        assert!(store.seen("k").await.holder.is_some(), "it was freed");
+    }
+
+    /// A failure is retried at once, so only a success is kept.
+    async fn a_body_that_panics_or_is_stopped_has_no_min_hold(store) {
+        let lock = store.manager().await.lock("k").min_hold(PATIENCE);
+        let panicking = lock.clone();
+        let task = tokio::spawn(async move { panicking.run(async |_| panic!("on purpose")).await });
+        assert!(task.await.unwrap_err().is_panic());
+        store.until_free("k", ms(2_250)).await;
+        let limited = lock.max_hold(ms(50));
+        let stopped = limited.run(async |_| std::future::pending::<()>().await);
+        assert!(stopped.await.is_err());
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    async fn remaining_is_less_than_the_lease_and_ends_at_zero(store) {
+        let lease = Duration::from_secs(10);
+        let guard = store.manager().await.lock("k").lease(lease).acquire().await.unwrap();
+        // A hundredth of the lease and 2 ms are not trusted.
+        let most = lease - lease / 100 - ms(2);
+        let remaining = guard.remaining();
+        assert!(remaining <= most && remaining > most - ms(3_000), "{remaining:?}");
+        let held = guard.scope(async { distlock::current() }).await;
+        assert!(held.is_held() && held.check().is_ok());
+        guard.release().await.unwrap();
+        assert!(!held.is_held() && held.remaining().is_zero());
+        assert!(held.check().is_err());
+        assert!(within(PATIENCE, held.lost()).await.to_string().contains("released"));
+    }
+}

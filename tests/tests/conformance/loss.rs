@@ -1,0 +1,186 @@
+//! A lock that is gone: the holder is told, its body stops, and nobody else is disturbed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use distlock::{Error, LockGuard, LossReason};
+use distlock_tests::within;
+
+use crate::fixture::{Fixture, PATIENCE, ms};
+use crate::holding::Dropped;
+
+/// Holds with a lease of 600 ms, so that the next renewal is at most 200 ms away.
+async fn short(fixture: &Fixture) -> LockGuard {
+    let lock = fixture.manager().await.lock("k").lease(ms(600));
+    lock.acquire().await.unwrap()
+}
+
+fn delete(fixture: &Fixture) {
+    let deleted = fixture.raw().cmd(&["DEL", &fixture.name("lock", "k")]);
+    assert_eq!(deleted.int(), 1);
+}
+
+fn assert_gone(error: &Error, after_completion: bool) {
+    let message = error.to_string();
+    assert!(message.contains("`k`"), "{message}");
+    match error {
+        Error::Lost {
+            key,
+            completed,
+            reason: LossReason::Gone,
+            ..
+        } => {
+            assert_eq!((key.as_str(), *completed), ("k", after_completion));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+for_redis! {
+    async fn a_guard_learns_that_its_key_was_deleted(fixture) {
+        let guard = short(fixture).await;
+        let held = guard.scope(async { distlock::current() }).await;
+        delete(fixture);
+        let started = Instant::now();
+        let error = within(PATIENCE, guard.lost()).await;
+        // At the next renewal, long before a lease and its grace would have ended.
+        assert!(started.elapsed() < ms(600), "after {:?}", started.elapsed());
+        assert_gone(&error, false);
+        match error {
+            Error::Lost { fencing_token, .. } => assert_eq!(fencing_token, guard.fencing_token()),
+            other => panic!("{other:?}"),
+        }
+        assert!(!guard.is_held() && guard.remaining().is_zero());
+        assert!(!held.is_held());
+        assert_gone(&held.check().unwrap_err(), false);
+        assert_gone(&within(PATIENCE, held.lost()).await, false);
+        assert_gone(&guard.release().await.unwrap_err(), true);
+    }
+
+    async fn a_body_is_dropped_when_its_key_was_deleted(fixture) {
+        let dropped = AtomicBool::new(false);
+        let lock = fixture.manager().await.lock("k").lease(ms(600));
+        let running = lock.run(async |_| {
+            let _flag = Dropped(&dropped);
+            delete(fixture);
+            std::future::pending::<()>().await;
+        });
+        let error = within(PATIENCE, running).await.unwrap_err();
+        assert!(dropped.load(Ordering::SeqCst), "the body outlived the call");
+        assert_gone(&error, false);
+    }
+
+    async fn a_body_that_ends_after_the_loss_is_told_so(fixture) {
+        let lock = fixture.manager().await.lock("k").lease(ms(600));
+        let result = lock
+            .run(async |held| {
+                delete(fixture);
+                // Without an await, so it cannot be stopped.
+                while held.is_held() {
+                    std::thread::sleep(ms(5));
+                }
+                "a result that must not be trusted"
+            })
+            .await;
+        assert_gone(&result.unwrap_err(), true);
+    }
+
+    /// Whoever was served meanwhile keeps the lock, whatever the one that lost it does.
+    async fn a_release_after_the_loss_touches_nobody_else(fixture) {
+        for dropping in [true, false] {
+            let loser = short(fixture).await;
+            delete(fixture);
+            let winner = fixture.named("winner").await;
+            let winner = winner.lock("k").wait(PATIENCE).acquire().await.unwrap();
+            within(PATIENCE, loser.lost()).await;
+            if dropping {
+                drop(loser);
+            } else {
+                assert_gone(&loser.release().await.unwrap_err(), true);
+            }
+            // A release that was dropped is under way: a second command of the same client is behind it.
+            let seen = fixture.seen("k").await;
+            assert_eq!(seen.holder.map(|holder| holder.client).as_deref(), Some("winner"));
+            let third = fixture.manager().await.lock("k").wait(ms(300));
+            assert!(third.acquire().await.is_err(), "two at once");
+            assert!(winner.is_held());
+            winner.release().await.unwrap();
+        }
+    }
+
+    /// A guard that is released before it knew: what is there now is not its own.
+    async fn a_release_before_the_loss_is_known_touches_nobody_else(fixture) {
+        let loser = fixture.hold("k").await;
+        delete(fixture);
+        let winner = fixture.named("winner").await.lock("k").acquire().await.unwrap();
+        loser.release().await.unwrap();
+        let seen = fixture.seen("k").await;
+        assert_eq!(seen.holder.map(|holder| holder.client).as_deref(), Some("winner"));
+        winner.release().await.unwrap();
+    }
+
+    async fn a_foreign_value_is_a_loss_and_stays_as_it_is(fixture) {
+        let name = fixture.name("lock", "k");
+        for command in [["SET", "somebody's"], ["LPUSH", "somebody's"]] {
+            let mut raw = fixture.raw();
+            let guard = short(fixture).await;
+            raw.cmd(&["DEL", &name]);
+            raw.cmd(&[command[0], &name, command[1]]);
+            assert_gone(&within(PATIENCE, guard.lost()).await, false);
+            assert_gone(&guard.release().await.unwrap_err(), true);
+            assert_eq!(raw.pttl(&name), -1, "it was touched");
+            match command[0] {
+                "SET" => assert_eq!(raw.get(&name).as_deref(), Some("somebody's")),
+                _ => assert_eq!(raw.cmd(&["LLEN", &name]).int(), 1),
+            }
+            raw.cmd(&["DEL", &name]);
+        }
+    }
+
+    /// A renewal extends what is there, it does not make a new key.
+    async fn a_renewal_never_brings_a_key_back(fixture) {
+        let guard = short(fixture).await;
+        delete(fixture);
+        within(PATIENCE, guard.lost()).await;
+        tokio::time::sleep(ms(500)).await;
+        assert!(!fixture.raw().exists(&fixture.name("lock", "k")));
+        drop(guard);
+    }
+
+    async fn one_loss_does_not_end_the_other_holds(fixture) {
+        let manager = fixture.manager().await;
+        let mut guards = Vec::new();
+        for key in ["a", "k", "b"] {
+            guards.push(manager.lock(key).lease(ms(600)).acquire().await.unwrap());
+        }
+        delete(fixture);
+        within(PATIENCE, guards[1].lost()).await;
+        tokio::time::sleep(ms(900)).await;
+        assert!(guards[0].is_held() && guards[2].is_held());
+    }
+}
+
+#[tokio::test]
+async fn flushing_a_server_ends_every_hold() {
+    let fixture = Fixture::own_redis().await;
+    let manager = fixture.manager().await;
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        let lock = manager.lock(format!("k{number}")).lease(ms(600));
+        guards.push(lock.acquire().await.unwrap());
+    }
+    fixture.raw().cmd(&["FLUSHALL"]);
+    for guard in guards {
+        let error = within(PATIENCE, guard.lost()).await;
+        assert!(
+            matches!(
+                error,
+                Error::Lost {
+                    reason: LossReason::Gone,
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
+    }
+}

@@ -1,0 +1,29 @@
+//! One suite for every store: what a lock promises, against memory and against real Redis servers.
+//!
+//! Faults of servers, networks and processes have a suite of their own, `tests/faults`.
+
+// A test says what it expects by unwrapping it.
+#![allow(clippy::unwrap_used)]
+
+#[macro_use]
+mod fixture;
+
+mod annotated;
+mod bad_input;
+mod bad_server;
+mod bounds;
+mod connecting;
+mod dropped_acquires;
+mod dropped_guards;
+mod exclusion;
+mod fencing;
+mod foreign;
+mod holding;
+mod loss;
+mod paused;
+mod reentry;
+mod runtimes;
+mod scripts;
+mod shutdown;
+mod siblings;
+mod waiting;

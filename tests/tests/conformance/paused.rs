@@ -1,0 +1,224 @@
+//! The memory store on the caller's runtime: under paused time everything is exact, and takes none.
+
+use std::time::Duration;
+
+use distlock::{Error, LockManager, LossReason};
+use tokio::time::Instant;
+
+use crate::exclusion::Room;
+use crate::fixture::ms;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn manager() -> LockManager {
+    LockManager::builder().memory_on_current_runtime().unwrap()
+}
+
+/// What happens, and what it costs in real time.
+async fn costs_nothing(virtually: impl Future<Output = ()>) {
+    let started = std::time::Instant::now();
+    virtually.await;
+    assert!(
+        started.elapsed() < Duration::from_secs(20),
+        "real time was spent"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_to_the_millisecond() {
+    let manager = manager();
+    let _guard = manager.lock("k").acquire().await.unwrap();
+    for wait in [ms(1), ms(700), Duration::from_secs(10), 20 * HOUR] {
+        let started = Instant::now();
+        let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
+        assert!(error.is_busy(), "{error:?}");
+        let elapsed = started.elapsed();
+        assert!(
+            elapsed >= wait && elapsed < wait + ms(260),
+            "{wait:?}: {elapsed:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_renewed_for_a_night() {
+    costs_nothing(async {
+        let manager = manager();
+        let lock = manager.lock("k").lease(HOUR);
+        let guard = lock.acquire().await.unwrap();
+        tokio::time::sleep(8 * HOUR).await;
+        assert!(guard.is_held());
+        assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
+        guard.release().await.unwrap();
+        assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
+    })
+    .await;
+}
+
+/// Time jumps and the watchdog has no chance to run: a suspend. The hold is lost, and knows it at once.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_slept_too_long_is_lost() {
+    let manager = manager();
+    let lock = manager.lock("k").lease(ms(1_000));
+    let guard = lock.acquire().await.unwrap();
+    tokio::time::advance(HOUR).await;
+    assert!(!guard.is_held() && guard.remaining().is_zero());
+    let error = guard.lost().await;
+    assert!(
+        matches!(
+            error,
+            Error::Lost {
+                reason: LossReason::NotRenewed { .. },
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    // It has expired in the store too.
+    let other = lock.try_acquire().await.unwrap().expect("it has expired");
+    assert!(guard.release().await.is_err());
+    assert!(other.is_held());
+    assert!(
+        lock.try_acquire().await.unwrap().is_none(),
+        "the late release freed it"
+    );
+}
+
+/// A hundredth of the lease and 2 ms before its end nobody believes in a hold any more.
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_believed_for_less_than_its_lease() {
+    for (lease, believed) in [
+        (ms(50), ms(47)),
+        (ms(1_000), ms(988)),
+        (HOUR, HOUR - ms(36_002)),
+    ] {
+        let guard = manager().lock("k").lease(lease).acquire().await.unwrap();
+        assert!(
+            guard.remaining() >= believed,
+            "{lease:?}: {:?}",
+            guard.remaining()
+        );
+        assert!(
+            guard.remaining() <= believed + ms(1),
+            "{lease:?}: {:?}",
+            guard.remaining()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_max_hold_ends_to_the_millisecond() {
+    let lock = manager().lock("k").max_hold(HOUR);
+    let started = Instant::now();
+    let result = lock.run(async |_| std::future::pending::<()>().await).await;
+    assert!(
+        matches!(
+            result,
+            Err(Error::HoldLimit {
+                completed: false,
+                ..
+            })
+        ),
+        "{result:?}"
+    );
+    let elapsed = started.elapsed();
+    assert!(elapsed >= HOUR && elapsed < HOUR + ms(2), "{elapsed:?}");
+    let guard = lock.acquire().await.unwrap();
+    let started = Instant::now();
+    assert!(guard.lost().await.is_lost());
+    assert!(started.elapsed() <= HOUR + ms(2), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_min_hold_ends_to_the_millisecond() {
+    let manager = manager();
+    let started = Instant::now();
+    let guard = manager.lock("k").min_hold(HOUR).acquire().await.unwrap();
+    tokio::time::sleep(ms(10_000)).await;
+    guard.release().await.unwrap();
+    assert!(started.elapsed() < ms(10_010), "the release waited");
+    let guard = manager.lock("k").wait(2 * HOUR).acquire().await.unwrap();
+    let elapsed = started.elapsed();
+    assert!(elapsed >= HOUR && elapsed < HOUR + ms(502), "{elapsed:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_order_is_kept_and_nobody_overlaps() {
+    costs_nothing(async {
+        let manager = manager();
+        let room = Room::default();
+        let order = std::sync::Mutex::new(Vec::new());
+        let turn = async |place: usize| {
+            tokio::time::sleep(ms(place as u64)).await;
+            let lock = manager.lock("k").wait(HOUR);
+            let body = lock.run(async |_| {
+                room.visit().await;
+                tokio::time::sleep(Duration::from_secs(100)).await;
+                order.lock().unwrap().push(place);
+            });
+            body.await.unwrap();
+        };
+        tokio::join!(turn(0), turn(1), turn(2), turn(3), turn(4), turn(5));
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(room.visits(), 6);
+    })
+    .await;
+}
+
+/// Wall time follows too: tokens rise with it.
+#[tokio::test(start_paused = true)]
+async fn tokens_follow_the_clock() {
+    let manager = manager();
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let guard = manager.lock("k").acquire().await.unwrap();
+        tokens.push(guard.fencing_token().get());
+        guard.release().await.unwrap();
+        tokio::time::sleep(HOUR).await;
+    }
+    let hour = 3_600_000_000;
+    for pair in tokens.windows(2) {
+        let passed = pair[1] - pair[0];
+        assert!(passed >= hour && passed < hour + 1_000_000, "{passed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutting_down_works_there_too() {
+    let manager = manager();
+    let guard = manager.lock("k").acquire().await.unwrap();
+    let lock = manager.lock("k").wait(HOUR);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    tokio::time::sleep(ms(10)).await;
+    manager.shutdown().await;
+    assert!(!guard.is_held());
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_leaves_nothing() {
+    let manager = manager();
+    let guard = manager.lock("k").acquire().await.unwrap();
+    for wait in 0..50 {
+        let lock = manager.lock("k").wait(HOUR);
+        let _ = tokio::time::timeout(ms(wait * 20), lock.acquire()).await;
+    }
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!(manager.inspect("k").await.unwrap().waiters, 0);
+    guard.release().await.unwrap();
+    assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
+}
+
+#[test]
+fn outside_of_a_runtime_it_says_what_to_do() {
+    let error = LockManager::builder()
+        .memory_on_current_runtime()
+        .unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("LockManager::memory()"),
+        "{error}"
+    );
+}

@@ -1,0 +1,250 @@
+//! A call tree that holds a lock re-enters it; everybody else waits.
+
+use std::panic::catch_unwind;
+
+use distlock::{Error, try_current};
+use distlock_tests::within;
+
+use crate::fixture::{PATIENCE, ms, run};
+
+for_each_store! {
+    async fn a_nested_run_re_enters(store) {
+        let lock = store.manager().await.lock("k").wait(ms(200));
+        let inner = lock.clone();
+        let tokens = lock
+            .run(async |outer| {
+                let inner = inner.run(async |inner| {
+                    assert_eq!(distlock::current().key(), "k");
+                    assert_eq!(store.seen("k").await.waiters, 0, "it stands in the queue");
+                    inner.fencing_token()
+                });
+                let inner = inner.await.unwrap();
+                assert!(outer.is_held(), "the inner one must not release the outer one");
+                assert!(store.seen("k").await.holder.is_some());
+                (outer.fencing_token(), inner)
+            })
+            .await
+            .unwrap();
+        assert_eq!(tokens.0, tokens.1, "re-entry keeps the token");
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    async fn a_nested_acquire_and_a_nested_try_re_enter(store) {
+        let manager = store.manager().await;
+        let lock = manager.lock("k").wait(ms(200));
+        let body = lock.run(async |outer| {
+            let inner = manager.lock("k").acquire().await.unwrap();
+            assert_eq!(inner.fencing_token(), outer.fencing_token());
+            assert!(inner.is_held());
+            inner.release().await.unwrap();
+            let inner = manager.lock("k").try_acquire().await.unwrap();
+            assert!(inner.is_some());
+            drop(inner);
+            assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
+            outer.is_held()
+        });
+        assert!(body.await.unwrap());
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    async fn re_entry_is_as_deep_as_it_needs_to_be(store) {
+        let manager = store.manager().await;
+        let lock = || manager.lock("k").wait(ms(500));
+        let depth = run(lock(), async |_| {
+                run(lock(), async |_| run(lock(), async |_| run(lock(), async |_| 4).await).await)
+                    .await
+            })
+            .await;
+        assert!(matches!(depth, Ok(Ok(Ok(Ok(4))))), "{depth:?}");
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    async fn another_key_is_another_lock(store) {
+        let manager = store.manager().await;
+        let body = run(manager.lock("a"), async |a| {
+            let inner = run(manager.lock("b"), async |b| {
+                assert_eq!(distlock::current().key(), "b");
+                assert_ne!(a.fencing_token(), b.fencing_token());
+                assert!(store.seen("a").await.holder.is_some());
+                assert!(store.seen("b").await.holder.is_some(), "it was not taken in the store");
+                // Under `b` the lock `a` is still ours.
+                run(manager.lock("a"), async |again| again.fencing_token()).await.unwrap()
+            });
+            assert_eq!(inner.await.unwrap(), a.fencing_token());
+            assert_eq!(distlock::current().key(), "a");
+            store.until_free("b", ms(2_250)).await;
+        });
+        body.await.unwrap();
+    }
+
+    /// The call tree holds it, not the manager.
+    async fn through_another_manager_of_the_same_store(store) {
+        let (first, second) = (store.manager().await, store.manager().await);
+        let body = run(first.lock("k"), async |outer| {
+            let inner = run(second.lock("k").wait(ms(200)), async |inner| inner.fencing_token());
+            assert_eq!(inner.await.unwrap(), outer.fencing_token());
+        });
+        body.await.unwrap();
+    }
+
+    async fn braces_around_the_key_do_not_hide_it(store) {
+        let manager = store.manager().await;
+        let body = run(manager.lock("k"), async |outer| {
+            let inner = run(manager.lock("{k}").wait(ms(200)), async |inner| inner.fencing_token());
+            assert_eq!(inner.await.unwrap(), outer.fencing_token());
+        });
+        body.await.unwrap();
+    }
+
+    /// Each store has its own locks, whatever their names.
+    async fn not_in_another_store(store) {
+        let (here, elsewhere) = (store.manager().await, distlock::LockManager::memory());
+        let body = run(here.lock("k"), async |outer| {
+            let guard = elsewhere.lock("k").acquire().await.unwrap();
+            assert_ne!(guard.fencing_token(), outer.fencing_token());
+            let seen = elsewhere.inspect("k").await.unwrap();
+            assert!(seen.holder.is_some());
+        });
+        body.await.unwrap();
+    }
+
+    async fn a_spawned_task_does_not_inherit(store) {
+        let manager = store.manager().await;
+        let inner = manager.lock("k").wait(ms(100));
+        let body = run(manager.lock("k"), async |_| {
+            let spawned = tokio::spawn(async move {
+                assert!(try_current().is_none());
+                inner.run(async |_| ()).await
+            });
+            spawned.await.unwrap()
+        });
+        match body.await.unwrap() {
+            Err(Error::Busy { holder: Some(holder), .. }) => assert!(holder.this_process),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn a_guard_alone_is_not_the_call_tree(store) {
+        let manager = store.manager().await;
+        let guard = manager.lock("k").acquire().await.unwrap();
+        assert!(try_current().is_none());
+        let lock = manager.lock("k").wait(ms(100));
+        assert!(lock.acquire().await.is_err_and(|error| error.is_busy()));
+        drop(guard);
+    }
+
+    async fn the_scope_of_a_guard_is_the_call_tree(store) {
+        let manager = store.manager().await;
+        let guard = manager.lock("k").acquire().await.unwrap();
+        let output = guard
+            .scope(async {
+                assert_eq!(distlock::current().fencing_token(), guard.fencing_token());
+                let lock = manager.lock("k").wait(ms(200));
+                lock.run(async |inner| inner.fencing_token()).await.unwrap()
+            })
+            .await;
+        assert_eq!(output, guard.fencing_token());
+        assert!(try_current().is_none(), "the scope has ended");
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    async fn a_hold_that_ended_cannot_be_re_entered(store) {
+        let manager = store.manager().await;
+        let guard = manager.lock("k").lease(ms(600)).max_hold(ms(200)).acquire().await.unwrap();
+        guard
+            .scope(async {
+                within(PATIENCE, guard.lost()).await;
+                let lock = manager.lock("k").wait(PATIENCE);
+                let error = lock.acquire().await.unwrap_err();
+                assert!(matches!(error, Error::HoldLimit { .. }), "{error:?}");
+                assert!(lock.run(async |_| ()).await.unwrap_err().is_lost());
+                assert!(lock.try_acquire().await.unwrap_err().is_lost());
+            })
+            .await;
+    }
+
+    /// Whoever waits for a turn inside of a hold does not wait for a hold that is gone.
+    async fn waiting_for_a_turn_ends_with_the_hold(store) {
+        let manager = store.manager().await;
+        let guard = manager.lock("k").lease(ms(600)).max_hold(ms(400)).acquire().await.unwrap();
+        guard
+            .scope(async {
+                let _turn = manager.lock("k").acquire().await.unwrap();
+                let second = manager.lock("k").wait(PATIENCE);
+                let error = within(PATIENCE / 2, second.acquire()).await.unwrap_err();
+                assert!(matches!(error, Error::HoldLimit { .. }), "{error:?}");
+            })
+            .await;
+    }
+
+    async fn the_innermost_is_current(store) {
+        let manager = store.manager().await;
+        assert!(try_current().is_none());
+        let body = run(manager.lock("a"), async |_| {
+            let guard = manager.lock("b").acquire().await.unwrap();
+            assert_eq!(distlock::current().key(), "a", "a guard alone is not a scope");
+            guard.scope(async { assert_eq!(distlock::current().key(), "b") }).await;
+            assert_eq!(distlock::current().key(), "a");
+        });
+        body.await.unwrap();
+        assert!(try_current().is_none());
+    }
+
+    /// What a body owns may still ask for its lock while it is dropped.
+    async fn a_body_is_dropped_inside_of_its_scope(store) {
+        struct AsksWhenDropped<'a>(&'a std::sync::Mutex<Option<bool>>);
+        impl Drop for AsksWhenDropped<'_> {
+            fn drop(&mut self) {
+                *self.0.lock().unwrap() = Some(try_current().is_some_and(|held| held.key() == "k"));
+            }
+        }
+        let seen = std::sync::Mutex::new(None);
+        let lock = store.manager().await.lock("k").max_hold(ms(100));
+        let result = lock
+            .run(async |_| {
+                let _asks = AsksWhenDropped(&seen);
+                std::future::pending::<()>().await;
+            })
+            .await;
+        assert!(result.is_err());
+        assert_eq!(*seen.lock().unwrap(), Some(true));
+    }
+}
+
+for_redis! {
+    async fn a_lost_hold_cannot_be_re_entered(fixture) {
+        let manager = fixture.manager().await;
+        let guard = manager.lock("k").lease(ms(600)).acquire().await.unwrap();
+        guard
+            .scope(async {
+                fixture.raw().cmd(&["DEL", &fixture.name("lock", "k")]);
+                within(PATIENCE, guard.lost()).await;
+                let error = manager.lock("k").acquire().await.unwrap_err();
+                assert!(matches!(error, Error::Lost { .. }), "{error:?}");
+            })
+            .await;
+    }
+
+    /// No command is sent for it.
+    async fn re_entry_does_not_touch_the_store(fixture) {
+        let lock = fixture.manager().await.lock("k").wait(ms(200));
+        let inner = lock.clone();
+        let body = lock.run(async |_| {
+            fixture.raw().cmd(&["DEL", &fixture.name("fence", "k")]);
+            inner.run(async |_| ()).await.unwrap();
+            assert!(!fixture.raw().exists(&fixture.name("fence", "k")), "it asked");
+            assert!(fixture.raw().exists(&fixture.name("lock", "k")), "it released");
+        });
+        body.await.unwrap();
+    }
+}
+
+#[test]
+fn current_outside_says_what_to_call() {
+    let panic = catch_unwind(distlock::current).unwrap_err();
+    let message = panic.downcast_ref::<&str>().expect("a message");
+    assert!(message.contains("distlock::try_current()"), "{message}");
+    assert!(try_current().is_none());
+}

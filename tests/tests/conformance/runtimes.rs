@@ -1,0 +1,139 @@
+//! One manager, many runtimes; and code that blocks the runtime it runs on.
+
+use std::sync::LazyLock;
+use std::thread;
+use std::time::Instant;
+
+use distlock::LockManager;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::exclusion::Room;
+use crate::fixture::{PATIENCE, ms};
+
+fn current_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+for_each_store! {
+    /// As many `#[tokio::test]`s do that share a manager in a `static`.
+    async fn one_manager_serves_twenty_runtimes(store) {
+        let manager = store.manager().await;
+        thread::spawn(move || {
+            let mut last = None;
+            for round in 0..20 {
+                let runtime = current_thread();
+                let token = runtime.block_on(async {
+                    let lock = manager.lock("k").wait(PATIENCE);
+                    let token = lock.run(async |held| held.fencing_token()).await.unwrap();
+                    let guard = lock.acquire().await.unwrap();
+                    if round % 2 == 0 {
+                        // Left to a task that ends with its runtime.
+                        tokio::spawn(async move {
+                            let _guard = guard;
+                            std::future::pending::<()>().await;
+                        });
+                        tokio::task::yield_now().await;
+                    } else {
+                        guard.release().await.unwrap();
+                    }
+                    token
+                });
+                assert!(Some(token) > last);
+                last = Some(token);
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    async fn runtimes_exclude_each_other(store) {
+        let manager = store.manager().await;
+        let room = std::sync::Arc::new(Room::default());
+        let threads: Vec<_> = (0..6)
+            .map(|_| {
+                let (lock, room) = (manager.lock("k").wait(PATIENCE), room.clone());
+                thread::spawn(move || {
+                    for _ in 0..5 {
+                        current_thread().block_on(async {
+                            lock.run(async |_| room.visit().await).await.unwrap();
+                        });
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            tokio::task::block_in_place(|| thread.join().unwrap());
+        }
+        assert_eq!(room.visits(), 30);
+    }
+
+    /// Three leases without an await, on the only thread of the runtime.
+    async fn a_blocked_runtime_keeps_its_lock(store) {
+        let lock = store.manager().await.lock("k").lease(ms(400));
+        let (started, told) = tokio::sync::oneshot::channel();
+        let blocking = thread::spawn(move || {
+            current_thread().block_on(async {
+                lock.run(async |held| {
+                    started.send(()).unwrap();
+                    thread::sleep(ms(1_200));
+                    held.is_held()
+                })
+                .await
+            })
+        });
+        told.await.unwrap();
+        let other = store.manager().await.lock("k").wait(ms(50));
+        let until = Instant::now() + ms(1_000);
+        while Instant::now() < until {
+            assert!(other.acquire().await.is_err(), "two at once");
+        }
+        let held = tokio::task::block_in_place(|| blocking.join().unwrap());
+        assert!(held.expect("the lock was lost"));
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    /// Without a runtime there is no timer of the caller's; the manager's own bounds hold.
+    async fn calls_work_without_any_runtime(store) {
+        let manager = store.manager().await;
+        let holder = store.hold("taken").await;
+        thread::spawn(move || {
+            let call = async {
+                let guard = manager.lock("k").acquire().await.unwrap();
+                let busy = manager.lock("taken").wait(ms(100)).acquire().await.unwrap_err();
+                assert!(busy.is_busy(), "{busy:?}");
+                guard.release().await.unwrap();
+                let lock = manager.lock("k");
+                lock.run(async |held| held.is_held()).await.unwrap()
+            };
+            assert!(futures::executor::block_on(call));
+        })
+        .join()
+        .unwrap();
+        holder.release().await.unwrap();
+        store.until_free("k", ms(2_250)).await;
+    }
+}
+
+/// A manager for the next two tests, whose runtimes come and go at the same time.
+static MANAGER: LazyLock<LockManager> = LazyLock::new(LockManager::memory);
+
+#[tokio::test]
+async fn a_static_manager_in_one_test() {
+    count_with_the_static_manager().await;
+}
+
+#[tokio::test]
+async fn a_static_manager_in_another_test() {
+    count_with_the_static_manager().await;
+}
+
+async fn count_with_the_static_manager() {
+    static ROOM: LazyLock<Room> = LazyLock::new(Room::default);
+    let lock = MANAGER.lock("k").wait(PATIENCE);
+    let before = ROOM.visits();
+    for _ in 0..100 {
+        lock.run(async |_| ROOM.visit().await).await.unwrap();
+    }
+    assert!(ROOM.visits() >= before + 100, "an update was lost");
+}

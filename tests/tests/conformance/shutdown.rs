@@ -1,0 +1,211 @@
+//! What `LockManager::shutdown` ends, and what it leaves: nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use distlock::{Error, LossReason};
+use distlock_tests::{eventually_async, within};
+
+use crate::fixture::{Fixture, PATIENCE, ms};
+use crate::holding::Dropped;
+
+fn assert_shut_down(error: &Error) {
+    assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
+    assert!(error.to_string().contains("shut"), "{error}");
+}
+
+for_each_store! {
+    async fn what_is_held_is_released(store) {
+        let manager = store.manager().await;
+        let mut guards = Vec::new();
+        for number in 0..20 {
+            guards.push(manager.lock(format!("k{number}")).acquire().await.unwrap());
+        }
+        within(PATIENCE, manager.shutdown()).await;
+        // At once, not some time later.
+        for number in 0..20 {
+            assert_eq!(store.seen(&format!("k{number}")).await.holder, None);
+        }
+        for guard in guards {
+            assert!(!guard.is_held());
+            let error = within(PATIENCE, guard.lost()).await;
+            assert!(matches!(error, Error::Lost { reason: LossReason::ShutDown, .. }), "{error:?}");
+            assert!(guard.release().await.unwrap_err().is_lost());
+        }
+    }
+
+    async fn a_body_is_stopped_before_its_lock_is_released(store) {
+        let manager = store.manager().await;
+        let lock = manager.lock("k");
+        let gone = Arc::new(AtomicBool::new(false));
+        let flag = gone.clone();
+        let (started, told) = tokio::sync::oneshot::channel();
+        let running = tokio::spawn(async move {
+            lock.run(async |_| {
+                let _flag = Dropped(&flag);
+                started.send(()).unwrap();
+                std::future::pending::<()>().await;
+            })
+            .await
+        });
+        told.await.unwrap();
+        let other = store.manager().await.lock("k").wait(PATIENCE);
+        let waiting = tokio::spawn(async move {
+            let guard = other.acquire().await.unwrap();
+            assert!(gone.load(Ordering::SeqCst), "two at once");
+            guard
+        });
+        store.until_waiting("k", 1).await;
+        within(PATIENCE, manager.shutdown()).await;
+        let error = running.await.unwrap().unwrap_err();
+        assert!(
+            matches!(error, Error::Lost { completed: false, reason: LossReason::ShutDown, .. }),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("`k`"), "{error}");
+        waiting.await.unwrap().release().await.unwrap();
+    }
+
+    /// A body that does not await goes on, so its lock is kept for as long.
+    async fn a_body_that_does_not_await_keeps_its_lock(store) {
+        let manager = store.manager().await;
+        let lock = manager.lock("k");
+        let inside = Arc::new(AtomicBool::new(true));
+        let flag = inside.clone();
+        let (started, told) = tokio::sync::oneshot::channel();
+        let running = tokio::spawn(async move {
+            lock.run(async |_| {
+                started.send(()).unwrap();
+                std::thread::sleep(ms(600));
+                flag.store(false, Ordering::SeqCst);
+            })
+            .await
+        });
+        told.await.unwrap();
+        let shutting_down = tokio::spawn(async move { manager.shutdown().await });
+        let lock = store.manager().await.lock("k").wait(PATIENCE);
+        let guard = lock.acquire().await.unwrap();
+        assert!(!inside.load(Ordering::SeqCst), "two at once");
+        shutting_down.await.unwrap();
+        let result = running.await.unwrap();
+        assert!(matches!(result, Err(Error::Lost { completed: true, .. })), "{result:?}");
+        guard.release().await.unwrap();
+    }
+
+    async fn calls_that_wait_are_told(store) {
+        let guard = store.hold("k").await;
+        let manager = store.manager().await;
+        let mut waiting = Vec::new();
+        for number in 1..=5 {
+            let lock = manager.lock("k").wait(PATIENCE);
+            waiting.push(tokio::spawn(async move { lock.acquire().await }));
+            store.until_waiting("k", number).await;
+        }
+        within(PATIENCE, manager.shutdown()).await;
+        for task in waiting {
+            assert_shut_down(&within(PATIENCE / 2, task).await.unwrap().unwrap_err());
+        }
+        let seen = store.seen("k").await;
+        assert_eq!(seen.waiters, 0, "they left their places");
+        assert!(guard.is_held() && seen.holder.is_some(), "somebody else's lock");
+        guard.release().await.unwrap();
+    }
+
+    async fn later_calls_are_refused(store) {
+        let manager = store.manager().await;
+        let clone = manager.clone();
+        let lock = manager.lock("k");
+        within(PATIENCE, manager.shutdown()).await;
+        assert_shut_down(&lock.acquire().await.unwrap_err());
+        assert_shut_down(&lock.try_acquire().await.unwrap_err());
+        assert_shut_down(&lock.run(async |_| panic!("unlocked")).await.unwrap_err());
+        assert_shut_down(&clone.lock("k").acquire().await.unwrap_err());
+        assert_shut_down(&clone.inspect("k").await.unwrap_err());
+        // Again is harmless.
+        within(PATIENCE, clone.shutdown()).await;
+        // Another manager is none of its business.
+        store.manager().await.lock("k").acquire().await.unwrap().release().await.unwrap();
+    }
+
+    async fn releases_under_way_are_finished(store) {
+        let manager = store.manager().await;
+        let mut guards = Vec::new();
+        for number in 0..100 {
+            guards.push(manager.lock(format!("k{number}")).acquire().await.unwrap());
+        }
+        drop(guards);
+        within(PATIENCE, manager.shutdown()).await;
+        for number in 0..100 {
+            assert_eq!(store.seen(&format!("k{number}")).await.holder, None);
+        }
+    }
+
+    /// Calls at every stage of their way while the manager goes: no lock stays behind.
+    async fn calls_under_way_leave_nothing(store) {
+        for round in 0..20_u64 {
+            let manager = store.manager().await;
+            let mut tasks = Vec::new();
+            for number in 0..10 {
+                let lock = manager.lock(format!("k{round}-{number}"));
+                tasks.push(tokio::spawn(async move { lock.acquire().await.map(drop) }));
+            }
+            tokio::time::sleep(Duration::from_micros(round * 50)).await;
+            within(PATIENCE, manager.shutdown()).await;
+            for task in tasks {
+                if let Err(error) = within(PATIENCE, task).await.unwrap() {
+                    assert_shut_down(&error);
+                }
+            }
+            for number in 0..10 {
+                let key = format!("k{round}-{number}");
+                // Before a lease of 30 s could end it.
+                store.until_free(&key, ms(2_250)).await;
+            }
+        }
+    }
+
+    /// The handle of the call that shuts down may be dropped.
+    async fn a_shutdown_that_is_dropped_goes_on(store) {
+        let manager = store.manager().await;
+        let guard = manager.lock("k").acquire().await.unwrap();
+        let task = tokio::spawn({
+            let manager = manager.clone();
+            async move { manager.shutdown().await }
+        });
+        eventually_async(PATIENCE, async || !guard.is_held()).await;
+        task.abort();
+        store.until_free("k", ms(2_250)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_closed_and_no_key_is_left() {
+    let fixture = Fixture::own_redis().await;
+    let mut raw = fixture.raw();
+    let mut clients = move || {
+        raw.cmd(&["CLIENT", "LIST"])
+            .text()
+            .map(|list| list.lines().count())
+    };
+    let before = clients();
+    let manager = fixture.manager().await;
+    let held = manager.lock("held").acquire().await.unwrap();
+    let other = fixture.manager().await;
+    let elsewhere = other.lock("wanted").acquire().await.unwrap();
+    let lock = manager.lock("wanted").wait(PATIENCE);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    fixture.until_waiting("wanted", 1).await;
+    assert_eq!(
+        clients(),
+        before.map(|count| count + 4),
+        "two connections each"
+    );
+    within(PATIENCE, manager.shutdown()).await;
+    assert_shut_down(&waiting.await.unwrap().unwrap_err());
+    elsewhere.release().await.unwrap();
+    within(PATIENCE, other.shutdown()).await;
+    assert_eq!(fixture.left_over(), Vec::<String>::new());
+    eventually_async(PATIENCE, async || clients() == before).await;
+    drop(held);
+}

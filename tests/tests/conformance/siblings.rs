@@ -1,0 +1,132 @@
+//! Branches of one body that re-enter its lock exclude each other.
+
+use std::time::Instant;
+
+use distlock::Error;
+use distlock_tests::within;
+
+use crate::exclusion::Room;
+use crate::fixture::{PATIENCE, ms, run};
+
+for_each_store! {
+    async fn joined_branches_take_turns(store) {
+        let manager = store.manager().await;
+        let room = Room::default();
+        let branch = async || {
+            let lock = manager.lock("k").wait(PATIENCE);
+            for _ in 0..20 {
+                lock.run(async |_| room.visit().await).await.unwrap();
+            }
+        };
+        let body = run(manager.lock("k"), async |_| {
+            tokio::join!(branch(), branch(), branch());
+        });
+        within(PATIENCE, body).await.unwrap();
+        assert_eq!(room.visits(), 60);
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    async fn a_branch_waits_for_its_turn_no_longer_than_it_wants(store) {
+        let manager = store.manager().await;
+        let body = run(manager.lock("k"), async |_| {
+            let long = run(manager.lock("k"), async |_| tokio::time::sleep(ms(800)).await);
+            let short = async {
+                // The other branch is inside by now: `join!` polls it first.
+                let started = Instant::now();
+                let error = manager.lock("k").wait(ms(200)).acquire().await.unwrap_err();
+                assert!(started.elapsed() >= ms(200));
+                error
+            };
+            let (long, error) = tokio::join!(long, short);
+            long.unwrap();
+            error
+        });
+        match body.await.unwrap() {
+            Error::Busy { key, waited, holder: Some(holder), .. } => {
+                assert_eq!(key, "k");
+                assert!(waited >= ms(200) && waited < ms(800), "{waited:?}");
+                assert!(holder.this_process);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn a_branch_that_tries_does_not_wait_for_its_turn(store) {
+        let manager = store.manager().await;
+        let body = run(manager.lock("k"), async |_| {
+            let turn = manager.lock("k").acquire().await.unwrap();
+            assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
+            drop(turn);
+            assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
+        });
+        body.await.unwrap();
+    }
+
+    /// The branch that loses is dropped inside, and the one that waits is dropped too: turns go on.
+    async fn selected_branches_take_turns_and_leave_none_behind(store) {
+        let manager = store.manager().await;
+        let room = Room::default();
+        let body = run(manager.lock("k"), async |_| {
+            for _ in 0..5 {
+                tokio::select! {
+                    biased;
+                    never = run(manager.lock("k"), async |_| std::future::pending::<()>().await) => {
+                        panic!("{never:?}");
+                    }
+                    never = run(manager.lock("k"), async |_| room.visit().await) => {
+                        panic!("two at once: {never:?}");
+                    }
+                    () = tokio::time::sleep(ms(20)) => {}
+                }
+            }
+            assert_eq!(room.visits(), 0, "somebody was inside all the time");
+            let after = run(manager.lock("k").wait(ms(200)), async |_| room.visit().await);
+            after.await.unwrap();
+        });
+        within(PATIENCE, body).await.unwrap();
+        assert_eq!(room.visits(), 1);
+        store.until_free("k", ms(2_250)).await;
+    }
+
+    async fn grandchildren_do_not_wait_for_their_own_parents(store) {
+        let manager = store.manager().await;
+        let room = Room::default();
+        let lock = || manager.lock("k").wait(PATIENCE);
+        let child = async || {
+            let nested = run(lock(), async |_| {
+                let grandchild = async || run(lock(), async |_| room.visit().await).await;
+                let (first, second) = tokio::join!(grandchild(), grandchild());
+                first.and(second)
+            });
+            nested.await.unwrap().unwrap();
+        };
+        let body = run(lock(), async |_| {
+            tokio::join!(child(), child());
+        });
+        within(PATIENCE, body).await.unwrap();
+        assert_eq!(room.visits(), 4);
+    }
+
+    /// Guards of siblings, held across awaits, with a scope of their own.
+    async fn guards_of_siblings_exclude_each_other(store) {
+        let manager = store.manager().await;
+        let room = Room::default();
+        let guard = manager.lock("k").acquire().await.unwrap();
+        let branch = async || {
+            for _ in 0..10 {
+                let turn = manager.lock("k").wait(PATIENCE).acquire().await.unwrap();
+                room.visit().await;
+                let inside = turn.scope(async {
+                    let lock = manager.lock("k").wait(ms(500));
+                    lock.run(async |_| room.visit().await).await
+                });
+                inside.await.unwrap();
+                turn.release().await.unwrap();
+            }
+        };
+        let scope = guard.scope(async { tokio::join!(branch(), branch()) });
+        within(PATIENCE, scope).await;
+        assert_eq!(room.visits(), 40);
+        guard.release().await.unwrap();
+    }
+}

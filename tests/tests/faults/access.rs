@@ -1,0 +1,200 @@
+//! The rights that a Redis user needs, no more and no less.
+
+use distlock::LockManager;
+use distlock_tests::{RedisServer, Reply, Resp, within};
+
+use crate::kit::{LONG, acquire_later, grace, lock_key, ms, until_queued};
+
+const USER: &str = "distlock";
+const PASSWORD: &str = "secret";
+
+/// Without one of these nothing works.
+const NEEDED: &[&str] = &[
+    "+eval",
+    "+evalsha",
+    "+subscribe",
+    "+time",
+    "+get",
+    "+set",
+    "+del",
+    "+exists",
+    "+pexpire",
+    "+pttl",
+    "+zadd",
+    "+zrem",
+    "+zrange",
+    "+zrevrange",
+    "+zscore",
+    "+zcard",
+    "+hset",
+    "+hget",
+    "+hdel",
+];
+
+/// Without one of these locks are handed on later (messages, finding out who is gone, testing and
+/// replacing broken connections), or a server that evicts is not noticed.
+const USEFUL: &[&str] = &[
+    "+publish",
+    "+pubsub|numsub",
+    "+ping",
+    "+client|info",
+    "+client|kill",
+    "+info",
+];
+
+/// Where the user may go.
+const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
+
+fn set_user(raw: &mut Resp, rights: &[&str]) {
+    let mut words = vec!["ACL", "SETUSER", USER, "reset", "on"];
+    let password = format!(">{PASSWORD}");
+    words.push(&password);
+    words.extend(rights);
+    assert_eq!(raw.cmd(&words), Reply::Status("OK".into()), "{words:?}");
+}
+
+fn url(port: u16) -> String {
+    format!("redis://{USER}:{PASSWORD}@127.0.0.1:{port}")
+}
+
+/// Everything that a client does, each step once: an error says that a step was refused.
+async fn exercise(server: &RedisServer) -> Result<(), distlock::Error> {
+    let proxy = server.proxy();
+    let mut raw = server.client();
+    let lease = ms(300);
+    let first = LockManager::connect(url(proxy.port())).await?;
+    let second = LockManager::connect(url(server.port())).await?;
+    // Alone: take, renew, release.
+    let guard = first
+        .lock("k")
+        .lease(lease)
+        .wait(ms(1_000))
+        .acquire()
+        .await?;
+    tokio::time::sleep(lease + grace(lease)).await;
+    if !guard.is_held() {
+        return Err(guard.lost().await);
+    }
+    first.inspect("k").await?;
+    // In a queue, cancelled and served.
+    let given_up = acquire_later(&second, "k", lease, LONG);
+    let waiting = acquire_later(&second, "k", lease, ms(2_000));
+    if tokio::time::timeout(ms(1_000), until_queued(&mut raw, "k", 2))
+        .await
+        .is_err()
+    {
+        return within(LONG, waiting).await.unwrap().0.map(drop);
+    }
+    given_up.abort();
+    guard.release().await?;
+    let guard = within(LONG, waiting).await.unwrap().0?;
+    tokio::time::sleep(lease + grace(lease)).await;
+    if !guard.is_held() {
+        return Err(guard.lost().await);
+    }
+    // A dead connection is tested and replaced, and the old one killed.
+    proxy.hold_requests();
+    let later = acquire_later(&first, "other", ms(1_000), LONG);
+    within(LONG, later).await.unwrap().0?.release().await?;
+    // Expired while somebody waits, and kept for a while.
+    raw.cmd(&["DEL", &lock_key("k")]);
+    let next = first
+        .lock("k")
+        .lease(lease)
+        .min_hold(ms(50))
+        .wait(ms(2_000))
+        .acquire()
+        .await?;
+    next.release().await?;
+    first.shutdown().await;
+    second.shutdown().await;
+    Ok(())
+}
+
+/// What was denied to the user, without repetitions.
+fn denied(raw: &mut Resp) -> Vec<String> {
+    let log = raw.cmd(&["ACL", "LOG", "128"]);
+    let mut denied: Vec<String> = log
+        .array()
+        .iter()
+        .map(|entry| {
+            let fields = entry.array();
+            let name = Reply::Bulk("object".into());
+            let at = fields.iter().position(|field| *field == name);
+            fields[at.expect("an object") + 1]
+                .text()
+                .unwrap()
+                .to_lowercase()
+        })
+        .collect();
+    denied.sort();
+    denied.dedup();
+    denied
+}
+
+fn all() -> Vec<&'static str> {
+    [PLACES, NEEDED, USEFUL].concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_minimal_user_is_denied_nothing() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    set_user(&mut raw, &all());
+    exercise(&server).await.unwrap();
+    assert_eq!(denied(&mut raw), Vec::<String>::new());
+}
+
+#[test]
+fn every_right_of_the_minimal_user_is_used() {
+    let check = |missing: &'static str| {
+        let server = RedisServer::start();
+        let mut raw = server.client();
+        let fewer: Vec<_> = all()
+            .into_iter()
+            .filter(|right| *right != missing)
+            .collect();
+        set_user(&mut raw, &fewer);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let result = runtime.expect("a runtime").block_on(exercise(&server));
+        assert!(!denied(&mut raw).is_empty(), "{missing} is not needed");
+        if USEFUL.contains(&missing) {
+            assert!(result.is_ok(), "without {missing}: {result:?}");
+        } else {
+            let shown = result.expect_err(missing).to_string();
+            assert!(!shown.contains(PASSWORD), "{shown}");
+        }
+    };
+    // Mostly waiting, so all at once.
+    let checks: Vec<_> = all()
+        .into_iter()
+        .map(|right| std::thread::spawn(move || check(right)))
+        .collect();
+    let failed = checks
+        .into_iter()
+        .map(std::thread::JoinHandle::join)
+        .filter(Result::is_err);
+    assert_eq!(failed.count(), 0, "see above");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_that_are_withdrawn_later_are_an_error_and_then_a_loss() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    set_user(&mut raw, &all());
+    let manager = LockManager::connect(url(server.port())).await.unwrap();
+    let guard = manager.lock("k").lease(ms(600)).acquire().await.unwrap();
+    raw.cmd(&["ACL", "SETUSER", USER, "-pexpire", "-set"]);
+    let error = within(LONG, guard.lost()).await;
+    assert!(error.is_lost(), "{error:?}");
+    let error = manager
+        .lock("other")
+        .wait(ms(5_000))
+        .acquire()
+        .await
+        .unwrap_err();
+    assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
+    assert!(error.to_string().contains("rights"), "{error}");
+}

@@ -1,0 +1,215 @@
+//! Pushed grants: short until they are confirmed, and believed only while they are fresh.
+
+use std::time::Instant;
+
+use distlock_tests::{After, RedisServer, Way, within};
+
+use crate::kit::{
+    LONG, acquire_later, connect, grant_lease, lock_key, ms, until_clean, until_queued, warm,
+};
+
+/// What only a confirmation of `key` contains: a script with three keys, the lock first.
+fn confirmation_of(key: &str) -> String {
+    let lock = lock_key(key);
+    format!("$1\r\n3\r\n${}\r\n{lock}\r\n", lock.len())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_confirmation_without_its_reply_is_repeated() {
+    for after in [After::Reset, After::Silence] {
+        let server = RedisServer::start();
+        warm(&server).await;
+        let proxy = server.proxy();
+        let mut raw = server.client();
+        let lease = ms(3_000);
+        let (first, second) = (
+            connect(&server.url()).await,
+            connect(&server.url_via(&proxy)).await,
+        );
+        let guard = first.lock("k").acquire().await.unwrap();
+        let waiting = acquire_later(&second, "k", lease, LONG);
+        until_queued(&mut raw, "k", 1).await;
+        proxy.swallow_reply_to(&confirmation_of("k"), after);
+        guard.release().await.unwrap();
+        let guard = within(LONG, waiting).await.unwrap().0.unwrap();
+        distlock_tests::eventually_async(LONG, async || proxy.stats().replies_swallowed == 1).await;
+        tokio::select! {
+            error = guard.lost() => panic!("{after:?}: {error}"),
+            // Three times what an unconfirmed grant lasts.
+            () = tokio::time::sleep(ms(3_750)) => {}
+        }
+        guard.release().await.unwrap();
+        until_clean(&mut raw, LONG).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_arrives_late_is_not_believed() {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let mut raw = server.client();
+    let lease = ms(5_000);
+    let (first, late) = (
+        connect(&server.url()).await,
+        connect(&server.url_via(&proxy)).await,
+    );
+    let other = connect(&server.url()).await;
+    let guard = first.lock("k").lease(lease).acquire().await.unwrap();
+    let mut late_one = acquire_later(&late, "k", lease, LONG);
+    until_queued(&mut raw, "k", 1).await;
+    let next = acquire_later(&other, "k", lease, LONG);
+    until_queued(&mut raw, "k", 2).await;
+    // The grant waits in a buffer, and nothing else comes through either.
+    proxy.stop_reading(Way::Both, true);
+    guard.release().await.unwrap();
+    let next = within(LONG, next).await.unwrap().0.unwrap();
+    proxy.stop_reading(Way::Both, false);
+    // It arrives now, for a lock that another holds.
+    let early = tokio::time::timeout(ms(1_500), &mut late_one).await;
+    assert!(early.is_err(), "an expired grant was believed: {early:?}");
+    assert!(next.is_held());
+    let released = Instant::now();
+    let token = next.fencing_token();
+    next.release().await.unwrap();
+    let (guard, acquired) = within(LONG, late_one).await.unwrap();
+    let guard = guard.unwrap();
+    assert!(acquired > released && guard.fencing_token() > token);
+    guard.release().await.unwrap();
+    until_clean(&mut raw, LONG).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_never_has_the_token_of_an_earlier_grant() {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let mut raw = server.client();
+    let lease = ms(5_000);
+    let (first, slow) = (
+        connect(&server.url()).await,
+        connect(&server.url_via(&proxy)).await,
+    );
+    for pause in [ms(300), ms(900), ms(1_400), ms(2_000)] {
+        let guard = first.lock("k").lease(lease).acquire().await.unwrap();
+        let waiting = acquire_later(&slow, "k", lease, LONG);
+        until_queued(&mut raw, "k", 1).await;
+        // Replies and pushes pile up for this long, then arrive at once.
+        proxy.stop_reading(Way::ToClient, true);
+        guard.release().await.unwrap();
+        tokio::time::sleep(pause).await;
+        proxy.stop_reading(Way::ToClient, false);
+        let guard = within(LONG, waiting).await.unwrap().0.unwrap();
+        let value = raw
+            .get(&lock_key("k"))
+            .expect("a hold has its lock in Redis");
+        let token = value.split(' ').nth(1).unwrap();
+        assert_eq!(
+            token,
+            guard.fencing_token().to_string(),
+            "after {pause:?}: {value}"
+        );
+        guard.release().await.unwrap();
+        until_clean(&mut raw, LONG).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_link_confirms_its_grants() {
+    let server = RedisServer::start();
+    warm(&server).await;
+    let proxy = server.proxy();
+    let mut raw = server.client();
+    let (lease, slow) = (ms(5_000), ms(200));
+    let (near, far) = (
+        connect(&server.url()).await,
+        connect(&server.url_via(&proxy)).await,
+    );
+    proxy.delay(Way::ToClient, slow);
+    let guard = near.lock("k").lease(lease).acquire().await.unwrap();
+    let waiting = acquire_later(&far, "k", lease, LONG);
+    until_queued(&mut raw, "k", 1).await;
+    guard.release().await.unwrap();
+    let guard = within(LONG, waiting).await.unwrap().0.unwrap();
+    let until = Instant::now() + ms(2_500);
+    while Instant::now() < until {
+        let left = guard.remaining();
+        assert!(guard.is_held(), "{}", guard.lost().await);
+        assert!(
+            left < lease - slow,
+            "{left:?} left, as if the reply had come at once"
+        );
+        tokio::time::sleep(ms(2)).await;
+    }
+    guard.release().await.unwrap();
+    until_clean(&mut raw, LONG).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pushed_grant_is_as_old_as_its_message() {
+    let server = RedisServer::start();
+    warm(&server).await;
+    let proxy = server.proxy();
+    let mut raw = server.client();
+    let (lease, slow) = (ms(5_000), ms(300));
+    let (near, far) = (
+        connect(&server.url()).await,
+        connect(&server.url_via(&proxy)).await,
+    );
+    let guard = near.lock("k").lease(lease).acquire().await.unwrap();
+    let waiting = acquire_later(&far, "k", lease, LONG);
+    until_queued(&mut raw, "k", 1).await;
+    proxy.delay(Way::ToClient, slow);
+    guard.release().await.unwrap();
+    let guard = within(LONG, waiting).await.unwrap().0.unwrap();
+    let left = guard.remaining();
+    // Either believed for what is left of the grant, or confirmed first.
+    let short = grant_lease(lease) - slow;
+    assert!(
+        left < short || left > grant_lease(lease),
+        "{left:?} of {short:?} left"
+    );
+    assert!(left < lease - slow, "{left:?} left");
+    guard.release().await.unwrap();
+    until_clean(&mut raw, LONG).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_cancelled_is_asked_for_with_a_new_id() {
+    let server = RedisServer::start();
+    warm(&server).await;
+    let proxy = server.proxy();
+    let mut raw = server.client();
+    let lease = ms(5_000);
+    let (near, far) = (
+        connect(&server.url()).await,
+        connect(&server.url_via(&proxy)).await,
+    );
+    let guard = near.lock("k").lease(lease).acquire().await.unwrap();
+    let waiting = acquire_later(&far, "k", lease, LONG);
+    until_queued(&mut raw, "k", 1).await;
+    let owner_of = |value: Option<String>| {
+        let value = value.expect("the lock is taken");
+        value.split(' ').next().unwrap().to_owned()
+    };
+    // The message comes when too little of the grant is left, and is found to be out of date.
+    proxy.stop_reading(Way::ToClient, true);
+    guard.release().await.unwrap();
+    let granted = owner_of(raw.get(&lock_key("k")));
+    tokio::time::sleep(ms(700)).await;
+    raw.cmd(&["DEL", &lock_key("k")]);
+    proxy.stop_reading(Way::ToClient, false);
+    let guard = within(LONG, waiting).await.unwrap().0.unwrap();
+    // Behind everything that was still under way.
+    let state = far.inspect("k").await.unwrap();
+    assert!(
+        state.holder.is_some(),
+        "the cancel of an earlier id freed the lock"
+    );
+    assert_ne!(
+        owner_of(raw.get(&lock_key("k"))),
+        granted,
+        "a cancelled id asked again"
+    );
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    until_clean(&mut raw, LONG).await;
+}

@@ -1,0 +1,98 @@
+//! Waiters whose process stands still or is gone do not hold up the living.
+
+use std::time::Instant;
+
+use distlock_tests::{RedisServer, Resp, within};
+
+use crate::child::child;
+use crate::kit::{
+    LONG, acquire_later, connect, grace, grant_lease, leftovers, lock_key, ms, until_queued,
+};
+
+/// Freezes a process whose 100 waiters stand before a live one.
+async fn a_hundred_frozen_waiters(somebody_listens_to_everything: bool) {
+    const FROZEN: usize = 100;
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let _listener = somebody_listens_to_everything.then(|| {
+        let mut listener: Resp = server.client();
+        listener.cmd(&["PSUBSCRIBE", "*"]);
+        listener
+    });
+    // A long one, so that it is seen when it is taken for the grant's.
+    let lease = ms(10_000);
+    let (holder, live) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock("k").lease(lease).acquire().await.unwrap();
+    let mut frozen = child("queue", &server.url(), "k", lease, FROZEN);
+    until_queued(&mut raw, "k", FROZEN as i64).await;
+    let waiting = acquire_later(&live, "k", lease, LONG);
+    until_queued(&mut raw, "k", FROZEN as i64 + 1).await;
+    frozen.stop_process();
+
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    assert!(
+        raw.exists(&lock_key("k")),
+        "the lock went to the head of the queue"
+    );
+    let (guard, acquired) = within(LONG, waiting).await.unwrap();
+    let (guard, delay) = (guard.unwrap(), acquired - released);
+    let bound = grant_lease(lease) + grace(grant_lease(lease)) + ms(1_000);
+    assert!(delay <= bound, "delayed by {delay:?}, not {bound:?}");
+
+    frozen.cont_process();
+    until_queued(&mut raw, "k", FROZEN as i64).await;
+    guard.release().await.unwrap();
+    let mut last = 0;
+    for _ in 0..FROZEN {
+        let token: u64 = frozen.expect_line("turn", LONG).parse().unwrap();
+        assert_ne!(token, last);
+        last = token;
+    }
+    frozen.expect_line("done", LONG);
+    assert!(frozen.wait(LONG).success());
+    assert_eq!(leftovers(&mut raw), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_process_with_a_hundred_waiters_costs_a_grant() {
+    a_hundred_frozen_waiters(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_process_costs_no_more_while_somebody_listens_to_all_channels() {
+    a_hundred_frozen_waiters(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_process_with_a_thousand_waiters_costs_next_to_nothing() {
+    const KILLED: usize = 1_000;
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    // PUBLISH counts it, whoever a message is for.
+    let mut listener = server.client();
+    listener.cmd(&["PSUBSCRIBE", "*"]);
+    let lease = ms(10_000);
+    let (holder, live) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock("k").lease(lease).acquire().await.unwrap();
+    let killed = child("queue", &server.url(), "k", lease, KILLED);
+    until_queued(&mut raw, "k", KILLED as i64).await;
+    let waiting = acquire_later(&live, "k", lease, LONG);
+    until_queued(&mut raw, "k", KILLED as i64 + 1).await;
+    killed.kill();
+    // The server has noticed.
+    distlock_tests::eventually(LONG, || {
+        raw.cmd(&["PUBSUB", "CHANNELS", "distlock:client:*"])
+            .array()
+            .len()
+            == 2
+    });
+
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let (guard, acquired) = within(LONG, waiting).await.unwrap();
+    let delay = acquired - released;
+    assert!(delay <= ms(1_500), "delayed by {delay:?}");
+    guard.unwrap().release().await.unwrap();
+    assert_eq!(leftovers(&mut raw), Vec::<String>::new());
+}

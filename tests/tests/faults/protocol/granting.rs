@@ -1,0 +1,247 @@
+//! Who is served, in which order, and what else must not change.
+
+use distlock_tests::{Reply, Resp};
+
+use super::{
+    ASK, BUSY, Bench, CHANNELS, ENTRY, FENCE, HELD, LATE, LEASE, LOCK, LOOK, QUEUE, QUEUED, RENEW,
+    TTL, WHENEVER, message, verdict,
+};
+use crate::kit::leftovers;
+
+#[test]
+fn a_newcomer_never_passes_a_queue() {
+    let mut bench = Bench::new();
+    let mut waiting = bench.subscriber("b");
+    assert_eq!(bench.ask("a:1"), HELD);
+    assert_eq!(bench.ask("b:1"), QUEUED);
+    bench.expire();
+    assert_eq!(bench.try_ask("c:1"), BUSY, "a try passed the queue");
+    assert_eq!(bench.holder().as_deref(), Some("b:1"));
+    let granted = message(&mut waiting).expect("the head of the queue is told");
+    assert!(
+        granted.starts_with("b:1 ") && granted.ends_with(&format!(" 1000 {LOCK}")),
+        "{granted}"
+    );
+    bench.expire();
+    assert_eq!(
+        bench.ask("c:1"),
+        HELD,
+        "b did not confirm, and nobody else waits"
+    );
+    assert_eq!(bench.ask("b:2"), QUEUED);
+    bench.expire();
+    assert_eq!(bench.ask("d:1"), QUEUED, "a newcomer passed the queue");
+    assert_eq!(bench.holder().as_deref(), Some("b:2"));
+}
+
+#[test]
+fn a_release_hands_to_the_head_and_tells_only_its_client() {
+    let mut bench = Bench::new();
+    let (mut b, mut c) = (bench.subscriber("b"), bench.subscriber("c"));
+    for owner in ["a:1", "b:1", "c:1"] {
+        bench.ask(owner);
+    }
+    let first = bench.token();
+    assert!(bench.release("a:1"));
+    let told = message(&mut b).expect("the next is told");
+    assert_eq!(message(&mut c), None);
+    assert!(bench.token() > first);
+    assert!(told.contains(&format!(" {} ", bench.token())), "{told}");
+    let left = bench.raw.pttl(LOCK);
+    assert!((1..=1_250).contains(&left), "a grant is short: {left}");
+}
+
+#[test]
+fn a_grant_is_short_whatever_the_lease_is() {
+    let mut bench = Bench::new();
+    let _b = bench.subscriber("b");
+    bench.ask("a:1");
+    let source = [
+        "b:1", "600000", "610000", "60000", WHENEVER, "b", CHANNELS, "name", "10",
+    ];
+    bench.run(ASK, &[LOCK, QUEUE, ENTRY, FENCE], &source);
+    bench.release("a:1");
+    assert_eq!(bench.holder().as_deref(), Some("b:1"));
+    assert!(bench.raw.pttl(LOCK) <= 1_250, "{}", bench.raw.pttl(LOCK));
+    assert_eq!(bench.confirm("b:1", "610000"), HELD);
+    assert!(bench.raw.pttl(LOCK) > 600_000);
+    assert_eq!(bench.queue(), Vec::<String>::new());
+}
+
+#[test]
+fn a_release_frees_nobody_elses_lock() {
+    let mut bench = Bench::new();
+    let _b = bench.subscriber("b");
+    bench.ask("a:1");
+    bench.ask("b:1");
+    for stranger in ["a:2", "a:11", "b:1", "c:1"] {
+        assert!(!bench.release(stranger), "{stranger}");
+        assert_eq!(
+            bench.holder().as_deref(),
+            Some("a:1"),
+            "after {stranger}'s release"
+        );
+    }
+    assert_eq!(bench.queue(), Vec::<String>::new(), "b gave up its place");
+    assert_eq!(bench.confirm("a:2", TTL), 0);
+    assert!(bench.release("a:1"));
+    assert_eq!(bench.holder(), None);
+}
+
+#[test]
+fn an_ask_is_idempotent() {
+    let mut bench = Bench::new();
+    let _b = bench.subscriber("b");
+    bench.ask("a:1");
+    let token = bench.token();
+    bench.raw.cmd(&["PEXPIRE", LOCK, "200"]);
+    let again = bench.ask_with("a:1", LEASE, "0", WHENEVER);
+    assert_eq!(
+        (verdict(&again), again.array()[2].int() as u64),
+        (HELD, token)
+    );
+    assert!(
+        bench.raw.pttl(LOCK) > 1_000,
+        "asked again, it holds for the whole lease"
+    );
+    for _ in 0..3 {
+        assert_eq!(bench.ask("b:1"), QUEUED);
+    }
+    assert_eq!(bench.queue(), ["b:1"]);
+    bench.release("a:1");
+    let granted = bench.token();
+    let again = bench.ask_with("b:1", LEASE, "60000", WHENEVER);
+    assert_eq!(
+        (verdict(&again), again.array()[2].int() as u64),
+        (HELD, granted)
+    );
+    assert_eq!(bench.queue(), Vec::<String>::new(), "the mark is gone");
+}
+
+#[test]
+fn a_late_ask_changes_nothing() {
+    let mut bench = Bench::new();
+    let reply = bench.ask_with("a:1", LEASE, "60000", "1000000");
+    assert_eq!(verdict(&reply), LATE);
+    assert!(
+        reply.array()[1].int() > 1_000_000,
+        "it says what time it is"
+    );
+    assert_eq!(bench.raw.keys("*"), Vec::<String>::new());
+    bench.ask("b:1");
+    assert_eq!(
+        verdict(&bench.ask_with("a:1", LEASE, "60000", "1000000")),
+        LATE
+    );
+    assert_eq!(bench.queue(), Vec::<String>::new());
+}
+
+#[test]
+fn tokens_and_places_rise_whatever_the_clock_does() {
+    let mut bench = Bench::new();
+    let hour_ahead = |raw: &mut Resp| {
+        let time = raw.cmd(&["TIME"]);
+        let seconds: u64 = time.array()[0].text().unwrap().parse().unwrap();
+        (seconds + 3_600) * 1_000_000
+    };
+    let future = hour_ahead(&mut bench.raw);
+    bench.raw.cmd(&["SET", FENCE, &future.to_string()]);
+    assert_eq!(bench.ask("a:1"), HELD);
+    assert_eq!(bench.token(), future + 1);
+    assert!(
+        bench.raw.pttl(FENCE) > 3_600_000,
+        "kept for as long as it is ahead, and some"
+    );
+    let _b = bench.subscriber("b");
+    bench.ask("b:1");
+    bench.raw.cmd(&["ZADD", QUEUE, &future.to_string(), "b:1"]);
+    bench.ask("c:1");
+    assert_eq!(
+        bench.queue(),
+        ["b:1", "c:1"],
+        "who came later stands behind"
+    );
+    bench.release("a:1");
+    assert_eq!(
+        (bench.holder().as_deref(), bench.token()),
+        (Some("b:1"), future + 2)
+    );
+}
+
+#[test]
+fn a_refusing_server_publishes_nothing() {
+    for by_look in [false, true] {
+        let mut bench = Bench::new();
+        let mut b = bench.subscriber("b");
+        bench.ask("a:1");
+        bench.ask("b:1");
+        if by_look {
+            bench.expire();
+        }
+        bench
+            .raw
+            .cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        if by_look {
+            bench.run(
+                LOOK,
+                &[LOCK, QUEUE, ENTRY, FENCE],
+                &["b", CHANNELS, "1", "b:1"],
+            );
+            bench.run(
+                ASK,
+                &[LOCK, QUEUE, ENTRY, FENCE],
+                &[
+                    "c:1", LEASE, TTL, "60000", WHENEVER, "c", CHANNELS, "name", "10",
+                ],
+            );
+        } else {
+            let refused = bench.try_release("a:1");
+            assert!(
+                matches!(&refused, Reply::Error(e) if e.contains("NOREPLICAS")),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(message(&mut b), None, "published before it was written");
+        bench
+            .raw
+            .cmd(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+        bench.release("a:1");
+        assert_eq!(bench.holder().as_deref(), Some("b:1"));
+        assert!(message(&mut b).is_some());
+    }
+}
+
+#[test]
+fn a_renewal_never_makes_a_lock() {
+    let mut bench = Bench::new();
+    bench.ask("a:1");
+    let token = bench.token().to_string();
+    let mine = format!("a:1 {token}");
+    let renew = |bench: &mut Bench, who: &str| bench.run(RENEW, &[LOCK], &[who, "60000"]);
+    assert_eq!(renew(&mut bench, &mine).array().len(), 0);
+    assert!(bench.raw.pttl(LOCK) > 50_000);
+    for other in ["a:1 1", &format!("a:2 {token}"), "b:1 1"] {
+        let failures = renew(&mut bench, other);
+        assert_eq!(failures.array().len(), 1, "{other} is not the holder");
+    }
+    bench.expire();
+    assert_eq!(renew(&mut bench, &mine).array().len(), 1);
+    assert_eq!(leftovers(&mut bench.raw), Vec::<String>::new());
+}
+
+#[test]
+fn a_foreign_value_is_never_touched() {
+    let mut bench = Bench::new();
+    bench.raw.cmd(&["SET", LOCK, "theirs"]);
+    assert_eq!(bench.ask("a:1"), 5);
+    bench.release("a:1");
+    assert_eq!(bench.confirm("a:1", TTL), 0);
+    assert_eq!(bench.run(RENEW, &[LOCK], &["a:1 1", TTL]).array().len(), 1);
+    assert_eq!(bench.raw.get(LOCK).as_deref(), Some("theirs"));
+    assert_eq!(bench.raw.pttl(LOCK), -1);
+    bench.raw.cmd(&["DEL", LOCK]);
+    bench.raw.cmd(&["HSET", LOCK, "a", "1"]);
+    assert!(bench.ask_with("a:1", LEASE, "0", WHENEVER).is_error());
+    bench.release("a:1");
+    assert_eq!(bench.raw.cmd(&["HGET", LOCK, "a"]).text(), Some("1"));
+}

@@ -1,0 +1,152 @@
+//! The scripts themselves, one interleaving a test, each command at a chosen moment.
+
+use distlock_tests::{RedisServer, Reply, Resp};
+
+use crate::kit::ms;
+
+mod granting;
+mod passing;
+
+const NEXT: &str = include_str!("../../../../lua/next.lua");
+const ASK: &str = include_str!("../../../../lua/ask.lua");
+const LOOK: &str = include_str!("../../../../lua/look.lua");
+const RELEASE: &str = include_str!("../../../../lua/release.lua");
+const CONFIRM: &str = include_str!("../../../../lua/confirm.lua");
+const RENEW: &str = include_str!("../../../../lua/renew.lua");
+
+const LOCK: &str = "t:lock:{k}";
+const QUEUE: &str = "t:queue:{k}";
+const ENTRY: &str = "t:entry:{k}";
+const FENCE: &str = "t:fence:{k}";
+const CHANNELS: &str = "t:client:";
+
+/// A second of lease, and its grace.
+const LEASE: &str = "1000";
+const TTL: &str = "1250";
+/// Never too late.
+const WHENEVER: &str = "9000000000000000";
+
+const HELD: i64 = 1;
+const QUEUED: i64 = 2;
+const BUSY: i64 = 3;
+const LATE: i64 = 4;
+
+/// A server, and a connection that runs scripts on it for any client.
+struct Bench {
+    server: RedisServer,
+    raw: Resp,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let server = RedisServer::start();
+        let raw = server.client();
+        Bench { server, raw }
+    }
+
+    fn run(&mut self, source: &str, keys: &[&str], args: &[&str]) -> Reply {
+        let source = source.replace("--@include next", NEXT);
+        let count = keys.len().to_string();
+        let mut words = vec!["EVAL", &source, &count];
+        words.extend(keys);
+        words.extend(args);
+        self.raw.cmd(&words)
+    }
+
+    fn ask_with(&mut self, owner: &str, lease: &str, wait: &str, apply_by: &str) -> Reply {
+        let client = owner.split(':').next().unwrap();
+        let args = [
+            owner, lease, TTL, wait, apply_by, client, CHANNELS, "name", "10000",
+        ];
+        self.run(ASK, &[LOCK, QUEUE, ENTRY, FENCE], &args)
+    }
+
+    /// The verdict of an ask that waits for a minute.
+    #[track_caller]
+    fn ask(&mut self, owner: &str) -> i64 {
+        verdict(&self.ask_with(owner, LEASE, "60000", WHENEVER))
+    }
+
+    #[track_caller]
+    fn try_ask(&mut self, owner: &str) -> i64 {
+        verdict(&self.ask_with(owner, LEASE, "0", WHENEVER))
+    }
+
+    fn try_release(&mut self, owner: &str) -> Reply {
+        let client = owner.split(':').next().unwrap();
+        self.run(
+            RELEASE,
+            &[LOCK, QUEUE, ENTRY, FENCE],
+            &[owner, client, CHANNELS, "0"],
+        )
+    }
+
+    /// Whether it was the holder.
+    #[track_caller]
+    fn release(&mut self, owner: &str) -> bool {
+        verdict(&self.try_release(owner)) == 1
+    }
+
+    fn confirm(&mut self, owner: &str, ttl: &str) -> i64 {
+        verdict(&self.run(CONFIRM, &[LOCK, QUEUE, ENTRY], &[owner, ttl]))
+    }
+
+    /// What a client sees that waits with one owner: the lock's value.
+    #[track_caller]
+    fn look(&mut self, owner: &str) -> (String, bool) {
+        let client = owner.split(':').next().unwrap();
+        let reply = self.run(
+            LOOK,
+            &[LOCK, QUEUE, ENTRY, FENCE],
+            &[client, CHANNELS, "1", owner],
+        );
+        let seen = reply.array()[1].array();
+        let missing = !seen[2].array().is_empty();
+        (seen[0].text().unwrap().to_owned(), missing)
+    }
+
+    /// A client that is connected and subscribed.
+    fn subscriber(&self, client: &str) -> Resp {
+        let mut resp = self.server.client();
+        resp.cmd(&["SUBSCRIBE", &format!("{CHANNELS}{client}")]);
+        resp
+    }
+
+    /// The owner in the lock.
+    #[track_caller]
+    fn holder(&mut self) -> Option<String> {
+        let value = self.raw.get(LOCK)?;
+        Some(value.split(' ').next().unwrap().to_owned())
+    }
+
+    #[track_caller]
+    fn token(&mut self) -> u64 {
+        let value = self.raw.get(LOCK).expect("the lock is taken");
+        value.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    fn queue(&mut self) -> Vec<String> {
+        let reply = self.raw.cmd(&["ZRANGE", QUEUE, "0", "-1"]);
+        let owners = reply.array().iter();
+        owners
+            .map(|owner| owner.text().unwrap().to_owned())
+            .collect()
+    }
+
+    /// The lock expires, as it would later.
+    fn expire(&mut self) {
+        self.raw.cmd(&["DEL", LOCK]);
+    }
+}
+
+#[track_caller]
+fn verdict(reply: &Reply) -> i64 {
+    assert!(!reply.is_error(), "{reply:?}");
+    reply.array()[0].int()
+}
+
+/// The next message, if one comes.
+fn message(subscriber: &mut Resp) -> Option<String> {
+    let message = subscriber.read_reply(ms(100)).ok()?;
+    Some(message.array()[2].text().unwrap().to_owned())
+}

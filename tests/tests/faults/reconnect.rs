@@ -1,0 +1,163 @@
+//! Connections and scripts that disappear under load.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use distlock::LockManager;
+use distlock_tests::{RedisServer, Resp, eventually_async, within};
+use tokio::task::JoinHandle;
+
+use crate::kit::{Exclusion, LONG, acquire_later, connect, connections, ms, until_clean};
+
+const CLIENTS: usize = 3;
+const TASKS: usize = 3;
+
+/// Several clients that work under one lock until `end`.
+struct Load {
+    exclusion: Arc<Exclusion>,
+    managers: Vec<LockManager>,
+    tasks: Vec<JoinHandle<u64>>,
+}
+
+impl Load {
+    async fn start(server: &RedisServer, lease: Duration, end: Instant) -> Self {
+        let mut load = Load {
+            exclusion: Exclusion::new(),
+            managers: Vec::new(),
+            tasks: Vec::new(),
+        };
+        for _ in 0..CLIENTS {
+            let manager = connect(&server.url()).await;
+            for _ in 0..TASKS {
+                let lock = manager.lock("k").lease(lease).wait(LONG);
+                let exclusion = load.exclusion.clone();
+                load.tasks.push(tokio::spawn(async move {
+                    let mut turns = 0;
+                    while Instant::now() < end {
+                        let turn = lock.run(async |held| {
+                            let _inside = exclusion.enter(held.fencing_token());
+                            tokio::time::sleep(ms(2)).await;
+                        });
+                        turn.await.unwrap();
+                        turns += 1;
+                    }
+                    turns
+                }));
+            }
+            load.managers.push(manager);
+        }
+        load
+    }
+
+    /// Everybody had turns, and nothing is left behind.
+    async fn end(self, raw: &mut Resp, baseline: usize) {
+        for task in self.tasks {
+            let turns = within(LONG, task).await.unwrap();
+            assert!(turns >= 5, "{turns} turns");
+        }
+        let clients = CLIENTS as u64;
+        assert!(self.exclusion.turns() >= 5 * clients * TASKS as u64);
+        for manager in &self.managers {
+            manager.shutdown().await;
+        }
+        // Before a lease is over: nothing had to expire.
+        until_clean(raw, ms(2_000)).await;
+        eventually_async(LONG, async || connections(raw) == baseline).await;
+    }
+}
+
+async fn killing(kinds: &[&str]) {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let baseline = connections(&mut raw);
+    let end = Instant::now() + ms(4_000);
+    let load = Load::start(&server, ms(3_000), end).await;
+    let mut killed = 0;
+    while Instant::now() < end {
+        for kind in kinds {
+            killed += raw
+                .cmd(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])
+                .int();
+            tokio::time::sleep(ms(120)).await;
+        }
+    }
+    assert!(killed >= 20, "only {killed} connections were killed");
+    load.end(&mut raw, baseline).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_subscribers() {
+    killing(&["pubsub"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_connections_of_every_kind() {
+    killing(&["normal", "pubsub"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_renewals_lose_nothing() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let manager = connect(&server.url()).await;
+    let lease = ms(600);
+    let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+    let until = Instant::now() + lease * 4;
+    let mut killed = 0;
+    while Instant::now() < until {
+        killed += raw
+            .cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
+            .int();
+        assert!(guard.is_held(), "{:?}", guard.lost().await);
+        tokio::time::sleep(ms(30)).await;
+    }
+    assert!(killed >= 10, "only {killed} connections were killed");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forgotten_scripts() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let baseline = connections(&mut raw);
+    let end = Instant::now() + ms(2_000);
+    let load = Load::start(&server, ms(600), end).await;
+    let renewed = load.managers[0]
+        .lock("renewed")
+        .lease(ms(300))
+        .acquire()
+        .await
+        .unwrap();
+    while Instant::now() < end {
+        raw.cmd(&["SCRIPT", "FLUSH"]);
+        tokio::time::sleep(ms(7)).await;
+    }
+    assert!(renewed.is_held());
+    renewed.release().await.unwrap();
+    load.end(&mut raw, baseline).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_overflowing_subscriber_is_found_by_looking() {
+    let server = RedisServer::builder()
+        .args(["--client-output-buffer-limit", "pubsub", "64kb", "0", "0"])
+        .start();
+    let proxy = server.proxy();
+    let mut raw = server.client();
+    let second = connect(&server.url_via(&proxy)).await;
+    let channels = raw.cmd(&["PUBSUB", "CHANNELS", "distlock:client:*"]);
+    let channel = channels.array()[0].text().unwrap().to_owned();
+    let first = connect(&server.url()).await;
+    let guard = first.lock("k").lease(ms(5_000)).acquire().await.unwrap();
+    let waiting = acquire_later(&second, "k", ms(5_000), LONG);
+    crate::kit::until_queued(&mut raw, "k", 1).await;
+    // More than sockets and the limit hold, while the client reads nothing.
+    proxy.stop_reading(distlock_tests::Way::ToClient, true);
+    let garbage = "x".repeat(1 << 20);
+    while raw.cmd(&["PUBLISH", &channel, &garbage]).int() > 0 {}
+    proxy.stop_reading(distlock_tests::Way::ToClient, false);
+    guard.release().await.unwrap();
+    let guard = within(LONG, waiting).await.unwrap().0.unwrap();
+    guard.release().await.unwrap();
+    until_clean(&mut raw, LONG).await;
+}

@@ -1,0 +1,201 @@
+//! The process-wide default manager: each scenario in a process of its own.
+
+// A test says what it expects by unwrapping it.
+#![allow(clippy::unwrap_used)]
+
+use std::process::Command;
+use std::time::Duration;
+
+use distlock::{Error, LockManager, distributed_lock, install, installed};
+use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[distributed_lock(key = "k", wait = "0s")]
+async fn locked() -> Result<u64, Error> {
+    Ok(distlock::current().fencing_token().get())
+}
+
+/// Runs a scenario below in a new process, which says `done` at its end.
+fn scenario(name: &str, environment: &[(&str, &str)]) {
+    let mut command: Command = this_test_binary("scenarios", &[name]);
+    command.env_remove("DISTLOCK_URL");
+    command.envs(environment.iter().copied());
+    let mut child = Worker::spawn(&mut command);
+    child.expect_line("done", PATIENCE);
+    assert!(child.wait(PATIENCE).success());
+}
+
+/// What the children run.
+#[test]
+fn scenarios() {
+    if !is_child() {
+        return;
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    match child_args()[0].as_str() {
+        "install" => runtime.block_on(installing()),
+        "shutdown" => runtime.block_on(shutting_down()),
+        "threads" => runtime.block_on(threads()),
+        "unset" => runtime.block_on(from_env_unset()),
+        "set" => runtime.block_on(from_env_set()),
+        "refused" => runtime.block_on(from_env_refused()),
+        other => panic!("no scenario {other}"),
+    }
+    println!("done");
+}
+
+#[test]
+fn the_first_manager_is_installed_and_stays() {
+    scenario("install", &[]);
+}
+
+async fn installing() {
+    assert!(installed().is_none());
+    let error = locked().await.unwrap_err();
+    assert!(matches!(error, Error::NotInstalled), "{error:?}");
+    let message = error.to_string();
+    for remedy in ["distlock::install(", "with_manager", "locks ="] {
+        assert!(message.contains(remedy), "no {remedy} in {message}");
+    }
+    // Nothing to shut down.
+    distlock::shutdown().await;
+
+    let first = LockManager::memory();
+    install(first.clone()).unwrap();
+    assert!(installed().is_some());
+    let token = locked().await.unwrap();
+    let seen = first.inspect("k").await.unwrap().last_token;
+    assert_eq!(seen.map(u64::from), Some(token), "it used another store");
+
+    let second = LockManager::memory();
+    let error = install(second.clone()).unwrap_err();
+    assert!(matches!(error, Error::AlreadyInstalled), "{error:?}");
+    assert!(error.to_string().contains("once per process"), "{error}");
+    let guard = first.lock("k").acquire().await.unwrap();
+    assert!(
+        locked().await.unwrap_err().is_busy(),
+        "the second one took its place"
+    );
+    // `with_manager` goes before it, and spawned tasks find it.
+    distlock::with_manager(second, locked()).await.unwrap();
+    guard.release().await.unwrap();
+    tokio::spawn(locked()).await.unwrap().unwrap();
+}
+
+#[test]
+fn shutting_the_default_down() {
+    scenario("shutdown", &[]);
+}
+
+async fn shutting_down() {
+    let server = RedisServer::start();
+    install(LockManager::connect(server.url()).await.unwrap()).unwrap();
+    let manager = installed().unwrap();
+    let guard = manager.lock("held").acquire().await.unwrap();
+    assert!(server.client().exists("distlock:lock:{held}"));
+    distlock::shutdown().await;
+    assert_eq!(
+        server.client().keys("distlock:lock:*"),
+        Vec::<String>::new()
+    );
+    assert!(!guard.is_held());
+    let error = locked().await.unwrap_err();
+    assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
+    // It stays installed: a process does not change its default.
+    assert!(matches!(
+        install(LockManager::memory()),
+        Err(Error::AlreadyInstalled)
+    ));
+    distlock::shutdown().await;
+}
+
+/// Nobody else runs in this process, so the I/O threads can be counted.
+#[test]
+fn threads_end_with_their_managers() {
+    if std::path::Path::new("/proc/self/task").exists() {
+        scenario("threads", &[]);
+    }
+}
+
+async fn threads() {
+    let io_threads = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "distlock-io").count()
+    };
+    let server = RedisServer::start();
+    let mut managers = Vec::new();
+    for _ in 0..5 {
+        managers.push(LockManager::memory());
+        managers.push(LockManager::connect(server.url()).await.unwrap());
+    }
+    assert_eq!(io_threads(), 10);
+    let kept = managers.pop().unwrap();
+    let clone = kept.clone();
+    let guard = kept.lock("k").acquire().await.unwrap();
+    drop((kept, managers));
+    distlock_tests::eventually_async(PATIENCE, async || io_threads() == 1).await;
+    drop(clone);
+    assert!(guard.is_held());
+    assert_eq!(io_threads(), 1, "a guard keeps its manager");
+    guard.release().await.unwrap();
+    distlock_tests::eventually_async(PATIENCE, async || io_threads() == 0).await;
+    // A connect that fails leaves none either.
+    let url = server.url();
+    server.kill();
+    assert!(LockManager::connect(&url).await.is_err());
+    distlock_tests::eventually_async(PATIENCE, async || io_threads() == 0).await;
+}
+
+#[test]
+fn the_environment_says_nothing() {
+    scenario("unset", &[]);
+}
+
+async fn from_env_unset() {
+    let error = LockManager::from_env().await.unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    let message = error.to_string();
+    assert!(
+        message.contains("DISTLOCK_URL") && message.contains("redis://"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_environment_names_a_server() {
+    let server = RedisServer::start();
+    scenario("set", &[("DISTLOCK_URL", &server.url())]);
+    assert!(
+        server.client().exists("distlock:fence:{k}"),
+        "another store was used"
+    );
+    scenario("set", &[("DISTLOCK_URL", "memory:")]);
+}
+
+async fn from_env_set() {
+    let manager = LockManager::from_env().await.unwrap();
+    manager
+        .lock("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    manager.shutdown().await;
+}
+
+#[test]
+fn the_environment_names_nothing_that_works() {
+    scenario("refused", &[("DISTLOCK_URL", "")]);
+    scenario("refused", &[("DISTLOCK_URL", "ftp://user:hunter2@host")]);
+}
+
+async fn from_env_refused() {
+    let error = LockManager::from_env().await.unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    assert!(!error.to_string().contains("hunter2"), "{error}");
+}

@@ -1,0 +1,194 @@
+//! A password is in no error, no `Debug`, and no log line of any crate, whatever goes wrong.
+
+// A test says what it expects by unwrapping it.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use distlock::{LockManager, distributed_lock};
+use distlock_tests::{RedisServer, eventually_async};
+use tracing_subscriber::fmt::MakeWriter;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The password, which a URL has to write with escapes; and words that give either away.
+const PASSWORD: &str = "hunter2-secret/@:";
+const IN_URLS: &str = "hunter2-secret%2F%40%3A";
+const GIVE_AWAY: [&str; 2] = ["hunter2", "secret"];
+
+/// All that was logged, and all that was shown.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<u8>>>);
+
+impl Seen {
+    fn show(&self, what: impl std::fmt::Debug) {
+        writeln!(self.clone(), "{what:?} {what:#?}").unwrap();
+    }
+
+    fn error(&self, error: distlock::Error) {
+        writeln!(self.clone(), "{error}").unwrap();
+        self.show(error);
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl Write for Seen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Seen {
+    type Writer = Seen;
+
+    fn make_writer(&'a self) -> Seen {
+        self.clone()
+    }
+}
+
+#[distributed_lock(key = "annotated")]
+async fn annotated() -> Result<(), distlock::Error> {
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_is_seen_nowhere() {
+    let seen = Seen::default();
+    let logging = tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
+        .with_ansi(false)
+        .with_writer(seen.clone());
+    logging.init();
+
+    wrong_urls(&seen).await;
+    let server = RedisServer::builder()
+        .requirepass(PASSWORD)
+        .unix_socket()
+        .start();
+    let port = server.port();
+    wrong_credentials(&seen, port).await;
+
+    let unix = format!(
+        "redis+unix://{}?pass={IN_URLS}",
+        server.unix_path().display()
+    );
+    for url in [format!("redis://:{IN_URLS}@127.0.0.1:{port}"), unix] {
+        work(&seen, &server, &url).await;
+    }
+
+    let text = seen.text();
+    // The log was seen at all, and so were the errors.
+    for expected in [
+        "acquired",
+        "the lock ended before its body",
+        "Unavailable",
+        "Config",
+        "LockManager",
+    ] {
+        assert!(text.contains(expected), "no {expected:?} in what was seen");
+    }
+    for line in text.lines() {
+        for word in GIVE_AWAY {
+            assert!(!line.contains(word), "a password was shown: {line}");
+        }
+    }
+}
+
+async fn wrong_urls(seen: &Seen) {
+    let urls = [
+        format!("redis://:{IN_URLS}@"),
+        format!("redis://:{IN_URLS}@host:port"),
+        format!("redis://{IN_URLS}:{IN_URLS}@host:6379/zero"),
+        format!("redis://user:{IN_URLS}@host:6379/1/2"),
+        format!("rediss://user:{IN_URLS}@host"),
+        format!("http://user:{IN_URLS}@host"),
+        format!("user:{IN_URLS}@host:6379"),
+        format!("{IN_URLS}@host:6379"),
+        format!(":{IN_URLS}@host:6379"),
+        format!("{IN_URLS}:{IN_URLS}@host:6379"),
+        "hunter2-secret:x@host:6379".to_owned(),
+        format!("redis//:{IN_URLS}@host"),
+        format!("redis://:{PASSWORD}@host"),
+        format!("redis+unix://{IN_URLS}@host"),
+        IN_URLS.to_owned(),
+    ];
+    for url in urls {
+        seen.show(LockManager::builder().url(&url));
+        let builder = LockManager::builder()
+            .url(&url)
+            .connect_timeout(Duration::from_millis(300));
+        seen.error(builder.connect().await.unwrap_err());
+    }
+}
+
+async fn wrong_credentials(seen: &Seen, port: u16) {
+    for credentials in ["user:hunter2-wrong", ":hunter2-wrong", "default:secret%20"] {
+        let url = format!("redis://{credentials}@127.0.0.1:{port}");
+        seen.error(LockManager::connect(url).await.unwrap_err());
+    }
+    // A password for a server that is not there.
+    let url = format!("redis://:{IN_URLS}@127.0.0.1:1/3");
+    seen.error(LockManager::connect(url).await.unwrap_err());
+}
+
+/// Everything that is logged in the life of a manager.
+async fn work(seen: &Seen, server: &RedisServer, url: &str) {
+    let manager = LockManager::connect(url).await.unwrap();
+    seen.show(&manager);
+    let lock = manager.lock("k").lease(Duration::from_millis(600));
+    seen.show(&lock);
+    let guard = lock.acquire().await.unwrap();
+    seen.show(&guard);
+    seen.show(manager.inspect("k").await.unwrap());
+    seen.error(
+        lock.clone()
+            .wait(Duration::from_millis(100))
+            .acquire()
+            .await
+            .unwrap_err(),
+    );
+    guard.scope(async { seen.show(distlock::current()) }).await;
+    server.client().cmd(&["DEL", "distlock:lock:{k}"]);
+    seen.error(guard.lost().await);
+    seen.error(guard.release().await.unwrap_err());
+    distlock::with_manager(manager.clone(), annotated())
+        .await
+        .unwrap();
+    seen.error(manager.lock("").acquire().await.unwrap_err());
+    server
+        .client()
+        .cmd(&["SET", "distlock:lock:{foreign}", "value"]);
+    seen.error(manager.lock("foreign").acquire().await.unwrap_err());
+
+    // The connection is lost, and made again; the password is wrong meanwhile.
+    let guard = lock.acquire().await.unwrap();
+    let mut raw = server.client();
+    raw.cmd(&["CONFIG", "SET", "requirepass", "another"]);
+    raw.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
+    raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    seen.error(guard.lost().await);
+    drop(guard);
+    seen.error(
+        lock.clone()
+            .wait(Duration::from_millis(100))
+            .acquire()
+            .await
+            .unwrap_err(),
+    );
+    raw.cmd(&["CONFIG", "SET", "requirepass", PASSWORD]);
+    let again = async || lock.acquire().await.is_ok_and(|guard| guard.is_held());
+    eventually_async(PATIENCE, again).await;
+    manager.shutdown().await;
+    seen.error(lock.acquire().await.unwrap_err());
+    seen.show(&manager);
+}
