@@ -153,7 +153,7 @@ impl Watchdog {
         let idle: Vec<_> = table
             .holds
             .iter()
-            .filter(|(_, entry)| entry.attempt != Moment::MAX && entry.confirmed)
+            .filter(|(_, entry)| entry.attempt != Moment::MAX)
             .map(|(owner, _)| *owner)
             .collect();
         for owner in idle {

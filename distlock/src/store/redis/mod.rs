@@ -1,6 +1,7 @@
 //! The store in Redis. This folder is the only place that knows the `redis` crate.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,6 +33,9 @@ use names::Names;
 use reply::Reply;
 use scripts::Script;
 use server_time::ServerTime;
+
+/// A connection that is silent for this long while it owes an answer is tested.
+const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
 /// One client of a Redis server: a connection for commands and pushed grants, one for renewals.
 #[derive(Debug)]
@@ -369,7 +373,7 @@ impl RedisStore {
     ) -> Result<(Moment, redis::Value), Trouble> {
         let mut connection = session.connection.clone();
         let sent = self.shared.clock.now();
-        let answered = tokio::time::timeout(within, async {
+        let mut query = pin!(async {
             let mut cmd = script.by_hash();
             fill(&mut cmd);
             match cmd.query_async(&mut connection).await {
@@ -381,13 +385,19 @@ impl RedisStore {
                 result => result,
             }
         });
-        match answered.await {
+        // Who can wait longer goes on waiting, while the connection is being tested.
+        let first = within.min(LONGEST_SILENCE);
+        let mut answered = tokio::time::timeout(first, query.as_mut()).await;
+        if answered.is_err() {
+            link.suspect(within);
+            if within > first {
+                answered = tokio::time::timeout(within - first, query).await;
+            }
+        }
+        match answered {
             Ok(Ok(value)) => Ok((sent, value)),
             Ok(Err(error)) => Err(trouble::of(&error)),
-            Err(_) => {
-                link.suspect(within);
-                Err(Trouble::timed_out(within))
-            }
+            Err(_) => Err(Trouble::timed_out(within)),
         }
     }
 }
