@@ -4,6 +4,7 @@
 //! the meaning of each value.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::ToTokens as _;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, ExprLit, ExprPath, ExprUnary, Lit, LitStr, Path, Token, UnOp, parse_quote};
@@ -95,7 +96,7 @@ impl Args {
                     .map(|millis| args.min_hold = Some(millis)),
                 "locks" => read_tokens("locks", value).map(|locks| args.locks = Some(locks)),
                 "on_lost" => read_on_lost(&value).map(|finish| args.finish_on_loss = finish),
-                "on_fail" => read_tokens("on_fail", value).map(|fail| args.on_fail = Some(fail)),
+                "on_fail" => read_on_fail(value).map(|fail| args.on_fail = Some(fail)),
                 // `scan` lets no other name through than this one.
                 _ => read_crate(value).map(|path| args.krate = path),
             };
@@ -343,10 +344,33 @@ fn read_tokens(argument: &str, value: Expr) -> syn::Result<Expr> {
     match string(&value) {
         Some(text) => Err(syn::Error::new(
             text.span(),
-            format!("write the value of `{argument}` without quotes"),
+            format!(
+                "`{argument}` is an expression, not its text: write it without quotes, such as \
+                 `{}`",
+                example(argument)
+            ),
         )),
         None => Ok(value),
     }
+}
+
+fn read_on_fail(value: Expr) -> syn::Result<Expr> {
+    let is_plain_value = match bare(&value) {
+        Expr::Lit(_) => string(&value).is_none(),
+        Expr::Path(path) => path.path.is_ident("None"),
+        Expr::Tuple(_) | Expr::Array(_) | Expr::Struct(_) => true,
+        _ => false,
+    };
+    if !is_plain_value {
+        return read_tokens("on_fail", value);
+    }
+    Err(syn::Error::new_spanned(
+        &value,
+        format!(
+            "`on_fail` is a function from the failure to the result: write `on_fail = |_| {}`",
+            value.to_token_stream()
+        ),
+    ))
 }
 
 fn read_crate(value: Expr) -> syn::Result<Path> {

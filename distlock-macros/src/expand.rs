@@ -440,7 +440,15 @@ mod tests {
         let output = distributed_lock(quote!(key = "k"), &quote!(#item { #![allow(x)] body() }));
         let output = output.to_string();
         assert!(output.starts_with(&item.to_string()), "{output}");
-        assert!(output.contains("{ # ! [allow (x)] let"), "{output}");
+        assert!(output.contains("{ # ! [allow (x)] :: distlock"), "{output}");
+    }
+
+    #[test]
+    fn bindings_of_async_trait_count_as_used_when_the_key_uses_them() {
+        let statements = quote!(let mut n = n; let m = m; let k = n; body(n));
+        let output = used(&statements, &[parse_quote!(n)], Span::call_site());
+        let expected = quote!(let mut n = n; let _ = &n; let m = m; let k = n; body(n));
+        assert_eq!(output.to_string(), expected.to_string());
     }
 
     #[test]

@@ -5,8 +5,8 @@ use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{
-    Attribute, FnArg, GenericArgument, GenericParam, Pat, PathArguments, ReturnType, Signature,
-    Token, Type, TypeParamBound, Visibility,
+    Attribute, FnArg, GenericArgument, GenericParam, LitStr, Pat, PathArguments, ReturnType,
+    Signature, Token, Type, TypeParamBound, Visibility, token,
 };
 
 use crate::mistakes::Mistakes;
@@ -177,16 +177,24 @@ fn other_item(input: ParseStream<'_>) -> Option<(&'static str, &'static str)> {
         "const" if ahead.peek(Token![unsafe]) || ahead.peek(Token![extern]) => return None,
         "const" => ("a constant", ON_FUNCTIONS),
         "extern" if ahead.peek(Token![crate]) => ("an import", ON_FUNCTIONS),
+        "extern" if is_block_of_declarations(&ahead) => ("a block of declarations", ON_FUNCTIONS),
         _ => return None,
     })
+}
+
+/// Behind the `extern` of `extern "C" { ... }`.
+fn is_block_of_declarations(behind: ParseStream<'_>) -> bool {
+    let ahead = behind.fork();
+    let _ = ahead.parse::<Option<LitStr>>();
+    ahead.peek(token::Brace)
 }
 
 impl Parsed {
     fn understand(self, mistakes: &mut Mistakes) -> Option<Function> {
         let name = &self.sig.ident;
         let Some((braces, inner_attrs, statements)) = self.body else {
-            mistakes.on(
-                &self.sig,
+            mistakes.at(
+                name.span(),
                 format!(
                     "`{name}` has no body to lock: write `#[distributed_lock(...)]` on the \
                      methods that implement it, or give it a default body"

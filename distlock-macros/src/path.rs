@@ -69,7 +69,8 @@ fn is_root(text: &str) -> bool {
     text != "_" && name.is_ok_and(|name| name == text)
 }
 
-/// These keywords have no raw form, so nothing can be called like them.
+/// `.await` is something else than a field, and these keywords have no raw form, so nothing can be
+/// called like them.
 fn is_name(text: &str) -> bool {
-    is_root(text) && !["self", "Self", "super", "crate"].contains(&text)
+    is_root(text) && !["await", "self", "Self", "super", "crate"].contains(&text)
 }

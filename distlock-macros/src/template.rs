@@ -358,7 +358,12 @@ impl Parser<'_> {
     }
 
     fn unknown(&self, inside: &str, root: &str) -> String {
-        let names: Vec<String> = self.scope.names.iter().map(unraw).collect();
+        let receiver = self.scope.receiver.map(|_| "self".to_owned());
+        let names = receiver
+            .into_iter()
+            .chain(self.scope.names.iter().map(unraw))
+            .collect::<Vec<String>>();
+        let known = list(names.iter().map(String::as_str));
         let mut message = format!(
             "`<{inside}>`: `{}` has no parameter `{root}`",
             self.scope.function
@@ -377,11 +382,20 @@ impl Parser<'_> {
             )
         } else if let Some(near) = nearest(root, names.iter().map(String::as_str)) {
             let fixed = format!("{near}{}", &inside[root.len()..]);
-            let known = list(names.iter().map(String::as_str));
             write!(message, ", it has {known}: did you mean `<{fixed}>`?")
+        } else if self.scope.receiver.is_some() {
+            write!(
+                message,
+                ", it has {known}: write `<self.{inside}>` if that is a field of `self`; the key \
+                 is made before the body runs"
+            )
         } else {
-            let known = list(names.iter().map(String::as_str));
-            write!(message, ", it has {known}: write `<{}>`", names[0])
+            write!(
+                message,
+                ", it has {known}: insert a parameter, such as `<{}>`, because the key is made \
+                 before the body runs",
+                names[0]
+            )
         };
         message
     }

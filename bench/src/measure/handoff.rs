@@ -16,9 +16,10 @@ use crate::stats::{Rounds, micros, percentile, sorted};
 
 const MANAGERS: usize = 8;
 const WAITERS: [usize; 4] = [2, 16, 128, 1_000];
-/// Before each run with some number of waiters, so that PINGs and hand-offs see the same machine.
-const PINGS: usize = 500;
-
+/// Round trips of one kind, before each run with some number of waiters, so that they and the
+/// hand-offs see the same machine.
+const BLOCKS: usize = 20;
+const BLOCK: usize = 40;
 /// Of each waiter in each run.
 const TURNS: usize = 60;
 /// Hand-offs of a run, at least.
@@ -97,21 +98,19 @@ pub(crate) fn run(scale: Scale) -> anyhow::Result<Vec<Row>> {
 }
 
 async fn measure(url: String, scale: Scale) -> anyhow::Result<Vec<Row>> {
-    let (mut ping, mut inspected) = (Rounds::default(), Rounds::default());
+    let mut idle = Idle::default();
     let mut figures: [Figures; 4] = Default::default();
     for _ in 0..scale.pick(6, 1) {
         // New ones each time: on which cores their threads happen to live decides what a wake-up costs.
         let managers = connect(&url, MANAGERS).await?;
-        let threaded = OnThread::start(&url).await?;
-        let inspect = async || -> anyhow::Result<()> {
-            managers[0].inspect("bench:idle").await?;
-            Ok(())
-        };
+        let mut threads = Vec::new();
+        for _ in 0..MANAGERS {
+            threads.push(OnThread::start(&url).await?);
+        }
         // It warms up.
         hand_off(&managers, MANAGERS, FEWEST).await?;
         for (waiters, figures) in WAITERS.into_iter().zip(&mut figures) {
-            ping.push_median(&times(PINGS, || threaded.ping()).await?);
-            inspected.push_median(&times(PINGS, &inspect).await?);
+            idle.measure(&managers[0], &threads).await?;
             let hand_offs = (TURNS * waiters).max(FEWEST);
             figures.add(&hand_off(&managers, waiters, hand_offs).await?);
         }
@@ -119,17 +118,9 @@ async fn measure(url: String, scale: Scale) -> anyhow::Result<Vec<Row>> {
             manager.shutdown().await;
         }
     }
-    let mut rows = vec![
-        Row::new("PING p50, idle, equal thread", ping.median(), "us"),
-        Row::new(
-            "inspect p50, idle, a manager's thread",
-            inspected.median(),
-            "us",
-        )
-        .against("PING, equal thread", ping.median()),
-    ];
+    let mut rows = idle.rows();
     for (waiters, figures) in WAITERS.into_iter().zip(&figures) {
-        rows.extend(figures.rows(waiters, &ping));
+        rows.extend(figures.rows(waiters, &idle.ping));
     }
     let flat = figures[3].p50.median();
     rows.push(
@@ -138,6 +129,55 @@ async fn measure(url: String, scale: Scale) -> anyhow::Result<Vec<Row>> {
             .at_most(1.3),
     );
     Ok(rows)
+}
+
+/// Round trips while nobody wants anything.
+#[derive(Default)]
+struct Idle {
+    ping: Rounds,
+    in_turn: Rounds,
+    inspected: Rounds,
+}
+
+impl Idle {
+    /// In short blocks that alternate: right after a busy time threads are spread over the cores, later
+    /// those that wake each other have met on one.
+    async fn measure(&mut self, manager: &LockManager, threads: &[OnThread]) -> anyhow::Result<()> {
+        let (mut ping, mut in_turn, mut inspected) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..BLOCKS {
+            ping.extend(times(BLOCK, || threads[0].ping()).await?);
+            let mut next = threads.iter().cycle();
+            let other = || next.next().unwrap_or(&threads[0]).ping();
+            in_turn.extend(times(BLOCK, other).await?);
+            let inspect = async || -> anyhow::Result<()> {
+                manager.inspect("bench:idle").await?;
+                Ok(())
+            };
+            inspected.extend(times(BLOCK, inspect).await?);
+        }
+        self.ping.push_median(&ping);
+        self.in_turn.push_median(&in_turn);
+        self.inspected.push_median(&inspected);
+        Ok(())
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let ping = self.ping.median();
+        let against_ping = |row: Row| row.against("PING, equal thread", ping);
+        vec![
+            Row::new("PING p50, idle, equal thread", ping, "us"),
+            against_ping(Row::new(
+                format!("PING p50, idle, {MANAGERS} equal threads in turn"),
+                self.in_turn.median(),
+                "us",
+            )),
+            against_ping(Row::new(
+                "inspect p50, idle, a manager's thread",
+                self.inspected.median(),
+                "us",
+            )),
+        ]
+    }
 }
 
 impl Figures {

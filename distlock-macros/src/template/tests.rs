@@ -123,7 +123,7 @@ fn each_mistake_has_its_own_message() {
         ("a:<ordr.id>", "did you mean `<order.id>`?"),
         (
             "a:<warehouse>",
-            "it has `item_id` and `order`: write `<item_id>`",
+            "it has `item_id` and `order`: insert a parameter, such as `<item_id>`",
         ),
         ("a:<self.id>", "`reserve` has no `self`"),
         (
@@ -166,4 +166,18 @@ fn hidden_patterns_are_explained() {
     };
     let found = parse("<order>", &scope).unwrap_err();
     assert!(found[0].contains("`#[async_trait]`"), "{found:?}");
+}
+
+#[test]
+fn self_is_proposed_where_there_is_one() {
+    for (key, expected) in [
+        (
+            "<slef.shop>",
+            "it has `self` and `item_id`: did you mean `<self.shop>`?",
+        ),
+        ("<tenant>", "write `<self.tenant>` if that is a field"),
+    ] {
+        let mistakes = parse(key, &scope(&["item_id"], true)).expect_err(key);
+        assert!(mistakes[0].contains(expected), "{mistakes:?}");
+    }
 }

@@ -60,7 +60,7 @@ fn impl_trait_as_argument_and_result() {
 }
 
 #[distlock::distributed_lock(key = "generics:iterator")]
-async fn nested(words: &[String]) -> Result<impl Iterator<Item = impl Display>, Error> {
+async fn nested(words: &[String]) -> Result<impl Iterator<Item = impl Display + '_> + '_, Error> {
     held().await;
     Ok(words.iter().rev())
 }

@@ -4,9 +4,9 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use distlock::LockManager;
+use distlock::{Lock, LockManager};
 use distlock_tests::eventually_async;
 
 use crate::fixture::{Fixture, PATIENCE, ms};
@@ -104,15 +104,28 @@ async fn nothing_left(fixture: &Fixture) {
     }
 }
 
-/// Spread over a few milliseconds, so that every state of a call is met.
-fn some_delay() -> Duration {
+/// Between nothing and `most`, another time at each call, and finer than the milliseconds of timers:
+/// so every state of a call is met.
+async fn some_time(most: Duration) {
     static STATE: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
     let mut x = STATE.load(Ordering::Relaxed);
     x ^= x << 13;
     x ^= x >> 7;
     x ^= x << 17;
     STATE.store(x, Ordering::Relaxed);
-    Duration::from_micros(x % 3_000)
+    let until = Instant::now() + most * u32::try_from(x % 1_000).unwrap_or(0) / 1_000;
+    while Instant::now() < until {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Waits for a lock for some time, and leaves it at once if it came. Says whether it did.
+async fn wants_for_some_time(lock: &Lock, most: Duration) -> bool {
+    tokio::select! {
+        biased;
+        () = some_time(most) => false,
+        result = lock.acquire() => result.is_ok(),
+    }
 }
 
 for_each_store! {
@@ -130,10 +143,12 @@ for_each_store! {
 
     async fn after_any_time_while_it_is_free(store) {
         let manager = store.manager().await;
+        let mut came = 0;
         for round in 0..200 {
             let lock = manager.lock(format!("k{round}"));
-            let _ = tokio::time::timeout(some_delay(), lock.acquire()).await;
+            came += u32::from(wants_for_some_time(&lock, ms(1)).await);
         }
+        assert!(came < 200, "none was dropped on its way");
         for round in 0..200 {
             store.until_free(&format!("k{round}"), CLEAN).await;
         }
@@ -144,16 +159,17 @@ for_each_store! {
     async fn after_any_time_while_it_is_handed_over(store) {
         let (holder, waiter) = (store.manager().await, store.manager().await);
         let (held, wanted) = (holder.lock("k"), waiter.lock("k").wait(PATIENCE));
+        let mut came = 0;
         for _ in 0..200 {
             let guard = held.acquire().await.unwrap();
             let releasing = async {
-                tokio::time::sleep(some_delay()).await;
+                some_time(ms(1)).await;
                 guard.release().await.unwrap();
             };
-            let waiting = tokio::time::timeout(some_delay(), wanted.acquire());
-            let (_, waited) = tokio::join!(releasing, waiting);
-            drop(waited);
+            let wanting = wants_for_some_time(&wanted, ms(2));
+            came += u32::from(tokio::join!(releasing, wanting).1);
         }
+        assert!(came < 200, "none was dropped on its way");
         store.until_free("k", CLEAN).await;
         nothing_left(store).await;
     }

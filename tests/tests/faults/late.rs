@@ -135,7 +135,8 @@ async fn a_late_ask_does_not_touch_anothers_lock() {
     );
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    // Whoever comes next does not wait for somebody who gave up.
+    // Whoever comes next does not wait until a grant to somebody who gave up has expired.
+    let released = Instant::now();
     let next = other
         .lock("k")
         .lease(LEASE)
@@ -143,6 +144,8 @@ async fn a_late_ask_does_not_touch_anothers_lock() {
         .acquire()
         .await
         .unwrap();
+    let delay = released.elapsed();
+    assert!(delay < ms(1_000), "delayed by {delay:?}");
     next.release().await.unwrap();
     until_clean(&mut late.raw, SOON).await;
 }
