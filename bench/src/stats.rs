@@ -45,18 +45,16 @@ impl Rounds {
         median(&self.0)
     }
 
+    /// The middle half of the rounds.
+    pub(crate) fn middle_half(&self, digits: usize) -> String {
+        let values = sorted(self.0.clone());
+        let [low, high] = [0.25, 0.75].map(|p| percentile(&values, p));
+        format!("half of the rounds: {low:.digits$} to {high:.digits$}")
+    }
+
     /// The middle half of the ratios of single rounds: how far this run can be trusted.
     pub(crate) fn ratios_to(&self, baseline: &Rounds) -> String {
-        let ratios = self
-            .0
-            .iter()
-            .zip(&baseline.0)
-            .map(|(ours, theirs)| ours / theirs);
-        let ratios = sorted(ratios.collect());
-        format!(
-            "half of the rounds: {:.2} to {:.2}",
-            percentile(&ratios, 0.25),
-            percentile(&ratios, 0.75)
-        )
+        let ratios = self.0.iter().zip(&baseline.0);
+        Rounds(ratios.map(|(ours, theirs)| ours / theirs).collect()).middle_half(2)
     }
 }

@@ -44,15 +44,16 @@ mod template;
 /// | in the key | stands for |
 /// |---|---|
 /// | `<item_id>` | a parameter, a name that a parameter's pattern binds, or a const generic |
-/// | `<order.id>`, `<pair.0>` | its fields |
+/// | `<order.id>`, `<pair.0>` | its fields; raw identifiers with or without their `r#` |
 /// | `<self.tenant()>` | methods without arguments, and `self` in a method |
 /// | `<<`, `>>` | a literal `<` and `>` |
 /// | `{`, `}` | themselves: one pair marks the part that Redis Cluster hashes, as in `{tenant:<tenant>}:stock` |
 /// | anything else but control characters | itself |
 ///
-/// Values are inserted by `Display`, by reference and before the body starts. They are escaped, so
-/// that different arguments never give the same key; an empty value fails with
-/// `Error::InvalidKey`. A key is at most 512 bytes long.
+/// Values are inserted by `Display`, by reference and once, before the body starts. They are escaped
+/// as by `distlock::escape`: none contains `:`, braces, `%` or white space, so placeholders that such
+/// a character separates never give the same key for different values. An empty value fails with
+/// `Error::InvalidKey`. A key is at most 512 bytes long, and making it takes one allocation.
 ///
 /// # Failure
 ///
@@ -63,7 +64,10 @@ mod template;
 /// # Drop order
 ///
 /// Parameters that the body uses are moved into it and dropped when it ends, before the release.
-/// Parameters that it never mentions, and those matched by `_`, are dropped after the release.
+/// Parameters that it never mentions, and those matched by `_`, are dropped after the release; of a
+/// `self` taken by value, this goes for each field. Below `#[async_trait]`, all parameters are
+/// dropped before the release. A body that is stopped is dropped where it stands, its parameters
+/// with it; the lock is already over then.
 ///
 /// # Other attributes
 ///

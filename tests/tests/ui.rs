@@ -1,5 +1,9 @@
 //! Compile-fail cases of the attribute: each mistake gets exactly one error that says what to write.
-//! What compiles is in `tests/attribute`; only code that the workspace forbids is in `ui_pass`.
+//!
+//! * `ui/<theme>/<mistake>.rs`: the cases;
+//! * `ui_plain/<mistake>.rs`: those of `ui/body` without the attribute, which get the same errors;
+//! * `ui_pass`: what compiles, but not in this workspace, which forbids unsafe code. All else that
+//!   compiles is in `tests/attribute`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,8 +56,57 @@ fn every_mistake_gets_its_own_error() {
 }
 
 #[test]
+fn a_mistake_in_the_body_gets_the_errors_of_the_plain_function() {
+    let cases = cases();
+    let in_bodies = cases
+        .iter()
+        .filter(|case| case.parent().is_some_and(|p| p.ends_with("body")));
+    for case in in_bodies {
+        let name = case.file_name().expect("a file");
+        let plain = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("ui_plain")
+            .join(name);
+        let read = |path: &Path| {
+            fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        };
+        assert_eq!(read(&plain), without_attribute(&read(case)));
+        let answer = read(&case.with_extension("stderr"));
+        let plain_answer = read(&plain.with_extension("stderr"));
+        assert_eq!(errors(&answer), errors(&plain_answer), "{}", case.display());
+        for word in ["attribute macro", "ui_plain"] {
+            assert!(!answer.contains(word), "{answer}");
+        }
+    }
+}
+
+fn without_attribute(source: &str) -> String {
+    let lines = source.lines().map(|line| match line {
+        "use distlock::{Error, distributed_lock};" => "use distlock::Error;\n".to_owned(),
+        line if line.starts_with("#[distributed_lock(") => "// Without the attribute.\n".to_owned(),
+        line => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
+/// The code, or where there is none the message, and the place of each error.
+fn errors(answer: &str) -> Vec<(String, String)> {
+    let mut errors = Vec::new();
+    let mut lines = answer.lines();
+    while let Some(line) = lines.next() {
+        if line.starts_with("error") {
+            let code = line.split_once("]: ").map_or(line, |(code, _)| code);
+            let place = lines.next().and_then(|place| place.split_once(".rs:"));
+            let (_, place) = place.expect("an error has a place");
+            errors.push((code.to_owned(), place.to_owned()));
+        }
+    }
+    errors
+}
+
+#[test]
 fn the_compiler_answers_as_pinned() {
     let tests = trybuild::TestCases::new();
     tests.compile_fail("ui/*/*.rs");
+    tests.compile_fail("ui_plain/*.rs");
     tests.pass("ui_pass/*.rs");
 }

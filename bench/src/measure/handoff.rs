@@ -165,12 +165,13 @@ impl Idle {
         let ping = self.ping.median();
         let against_ping = |row: Row| row.against("PING, equal thread", ping);
         vec![
-            Row::new("PING p50, idle, equal thread", ping, "us"),
+            Row::new("PING p50, idle, equal thread", ping, "us").note(self.ping.middle_half(0)),
             against_ping(Row::new(
                 format!("PING p50, idle, {MANAGERS} equal threads in turn"),
                 self.in_turn.median(),
                 "us",
-            )),
+            ))
+            .note(self.in_turn.middle_half(0)),
             against_ping(Row::new(
                 "inspect p50, idle, a manager's thread",
                 self.inspected.median(),
@@ -198,7 +199,11 @@ impl Figures {
             Row::new(what("p50"), self.p50.median(), "us")
                 .against("PING, equal thread", ping.median())
                 .at_most(1.7)
-                .note(format!("{:.0} hand-offs/s", self.per_second.median())),
+                .note(format!(
+                    "{}; {:.0} hand-offs/s",
+                    self.p50.middle_half(0),
+                    self.per_second.median()
+                )),
             Row::new(what("p99"), self.p99.median(), "us"),
             Row::new(what("turns apart"), apart, "%")
                 .at_most(10.0)

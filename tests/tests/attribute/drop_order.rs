@@ -115,6 +115,28 @@ fn self_goes_field_by_field() {
     assert_eq!(log.lines(), ["used held", "unused held"]);
 }
 
+#[async_trait::async_trait]
+trait Boxed {
+    async fn run(log: &Log, _unused: Value, _: Value) -> Result<(), Error>;
+}
+
+#[async_trait::async_trait]
+impl Boxed for Job {
+    #[distlock::distributed_lock(key = "drop-order:async-trait")]
+    async fn run(log: &Log, _unused: Value, _: Value) -> Result<(), Error> {
+        log.watch(distlock::current());
+        Ok(())
+    }
+}
+
+#[test]
+fn below_async_trait_all_parameters_go_before_the_release() {
+    let log = Log::default();
+    let call = <Job as Boxed>::run(&log, log.value("unused"), log.value("wildcard"));
+    on_a_store_of_its_own(call).expect("no failure");
+    assert_eq!(log.lines(), ["wildcard held", "unused held"]);
+}
+
 #[distlock::distributed_lock(key = "drop-order:stopped", max_hold = "20ms")]
 async fn stopped(log: &Log, used: Value) -> Result<(), Error> {
     log.watch(distlock::current());

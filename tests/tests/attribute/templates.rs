@@ -279,3 +279,17 @@ fn a_placeholder_is_evaluated_once_and_before_the_body() {
     let count = locked("templates:counted", evaluated(&counted));
     assert_eq!(count.expect("a count"), 1);
 }
+
+#[distlock::distributed_lock(key = "templates:two:<a>:<b>")]
+async fn separated(a: &str, b: &str) -> Result<String, Error> {
+    held().await;
+    assert_ne!(a, b);
+    Ok(distlock::current().key().to_owned())
+}
+
+#[test]
+fn separated_values_cannot_imitate_each_other() {
+    let first = locked("templates:two:a%3Ab:c", separated("a:b", "c"));
+    let second = locked("templates:two:a:b%3Ac", separated("a", "b:c"));
+    assert_ne!(first.expect("a key"), second.expect("a key"));
+}

@@ -1,9 +1,9 @@
 //! The rights that a Redis user needs, no more and no less.
 
-use distlock::LockManager;
-use distlock_tests::{RedisServer, Reply, Resp, within};
+use distlock::{Error, LockGuard, LockManager};
+use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::kit::{LONG, acquire_later, grace, lock_key, ms, until_queued};
+use crate::kit::{LONG, acquire_later, lock_key, ms, until_queued};
 
 const USER: &str = "distlock";
 const PASSWORD: &str = "secret";
@@ -58,10 +58,10 @@ fn url(port: u16) -> String {
 }
 
 /// Everything that a client does, each step once: an error says that a step was refused.
-async fn exercise(server: &RedisServer) -> Result<(), distlock::Error> {
+async fn exercise(server: &RedisServer) -> Result<(), Error> {
     let proxy = server.proxy();
     let mut raw = server.client();
-    let lease = ms(300);
+    let lease = ms(900);
     let first = LockManager::connect(url(proxy.port())).await?;
     let second = LockManager::connect(url(server.port())).await?;
     // Alone: take, renew, release.
@@ -71,10 +71,7 @@ async fn exercise(server: &RedisServer) -> Result<(), distlock::Error> {
         .wait(ms(1_000))
         .acquire()
         .await?;
-    tokio::time::sleep(lease + grace(lease)).await;
-    if !guard.is_held() {
-        return Err(guard.lost().await);
-    }
+    renewed(&guard).await?;
     first.inspect("k").await?;
     // In a queue, cancelled and served.
     let given_up = acquire_later(&second, "k", lease, LONG);
@@ -88,10 +85,7 @@ async fn exercise(server: &RedisServer) -> Result<(), distlock::Error> {
     given_up.abort();
     guard.release().await?;
     let guard = within(LONG, waiting).await.unwrap().0?;
-    tokio::time::sleep(lease + grace(lease)).await;
-    if !guard.is_held() {
-        return Err(guard.lost().await);
-    }
+    renewed(&guard).await?;
     // A dead connection is tested and replaced, and the old one killed.
     proxy.hold_requests();
     let later = acquire_later(&first, "other", ms(1_000), LONG);
@@ -109,6 +103,20 @@ async fn exercise(server: &RedisServer) -> Result<(), distlock::Error> {
     first.shutdown().await;
     second.shutdown().await;
     Ok(())
+}
+
+/// Waits until the holder hears of a renewal, or of the loss.
+async fn renewed(guard: &LockGuard) -> Result<(), Error> {
+    let mut left = guard.remaining();
+    let renewal = eventually_async(LONG, async || {
+        let renewed = guard.remaining() > left;
+        left = guard.remaining();
+        renewed
+    });
+    tokio::select! {
+        error = guard.lost() => Err(error),
+        () = renewal => Ok(()),
+    }
 }
 
 /// What was denied to the user, without repetitions.

@@ -35,8 +35,8 @@ async fn a_confirmation_without_its_reply_is_repeated() {
         distlock_tests::eventually_async(LONG, async || proxy.stats().replies_swallowed == 1).await;
         tokio::select! {
             error = guard.lost() => panic!("{after:?}: {error}"),
-            // Three times what an unconfirmed grant lasts.
-            () = tokio::time::sleep(ms(3_750)) => {}
+            // Twice what an unconfirmed grant lasts.
+            () = tokio::time::sleep(ms(2_500)) => {}
         }
         guard.release().await.unwrap();
         until_clean(&mut raw, LONG).await;

@@ -62,7 +62,7 @@ async fn lost_messages_and_resets_under_load_keep_the_order_of_tokens() {
     let server = RedisServer::start();
     let proxy = server.proxy();
     let exclusion = Exclusion::new();
-    let end = Instant::now() + ms(4_000);
+    let end = Instant::now() + ms(3_000);
     let mut tasks = Vec::new();
     for _ in 0..3 {
         let manager = connect(&server.url_via(&proxy)).await;

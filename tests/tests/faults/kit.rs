@@ -44,7 +44,7 @@ pub(crate) async fn connect(url: &str) -> LockManager {
 pub(crate) async fn warm(server: &RedisServer) {
     let mut raw = server.client();
     let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
-    let lease = ms(90);
+    let lease = ms(750);
     let guard = first.lock("warm").lease(lease).acquire().await.unwrap();
     expiry_after_renewal(&mut raw, "warm").await;
     let waiting = acquire_later(&second, "warm", lease, LONG);

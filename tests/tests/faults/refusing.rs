@@ -61,7 +61,7 @@ async fn release_under(refusal: Refusal) {
     (refusal.begin)(&server, &mut raw);
     drop(guard);
     // Two grant leases and several looks: time for everything that could go wrong.
-    let refused_until = Instant::now() + ms(2_500);
+    let refused_until = Instant::now() + ms(2_000);
     if refusal.hands_on {
         eventually_async(LONG, async || exclusion.turns() >= WAITERS as u64).await;
     } else {

@@ -1,0 +1,22 @@
+//! Here the body of an `unsafe fn` needs no `unsafe` of its own, and the attribute must not add the need.
+
+use distlock::Error;
+
+use crate::seen::{held, locked};
+
+/// # Safety
+///
+/// `number` is valid.
+#[distlock::distributed_lock(key = "unsafe:<name>")]
+async unsafe fn read(number: *const u8, name: &str) -> Result<u8, Error> {
+    held().await;
+    Ok(*number)
+}
+
+#[test]
+fn an_unsafe_function() {
+    let number = 7;
+    // SAFETY: the number lives until the end of the test.
+    let call = unsafe { read(&raw const number, "function") };
+    assert_eq!(locked("unsafe:function", call).expect("a number"), 7);
+}

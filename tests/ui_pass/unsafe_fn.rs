@@ -1,0 +1,50 @@
+//! `async unsafe fn`, outside of the workspace because that forbids unsafe code.
+#![deny(warnings)]
+
+use distlock::{Error, LockManager, distributed_lock};
+
+/// Whether a task that does not hold the lock is kept out.
+async fn excluded(locks: &LockManager) -> bool {
+    let lock = locks.lock(distlock::current().key());
+    let other = tokio::spawn(async move { lock.try_acquire().await });
+    other.await.unwrap().unwrap().is_none()
+}
+
+/// # Safety
+///
+/// `numbers` points to at least `at + 1` bytes.
+#[distributed_lock(key = "unsafe:<at>", locks = locks)]
+async unsafe fn read(locks: &LockManager, numbers: *const u8, at: usize) -> Result<u8, Error> {
+    assert!(excluded(locks).await);
+    // SAFETY: that is what the caller promises.
+    Ok(unsafe { *numbers.add(at) })
+}
+
+struct Cell(*mut u8);
+
+impl Cell {
+    /// # Safety
+    ///
+    /// The pointer is valid.
+    #[distributed_lock(key = "unsafe:method", locks = locks)]
+    async unsafe fn write(&mut self, locks: &LockManager, value: u8) -> Result<(), Error> {
+        assert!(excluded(locks).await);
+        // SAFETY: that is what the caller promises.
+        unsafe { *self.0 = value };
+        Ok(())
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let locks = LockManager::memory();
+    let mut numbers = [1, 2, 3];
+    // SAFETY: there are three.
+    let two = unsafe { read(&locks, numbers.as_ptr(), 1) };
+    assert_eq!(two.await.unwrap(), 2);
+    let mut cell = Cell(&mut numbers[2]);
+    // SAFETY: the array is still there.
+    let written = unsafe { cell.write(&locks, 7) };
+    written.await.unwrap();
+    assert_eq!(numbers, [1, 2, 7]);
+}

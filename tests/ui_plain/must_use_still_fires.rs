@@ -1,0 +1,14 @@
+// mistakes: 2
+#![deny(unused_must_use)]
+
+use distlock::Error;
+
+// Without the attribute.
+async fn restock() -> Result<u64, Error> {
+    "1".parse::<u64>();
+    Ok(2)
+}
+
+fn main() {
+    restock();
+}
