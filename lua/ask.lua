@@ -2,50 +2,48 @@
 -- KEYS  lock queue entry fence
 -- ARGV  owner, lease ms, ttl ms (lease + grace), remaining wait ms (0: never queue), apply-by µs,
 --       client uuid, channel prefix, client name, max waiters
--- Reply {1, now, token} held          {2, now, value, ttl left} queued     {3, now, value, ttl left} busy
---       {4, now} applied too late     {5, now} foreign value at the lock   {6, now, value, ttl left} queue full
+-- Reply {1, now, token} held          {2, now, value} queued     {3, now, value} busy
+--       {4, now} applied too late     {5, now} foreign value     {6, now, value} queue full
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, ttl, name = ARGV[1], ARGV[3], ARGV[8]
 local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+local now = tonumber(stamp)
 if now > tonumber(ARGV[5]) then return { 4, now } end
 
-local value = redis.call('GET', lock)
-if not value and redis.call('EXISTS', queue) == 0 then
+if redis.call('EXISTS', lock, queue) == 0 then
   local previous = redis.call('GET', fence)
-  local token, keep = now, 7200000
+  local token, keep = stamp, '7200000'
   if previous then
     local number = tonumber(previous)
     if not number then return { 5, now } end
     if number >= now then
-      token = number + 1
-      keep = keep + math.ceil((token - now) / 1000)
+      token = string.format('%.0f', number + 1)
+      keep = 7200000 + math.ceil((number + 1 - now) / 1000)
     end
   end
-  redis.call('SET', fence, string.format('%.0f', token), 'PX', keep)
-  redis.call('SET', lock, string.format('%s %.0f %s %.0f %s', owner, token, ttl, now, name),
-    'PXAT', string.format('%.0f', math.floor(now / 1000) + ttl))
-  return { 1, now, token }
+  redis.call('SET', fence, token, 'PX', keep)
+  redis.call('SET', lock, owner .. ' ' .. token .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name, 'PX', ttl)
+  return { 1, now, tonumber(token) }
 end
 
-local client, channels = ARGV[6], ARGV[7]
+local client, channels, wait = ARGV[6], ARGV[7], ARGV[4]
 --@include next
 
-local wait = tonumber(ARGV[4])
+local value = redis.call('GET', lock)
 if not value then
   local outcome = drive(owner)
   if outcome == 'mine' or outcome == 'free' then
     local token = next_token()
-    redis.call('DEL', lock)
+    redis.call('DEL', lock) -- as in grant: a refusing server stops here
     remove(owner)
     keep_fence(token)
-    take(owner, token, tonumber(ttl), tonumber(ttl), name)
-    return { 1, now, token }
+    take(owner, token, tonumber(ttl), ttl, name)
+    return { 1, now, tonumber(token) }
   end
   value = redis.call('GET', lock)
 end
 
-local left = 0
 if value then
   local holder, token, limit = string.match(value, '^(%x+:%d+) (%d+) (%d+) %d+ ')
   if not holder then return { 5, now } end
@@ -54,25 +52,31 @@ if value then
     remove(owner)
     return { 1, now, tonumber(token) }
   end
-  left = clamp(holder, limit)
+  -- Who queues looks every half second, and cuts then.
+  if wait == '0' then clamp(holder, limit) end
 else
   value = '' -- free, behind more dead entries than one call removes
 end
-if wait == 0 then return { 3, now, value, left } end
+if wait == '0' then return { 3, now, value } end
 
-local deadline = now + (wait + 1000) * 1000
-local entry = string.format('%.0f %s %s %s', deadline, ARGV[2], ttl, name)
-if redis.call('ZSCORE', queue, owner) then
-  redis.call('HSET', entries, owner, entry)
-else
-  if redis.call('ZCARD', queue) >= tonumber(ARGV[9]) then return { 6, now, value, left } end
-  local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')
-  local order = math.max(now, math.abs(tonumber(last[2] or 0)) + 1)
-  redis.call('ZADD', queue, string.format('%.0f', order), owner)
-  redis.call('HSET', entries, owner, entry)
+local entry = string.format('%.0f', now + (wait + 1000) * 1000) .. ' ' .. ARGV[2] .. ' ' .. ttl .. ' ' .. name
+if redis.call('HEXISTS', entries, owner) == 0 then
+  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+  local order = stamp
+  if last[1] then
+    if redis.call('ZCARD', queue) >= tonumber(ARGV[9]) then return { 6, now, value } end
+    local previous = math.abs(tonumber(last[2]))
+    if previous >= now then order = string.format('%.0f', previous + 1) end
+  elseif ARGV[9] == '0' then
+    return { 6, now, value }
+  end
+  redis.call('ZADD', queue, order, owner)
 end
+redis.call('HSET', entries, owner, entry)
 -- The queue's own TTL outlives its latest deadline and a grant made just before it.
 local keep = wait + 12000
-if redis.call('PTTL', queue) < keep then redis.call('PEXPIRE', queue, keep) end
-if redis.call('PTTL', entries) < keep then redis.call('PEXPIRE', entries, keep) end
-return { 2, now, value, left }
+if redis.call('PTTL', queue) < keep then
+  redis.call('PEXPIRE', queue, keep)
+  redis.call('PEXPIRE', entries, keep)
+end
+return { 2, now, value }

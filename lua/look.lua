@@ -1,10 +1,11 @@
 -- look: a client asks after everything it waits for, and drives what it finds free.
 -- KEYS  for each lock: lock queue entry fence
 -- ARGV  client uuid, channel prefix, then for each lock: how many owners, the owners
--- Reply {now, for each lock: {value, ttl left, {missing owner's index ...}}}, a string for a lock that failed
+-- Reply {now, for each lock: {value, ttl left, {missing owner's index ...}}}, a text for a lock that failed
 local client, channels = ARGV[1], ARGV[2]
 local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+local now = tonumber(stamp)
 
 local function look(lock, queue, entries, fence, first, last)
   --@include next

@@ -1,5 +1,7 @@
 -- Fragment: who is next once the lock is free. Expects the locals `lock, queue, entries, fence` (keys),
--- `client` (the calling client's uuid), `channels` (prefix of client channels) and `now` (server µs).
+-- `client` (the calling client's uuid), `channels` (prefix of client channels) and the server's time in µs
+-- as a text, `stamp`, and as a number, `now`. Texts are passed on as they are: formatting a number costs
+-- more than most commands.
 
 -- Dead entries removed by one call: more would freeze the server; the next look goes on.
 local MAX_REMOVED = 100
@@ -33,48 +35,52 @@ local function purge(whose, marked)
   return removed + 1
 end
 
+-- The next token, as a text.
 local function next_token()
   local previous = redis.call('GET', fence)
-  if not previous then return now end
+  if not previous then return stamp end
   local number = tonumber(previous)
   if not number then error('FOREIGN the fence key holds a foreign value') end
-  return math.max(now, number + 1)
+  if number < now then return stamp end
+  return string.format('%.0f', number + 1)
 end
 
 -- Two hours beyond the last use: a server clock may step back an hour and tokens still rise.
 local function keep_fence(token)
-  local ttl = 7200000 + math.ceil(math.max(0, token - now) / 1000)
-  redis.call('SET', fence, string.format('%.0f', token), 'PX', string.format('%.0f', ttl))
+  local ttl = '7200000'
+  if token ~= stamp then ttl = 7200000 + math.ceil((tonumber(token) - now) / 1000) end
+  redis.call('SET', fence, token, 'PX', ttl)
 end
 
 -- Writes the lock, last of all writes. `hold` is the TTL of this write, `ttl` the longest the holder may set.
 local function take(owner, token, hold, ttl, name)
-  redis.call('SET', lock, string.format('%s %.0f %.0f %.0f %s', owner, token, ttl, now, name),
-    'PXAT', string.format('%.0f', math.floor(now / 1000) + hold))
+  redis.call('SET', lock, owner .. ' ' .. token .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
+    'PXAT', tonumber(string.sub(stamp, 1, -4)) + hold)
 end
 
-local function grant(owner, lease, ttl, name)
-  local short = grant_lease(lease)
+local function grant(owner, order, lease, ttl, name)
+  local short = grant_lease(tonumber(lease))
   local token = next_token()
-  local order = redis.call('ZSCORE', queue, owner)
   redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is published
   redis.pcall('PUBLISH', channels .. client_of(owner),
-    string.format('%s %.0f %.0f %.0f %s', owner, token, now, short, lock))
+    owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. short .. ' ' .. lock)
   redis.call('ZADD', queue, '-' .. order, owner)
   keep_fence(token)
   take(owner, token, short + 250, ttl, name)
 end
 
--- Hands the free lock to the first live waiter. Returns 'granted', 'mine' (the head is `me`, which takes
--- the lock itself), 'free' (nobody waits) or 'more' (too many dead entries for one call).
-local function drive(me)
+-- Hands the free lock to the first live waiter. `head` is the queue's, if the caller has just read it.
+-- Returns 'granted', 'mine' (the head is `me`, which takes the lock itself), 'free' (nobody waits) or 'more'
+-- (too many dead entries for one call).
+local function drive(me, head)
   local removed, alive = 0, { [client] = true }
   while removed < MAX_REMOVED do
-    local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-    local owner, order = head[1], tonumber(head[2])
+    head = head or redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
+    local owner, order = head[1], head[2]
     if not owner then return 'free' end
+    head = nil
     local whose = client_of(owner)
-    if order < 0 then
+    if string.byte(order) == 45 then -- '-': marked
       -- Granted and never confirmed, and the lock has expired: that client is not answering.
       if whose == client then
         remove(owner)
@@ -93,7 +99,7 @@ local function drive(me)
         alive[whose] = subscribers.err ~= nil or subscribers[2] > 0
       end
       if deadline and tonumber(deadline) >= now and alive[whose] then
-        grant(owner, tonumber(lease), tonumber(ttl), name)
+        grant(owner, order, lease, ttl, name)
         return 'granted'
       end
       remove(owner)

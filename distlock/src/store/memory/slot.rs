@@ -89,9 +89,10 @@ impl Slot {
         if let Some(proof) = self.prolong(call, &who, ask.timing) {
             return AskReply::Held(proof);
         }
-        self.clamp(call.now);
         let occupant = self.occupant(call);
         if ask.wait.is_zero() {
+            // Who queues looks every half second, and cuts then.
+            self.clamp(call.now);
             return AskReply::Busy(occupant);
         }
         if !self.queue.contains(&who) && self.queue.len() >= max_waiters {
