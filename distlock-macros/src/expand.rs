@@ -326,7 +326,7 @@ impl Lock<'_> {
         quote_spanned! {site=>
             |__output| {
                 use #krate::__private::{ProbeAny as _, ProbeResult as _};
-                (&&#krate::__private::Probe(__output)).succeeded()
+                (&&#krate::__private::Probe(__output)).__distlock_succeeded()
             }
         }
     }

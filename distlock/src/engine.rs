@@ -109,6 +109,11 @@ impl Engine {
         self.executor.spawn_later(work);
     }
 
+    /// Tells `tracing` something away from timers and sockets, for a subscriber may block.
+    pub(crate) fn report(&self, event: impl FnOnce() + Send + 'static) {
+        self.executor.spawn_blocking(event);
+    }
+
     fn spawn_while_open(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut phase = self.phase.subscribe();
         self.executor.spawn_later(async move {
@@ -142,8 +147,8 @@ impl Engine {
         }
     }
 
-    /// Releases a hold in the background. The future resolves when the store has answered.
-    pub(crate) fn release(self: &Arc<Self>, hold: &Hold, keep: Duration) -> Answered {
+    /// Releases a hold in the background.
+    pub(crate) fn release(self: &Arc<Self>, hold: &Hold, keep: Duration) -> Tried {
         self.watchdog.forget(hold.owner);
         hold.finish(End::Released);
         if !keep.is_zero() {
@@ -175,25 +180,20 @@ impl Engine {
         owner: Owner,
         timing: Timing,
         keep: Duration,
-    ) -> Answered {
-        let (answer, answered) = oneshot::channel();
+    ) -> Tried {
+        let (tell, tried) = oneshot::channel();
         let engine = self.clone();
         let task = self.background.start();
         self.spawn(async move {
             let result = engine
-                .release_until_answered(&key, owner, timing, keep)
+                .release_until_answered(&key, owner, timing, keep, tell)
                 .await;
-            if let Err(detail) = &result {
-                let (label, detail) = (key.to_string(), detail.clone());
-                engine
-                    .executor
-                    .spawn_blocking(move || report::release_failed(&label, &detail));
+            if let Err(detail) = result {
+                engine.report(move || report::release_failed(key.as_str(), &detail));
             }
             drop(task);
-            // Nobody needs to listen.
-            let _ = answer.send(result);
         });
-        Answered(answered)
+        Tried(tried)
     }
 
     async fn release_until_answered(
@@ -202,12 +202,21 @@ impl Engine {
         owner: Owner,
         timing: Timing,
         keep: Duration,
-    ) -> Result<bool, String> {
+        tell: oneshot::Sender<()>,
+    ) -> Result<(), String> {
         let give_up = self.clock.now() + timing.ttl();
         let within = timing.command_deadline();
+        let mut tell = Some(tell);
         loop {
-            match self.store().release(key, owner, keep, within).await {
-                Ok(held) => return Ok(held),
+            let answer = self.store().release(key, owner, keep, within).await;
+            if let Some(tell) = tell.take() {
+                // Nobody needs to listen.
+                let _ = tell.send(());
+            }
+            match answer {
+                Ok(_held) => return Ok(()),
+                // The shutdown released what there was; there is nothing left to ask.
+                Err(_) if self.phase() == Phase::Closed => return Ok(()),
                 Err(trouble) if self.clock.now() >= give_up => return Err(trouble.to_string()),
                 Err(_) => {
                     // At once when the store is back, but never in a tight loop.
@@ -315,17 +324,13 @@ impl Drop for BackgroundTask {
     }
 }
 
-/// The answer to a release that goes on in the background.
-pub(crate) struct Answered(oneshot::Receiver<Result<bool, String>>);
+/// Resolves when a release that goes on in the background was answered, or its first attempt ran out of
+/// time.
+pub(crate) struct Tried(oneshot::Receiver<()>);
 
-impl Answered {
-    /// Waits at most one command deadline.
-    pub(crate) async fn within(self, limit: Duration) {
-        // Without a tokio runtime around there is no timer; the engine's own bounds hold.
-        if tokio::runtime::Handle::try_current().is_ok() {
-            let _ = tokio::time::timeout(limit, self.0).await;
-        } else {
-            let _ = self.0.await;
-        }
+impl Tried {
+    pub(crate) async fn wait(self) {
+        // An error means that there is nothing left that could answer.
+        let _ = self.0.await;
     }
 }

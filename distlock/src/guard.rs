@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
+use crate::engine::Tried;
 use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::hold::Hold;
@@ -190,9 +191,8 @@ impl LockGuard {
     }
 
     async fn give_back_in_place(&mut self, success: bool) {
-        let limit = self.hold.timing.command_deadline();
-        if let Some(answered) = self.start_release(success) {
-            answered.within(limit).await;
+        if let Some(tried) = self.start_release(success) {
+            tried.wait().await;
         }
     }
 
@@ -201,7 +201,7 @@ impl LockGuard {
         self.hold.error()
     }
 
-    fn start_release(&mut self, success: bool) -> Option<crate::engine::Answered> {
+    fn start_release(&mut self, success: bool) -> Option<Tried> {
         match std::mem::replace(&mut self.kind, Kind::Spent) {
             Kind::Spent | Kind::Reentered { .. } => None,
             Kind::Owner => {
@@ -214,12 +214,12 @@ impl LockGuard {
                     }
                     _ => Duration::ZERO,
                 };
-                let answered = engine.release(&self.hold, keep);
+                let tried = engine.release(&self.hold, keep);
                 match &ended {
                     Some(error) => report::lost(&self.hold, error),
                     None => report::released(&self.hold, held_for),
                 }
-                Some(answered)
+                Some(tried)
             }
         }
     }

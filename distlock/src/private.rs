@@ -226,21 +226,21 @@ pub fn always<T>(_: &T) -> bool {
 pub struct Probe<'a, T>(pub &'a T);
 
 pub trait ProbeResult {
-    fn succeeded(&self) -> bool;
+    fn __distlock_succeeded(&self) -> bool;
 }
 
 pub trait ProbeAny {
-    fn succeeded(&self) -> bool;
+    fn __distlock_succeeded(&self) -> bool;
 }
 
 impl<T, E> ProbeResult for &Probe<'_, Result<T, E>> {
-    fn succeeded(&self) -> bool {
+    fn __distlock_succeeded(&self) -> bool {
         self.0.is_ok()
     }
 }
 
 impl<T> ProbeAny for Probe<'_, T> {
-    fn succeeded(&self) -> bool {
+    fn __distlock_succeeded(&self) -> bool {
         true
     }
 }

@@ -50,6 +50,25 @@ pub(crate) fn release_failed(key: &str, detail: &str) {
     );
 }
 
+/// Whether anybody listens to each single renewal.
+pub(crate) fn shows_renewals() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::TRACE)
+}
+
+pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
+    tracing::trace!(target: TARGET, holds, failures, ?took, "renewed");
+}
+
+pub(crate) fn renewal_failed(lock: &str, holds: usize, detail: &str) {
+    tracing::warn!(
+        target: TARGET,
+        lock,
+        holds,
+        detail,
+        "a renewal failed and is tried again; if none succeeds before the lease ends, the lock is lost"
+    );
+}
+
 pub(crate) fn eviction(store: &str, policy: &str) {
     tracing::warn!(
         target: TARGET,

@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::error::LossReason;
 use crate::hold::{End, Hold, lock};
 use crate::options::TICK;
+use crate::report;
 use crate::store::{Owner, Renewal, RenewalFailure, Trouble};
 
 /// Holds renewed by one script: more would freeze the server for too long.
@@ -114,14 +115,15 @@ impl Watchdog {
         };
         let owner = hold.owner;
         let mut table = lock(&self.table);
+        let due = attempt.min(hold.safe_until().unwrap_or(Moment(0)));
         let entry = Entry {
             hold,
             attempt,
-            due: attempt,
+            due,
             confirmed,
         };
         table.holds.insert(owner, entry);
-        table.schedule(owner, attempt);
+        table.due.insert((due, owner));
         let due = table.due.first().map(|(due, _)| *due);
         let sleeps_past = table.wakes_at.is_none_or(|wakes_at| due < Some(wakes_at));
         drop(table);
@@ -242,6 +244,11 @@ async fn renew(engine: Arc<Engine>, holds: Vec<Arc<Hold>>) {
     let started = engine.clock.now();
     match engine.store().renew(&batch, within).await {
         Ok(renewed) => {
+            if report::shows_renewals() {
+                let (count, failures) = (holds.len(), renewed.failures.len());
+                let took = engine.clock.now().since(started);
+                engine.report(move || report::renewed(count, failures, took));
+            }
             let mut failures = renewed.failures.into_iter().peekable();
             for (index, hold) in holds.iter().enumerate() {
                 match failures.next_if(|(failed, _)| *failed == index) {
@@ -257,6 +264,8 @@ async fn renew(engine: Arc<Engine>, holds: Vec<Arc<Hold>>) {
             for hold in &holds {
                 failed(&engine, hold, started, &trouble);
             }
+            let (label, count) = (report::label(&holds[0]).to_owned(), holds.len());
+            engine.report(move || report::renewal_failed(&label, count, &trouble.to_string()));
         }
     }
 }

@@ -122,7 +122,14 @@ impl RedisStore {
         let shared = &*self.shared;
         let session = self.commands.session()?;
         let apply_by = shared.server_time.latest(shared.clock.now(), ask.within);
-        shared.note_ask(ask.owner, session.epoch, apply_by);
+        let mut unanswered = Unanswered {
+            shared,
+            owner: ask.owner,
+            ask: Some(UnansweredAsk {
+                epoch: session.epoch,
+                apply_by,
+            }),
+        };
         let result = self
             .call(&self.commands, &session, &scripts::ASK, ask.within, |cmd| {
                 shared.names.all(cmd, ask.key);
@@ -140,12 +147,12 @@ impl RedisStore {
         let (sent, reply) = match result {
             Ok(answered) => answered,
             Err(trouble) if trouble::is_foreign(&trouble) => {
-                shared.note_answer(ask.owner, session.epoch);
+                unanswered.ask = None;
                 return Ok(AskReply::Foreign(shared.foreign(ask.key, &trouble.detail)));
             }
             Err(trouble) => return Err(trouble),
         };
-        shared.note_answer(ask.owner, session.epoch);
+        unanswered.ask = None;
         let mut reply = Reply::list(reply)?;
         let verdict = reply.int()?;
         shared.server_time.learn(sent, reply.int()?);
@@ -402,6 +409,24 @@ impl RedisStore {
     }
 }
 
+/// An ask that is remembered if it is dropped without an answer.
+struct Unanswered<'a> {
+    shared: &'a Shared,
+    owner: Owner,
+    ask: Option<UnansweredAsk>,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(ask) = self.ask.take() {
+            // What an older connection left unanswered stays so.
+            let mut asks = lock(&self.shared.unanswered);
+            let known = asks.entry(self.owner).or_insert(ask);
+            known.apply_by = known.apply_by.max(ask.apply_by);
+        }
+    }
+}
+
 impl LockStore for RedisStore {
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
         Box::pin(self.ask(ask))
@@ -469,22 +494,6 @@ impl Shared {
     /// An owner as it stands in the store.
     fn owner(&self, owner: Owner) -> String {
         format!("{}:{owner}", self.client.as_str())
-    }
-
-    /// Remembers an ask until it is answered. One that an older connection left unanswered stays.
-    fn note_ask(&self, owner: Owner, epoch: u64, apply_by: u64) {
-        let mut unanswered = lock(&self.unanswered);
-        let ask = unanswered
-            .entry(owner)
-            .or_insert(UnansweredAsk { epoch, apply_by });
-        ask.apply_by = ask.apply_by.max(apply_by);
-    }
-
-    fn note_answer(&self, owner: Owner, epoch: u64) {
-        let mut unanswered = lock(&self.unanswered);
-        if unanswered.get(&owner).is_some_and(|ask| ask.epoch == epoch) {
-            unanswered.remove(&owner);
-        }
     }
 
     /// Who stands in a lock's value; `None` for an empty or a foreign one.

@@ -33,19 +33,16 @@ impl Names {
     }
 
     pub(super) fn of(&self, key: &LockKey) -> [String; 4] {
-        let name = |prefix: &str| format!("{prefix}{}", key.tagged());
-        [
-            self.lock(key),
-            name(&self.queue),
-            name(&self.entry),
-            name(&self.fence),
-        ]
+        [&self.lock, &self.queue, &self.entry, &self.fence]
+            .map(|prefix| format!("{prefix}{}", key.tagged()))
     }
 
     pub(super) fn each(&self, cmd: &mut Cmd, key: &LockKey) {
-        for name in self.of(key) {
-            cmd.arg(name);
-        }
+        write_names(
+            cmd,
+            [&self.lock, &self.queue, &self.entry, &self.fence],
+            key,
+        );
     }
 
     pub(super) fn all(&self, cmd: &mut Cmd, key: &LockKey) {
@@ -54,11 +51,23 @@ impl Names {
     }
 
     pub(super) fn without_fence(&self, cmd: &mut Cmd, key: &LockKey) {
-        let [lock, queue, entry, _] = self.of(key);
-        cmd.arg(3).arg(lock).arg(queue).arg(entry);
+        cmd.arg(3);
+        write_names(cmd, [&self.lock, &self.queue, &self.entry], key);
     }
 
     pub(super) fn channel(&self, client: &ClientId) -> String {
         format!("{}{}", self.channels, client.as_str())
+    }
+}
+
+/// Each command carries several names of one key: they share a buffer.
+fn write_names<const N: usize>(cmd: &mut Cmd, prefixes: [&String; N], key: &LockKey) {
+    let tag = key.tagged().to_string();
+    let mut name = String::with_capacity(64 + tag.len());
+    for prefix in prefixes {
+        name.clear();
+        name.push_str(prefix);
+        name.push_str(&tag);
+        cmd.arg(&name);
     }
 }

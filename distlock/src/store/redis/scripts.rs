@@ -34,8 +34,9 @@ impl Script {
     }
 
     pub(super) fn by_hash(&self) -> Cmd {
-        let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&self.hash);
+        // Room for most commands: a hash, four keys, a handful of arguments.
+        let mut cmd = Cmd::with_capacity(16, 512);
+        cmd.arg("EVALSHA").arg(&self.hash);
         cmd
     }
 
