@@ -60,7 +60,7 @@ end
 if wait == '0' then return { 3, now, value } end
 
 local entry = string.format('%.0f', now + (wait + 1000) * 1000) .. ' ' .. ARGV[2] .. ' ' .. ttl .. ' ' .. name
-if redis.call('HEXISTS', entries, owner) == 0 then
+if not redis.call('ZSCORE', queue, owner) then
   local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
   local order = stamp
   if last[1] then

@@ -499,7 +499,13 @@ impl Shared {
     /// Who stands in a lock's value; `None` for an empty or a foreign one.
     fn occupant(&self, value: &str) -> Option<Occupant> {
         let mut fields = value.splitn(5, ' ');
-        let (this_process, ours) = self.client.recognise(fields.next()?);
+        let owner = fields.next()?;
+        let (client, number) = owner.split_once(':')?;
+        if !is_made_of(client, char::is_ascii_hexdigit) || !is_made_of(number, char::is_ascii_digit)
+        {
+            return None;
+        }
+        let (this_process, ours) = self.client.recognise(owner);
         let token = FencingToken::new(fields.next()?.parse().ok()?);
         let _ttl: u64 = fields.next()?.parse().ok()?;
         Some(Occupant {
@@ -540,6 +546,10 @@ impl Shared {
         }
         Ok(LookReply::Seen { occupant, missing })
     }
+}
+
+fn is_made_of(text: &str, kind: fn(&char) -> bool) -> bool {
+    !text.is_empty() && text.chars().all(|c| kind(&c))
 }
 
 fn millis(duration: Duration) -> u64 {
