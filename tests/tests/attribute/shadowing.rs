@@ -218,6 +218,28 @@ trait Meddler {
 
 impl<T: ?Sized> Meddler for T {}
 
+/// The name that a success could be probed by.
+trait Judge {
+    fn succeeded(&self) -> bool {
+        false
+    }
+}
+
+impl<T: ?Sized> Judge for T {}
+
+#[distlock::distributed_lock(key = "shadowing:judge", lease = "5s", min_hold = "1ms")]
+async fn judged() -> Result<bool, distlock::Error> {
+    crate::seen::held().await;
+    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    Ok(0_u8.succeeded())
+}
+
+#[test]
+fn a_trait_that_judges_success_does_not_meddle_with_min_hold() {
+    let verdict = locked("shadowing:judge", judged());
+    assert!(!verdict.expect("a verdict"), "the user's own method");
+}
+
 #[distlock::distributed_lock(key = "shadowing:traits:<n>", lease = "5s")]
 async fn among_traits(n: u8) -> Result<[&'static str; 5], distlock::Error> {
     crate::seen::held().await;

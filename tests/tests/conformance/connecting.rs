@@ -144,52 +144,6 @@ async fn a_user_without_the_rights_that_are_needed() {
     }
 }
 
-#[tokio::test]
-async fn a_user_with_the_rights_that_are_needed_and_no_other() {
-    let server = RedisServer::start();
-    let rights = [
-        "~distlock:*",
-        "&distlock:*",
-        "-@all",
-        "+eval",
-        "+evalsha",
-        "+subscribe",
-        "+publish",
-        "+get",
-        "+set",
-        "+del",
-        "+exists",
-        "+time",
-        "+pexpire",
-        "+pttl",
-        "+zadd",
-        "+zrem",
-        "+zrange",
-        "+zrevrange",
-        "+zscore",
-        "+zcard",
-        "+hset",
-        "+hget",
-        "+hdel",
-        "+pubsub",
-        "+client",
-        "+ping",
-        "+hello",
-    ];
-    let url = user(&server, &rights);
-    let (first, second) = (
-        LockManager::connect(&url).await,
-        LockManager::connect(&url).await,
-    );
-    let (first, second) = (first.unwrap(), second.unwrap());
-    let guard = first.lock("k").lease(ms(300)).acquire().await.unwrap();
-    let waiting = tokio::spawn(async move { second.lock("k").wait(PATIENCE).acquire().await });
-    tokio::time::sleep(ms(700)).await;
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-    waiting.await.unwrap().unwrap().release().await.unwrap();
-}
-
 /// A right that is missed only later is an outage that waiting does not mend.
 #[tokio::test]
 async fn keys_that_a_user_may_not_touch() {

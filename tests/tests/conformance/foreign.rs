@@ -62,7 +62,7 @@ for_redis! {
             &["SET", ""],
             &["SET", "42"],
             &["SET", "xyz:1 2 3 4 name"],
-            &["SET", "somebody's", "PX", "100000000"],
+            &["SET", "somebody's", "PX", "155555555"],
             &["HSET", "field", "value"],
             &["RPUSH", "a", "b"],
         ];

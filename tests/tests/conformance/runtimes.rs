@@ -16,10 +16,11 @@ fn current_thread() -> Runtime {
 }
 
 for_each_store! {
-    /// As many `#[tokio::test]`s do that share a manager in a `static`.
+    /// As many `#[tokio::test]`s do that share a manager in a `static`: the first one connects it.
     async fn one_manager_serves_twenty_runtimes(store) {
-        let manager = store.manager().await;
+        let builder = store.builder();
         thread::spawn(move || {
+            let manager = current_thread().block_on(builder.connect()).unwrap();
             let mut last = None;
             for round in 0..20 {
                 let runtime = current_thread();
@@ -68,12 +69,14 @@ for_each_store! {
         assert_eq!(room.visits(), 30);
     }
 
-    /// Three leases without an await, on the only thread of the runtime.
+    /// Three leases without an await, on the only thread of the runtime that also connected.
     async fn a_blocked_runtime_keeps_its_lock(store) {
-        let lock = store.manager().await.lock("k").lease(ms(400));
+        let builder = store.builder();
         let (started, told) = tokio::sync::oneshot::channel();
         let blocking = thread::spawn(move || {
             current_thread().block_on(async {
+                let manager = builder.connect().await.unwrap();
+                let lock = manager.lock("k").lease(ms(400));
                 lock.run(async |held| {
                     started.send(()).unwrap();
                     thread::sleep(ms(1_200));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use distlock::{Error, LockManager};
-use distlock_tests::within;
+use distlock_tests::{eventually_async, within};
 
 use crate::fixture::{PATIENCE, ms};
 
@@ -229,5 +229,47 @@ for_redis! {
         fixture.raw().cmd(&["DEL", &fixture.name("lock", "k")]);
         let guard = within(ms(500) + LATE, waiting).await.unwrap();
         guard.release().await.unwrap();
+    }
+
+    /// One of its keys is gone (deleted, or evicted): whoever waits stands in the queue again.
+    async fn a_waiter_comes_back_when_its_queue_is_lost(fixture) {
+        let holder = fixture.hold("k").await;
+        let lock = fixture.manager().await.lock("k").wait(PATIENCE);
+        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+        fixture.until_waiting("k", 1).await;
+        let mut raw = fixture.raw();
+        let (queue, entries) = (fixture.name("queue", "k"), fixture.name("entry", "k"));
+        for command in [&["DEL", &queue, &entries][..], &["DEL", &queue]] {
+            raw.cmd(command);
+            // A look finds out, twice a second.
+            let back = async || fixture.seen("k").await.waiters == 1;
+            eventually_async(ms(1_000) + LATE, back).await;
+        }
+        holder.release().await.unwrap();
+        within(ms(1_000) + LATE, waiting).await.unwrap().release().await.unwrap();
+    }
+
+    /// What is lost is written again by the next who comes, and lives no longer than it should.
+    async fn entries_that_are_lost_are_written_again(fixture) {
+        let holder = fixture.hold("k").await;
+        let manager = fixture.manager().await;
+        let entries = fixture.name("entry", "k");
+        let mut tasks = Vec::new();
+        for (number, wait) in [PATIENCE, PATIENCE / 2].into_iter().enumerate() {
+            let lock = manager.lock("k").wait(wait);
+            tasks.push(tokio::spawn(async move {
+                lock.acquire().await.unwrap().release().await.unwrap();
+            }));
+            fixture.until_waiting("k", number as u64 + 1).await;
+            assert!(fixture.raw().pttl(&entries) > 0, "it lives for ever");
+            if number == 0 {
+                assert_eq!(fixture.raw().cmd(&["DEL", &entries]).int(), 1);
+            }
+        }
+        holder.release().await.unwrap();
+        for task in tasks {
+            within(ms(1_000) + LATE, task).await.unwrap();
+        }
+        assert_eq!(fixture.left_over(), Vec::<String>::new());
     }
 }

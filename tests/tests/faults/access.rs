@@ -23,11 +23,11 @@ const NEEDED: &[&str] = &[
     "+zadd",
     "+zrem",
     "+zrange",
-    "+zrevrange",
     "+zscore",
     "+zcard",
     "+hset",
     "+hget",
+    "+hexists",
     "+hdel",
 ];
 
@@ -86,6 +86,14 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     guard.release().await?;
     let guard = within(LONG, waiting).await.unwrap().0?;
     renewed(&guard).await?;
+    // Told by nobody, found by a look.
+    proxy.drop_pushes(true);
+    let guard = second.lock("looked").wait(ms(1_000)).acquire().await?;
+    let waiting = acquire_later(&first, "looked", lease, ms(2_500));
+    until_queued(&mut raw, "looked", 1).await;
+    guard.release().await?;
+    within(LONG, waiting).await.unwrap().0?.release().await?;
+    proxy.drop_pushes(false);
     // A dead connection is tested and replaced, and the old one killed.
     proxy.hold_requests();
     let later = acquire_later(&first, "other", ms(1_000), LONG);

@@ -57,6 +57,7 @@ async fn a_grant_that_arrives_late_is_not_believed() {
     let guard = first.lock("k").lease(lease).acquire().await.unwrap();
     let mut late_one = acquire_later(&late, "k", lease, LONG);
     until_queued(&mut raw, "k", 1).await;
+    late.inspect("k").await.unwrap();
     let next = acquire_later(&other, "k", lease, LONG);
     until_queued(&mut raw, "k", 2).await;
     // The grant waits in a buffer, and nothing else comes through either.
@@ -92,6 +93,7 @@ async fn a_hold_never_has_the_token_of_an_earlier_grant() {
         let guard = first.lock("k").lease(lease).acquire().await.unwrap();
         let waiting = acquire_later(&slow, "k", lease, LONG);
         until_queued(&mut raw, "k", 1).await;
+        slow.inspect("k").await.unwrap();
         // Replies and pushes pile up for this long, then arrive at once.
         proxy.stop_reading(Way::ToClient, true);
         guard.release().await.unwrap();
@@ -127,6 +129,8 @@ async fn a_slow_link_confirms_its_grants() {
     let guard = near.lock("k").lease(lease).acquire().await.unwrap();
     let waiting = acquire_later(&far, "k", lease, LONG);
     until_queued(&mut raw, "k", 1).await;
+    // Behind the answer to the ask: that one has arrived.
+    far.inspect("k").await.unwrap();
     guard.release().await.unwrap();
     let guard = within(LONG, waiting).await.unwrap().0.unwrap();
     let until = Instant::now() + ms(2_500);
@@ -157,6 +161,8 @@ async fn a_pushed_grant_is_as_old_as_its_message() {
     let guard = near.lock("k").lease(lease).acquire().await.unwrap();
     let waiting = acquire_later(&far, "k", lease, LONG);
     until_queued(&mut raw, "k", 1).await;
+    // Behind the answer to the ask: that one has arrived.
+    far.inspect("k").await.unwrap();
     proxy.delay(Way::ToClient, slow);
     guard.release().await.unwrap();
     let guard = within(LONG, waiting).await.unwrap().0.unwrap();
@@ -186,6 +192,8 @@ async fn what_was_cancelled_is_asked_for_with_a_new_id() {
     let guard = near.lock("k").lease(lease).acquire().await.unwrap();
     let waiting = acquire_later(&far, "k", lease, LONG);
     until_queued(&mut raw, "k", 1).await;
+    // Behind the answer to the ask: that one has arrived.
+    far.inspect("k").await.unwrap();
     let owner_of = |value: Option<String>| {
         let value = value.expect("the lock is taken");
         value.split(' ').next().unwrap().to_owned()

@@ -1,6 +1,6 @@
 //! Who is passed over, and what is cut down.
 
-use super::{BUSY, Bench, ENTRY, LOCK, QUEUED};
+use super::{BUSY, Bench, ENTRY, LOCK, QUEUE, QUEUED};
 
 #[test]
 fn an_unconfirmed_grant_purges_its_client_but_not_the_caller() {
@@ -106,8 +106,9 @@ fn a_lock_that_outlives_its_ttl_is_cut_down() {
     bench.ask("a:1");
     // As after a backward step of the clock.
     bench.raw.cmd(&["PEXPIRE", LOCK, "3600000"]);
+    assert_eq!(bench.try_ask("b:1"), BUSY);
+    assert!(bench.raw.pttl(LOCK) <= 1_250, "a try cuts it");
     bench.ask("b:1");
-    assert!(bench.raw.pttl(LOCK) <= 1_250, "an ask cuts it");
     bench.raw.cmd(&["PERSIST", LOCK]);
     bench.look("b:1");
     assert!(
@@ -118,4 +119,20 @@ fn a_lock_that_outlives_its_ttl_is_cut_down() {
     bench.raw.cmd(&["PEXPIRE", LOCK, "3600000"]);
     bench.look("c:1");
     assert!(bench.raw.pttl(LOCK) <= 1_250, "a short grant too");
+}
+
+#[test]
+fn a_queue_that_lost_one_of_its_keys_takes_asks_again() {
+    for lost in [QUEUE, ENTRY] {
+        let mut bench = Bench::new();
+        let _b = bench.subscriber("b");
+        bench.ask("a:1");
+        bench.ask("b:1");
+        // Evicted, or deleted by hand.
+        bench.raw.cmd(&["DEL", lost]);
+        assert_eq!(bench.ask("b:1"), QUEUED);
+        assert_eq!(bench.queue(), ["b:1"], "without {lost}");
+        bench.release("a:1");
+        assert_eq!(bench.holder().as_deref(), Some("b:1"), "without {lost}");
+    }
 }
