@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::{BackgroundTask, Engine, Phase};
-use crate::error::{Error, LossReason};
+use crate::error::{Error, LossReason, Outage};
 use crate::hold::{End, Hold, NewHold};
 use crate::key::LockKey;
 use crate::options::Timing;
@@ -143,7 +143,13 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
             Ok(AskReply::Foreign(detail)) => return Attempt::Ended(order.foreign(detail)),
             Err(trouble) => {
                 let stop = order.wait.is_zero() || !trouble.outage.is_transient();
-                obstacle = Some(Obstacle::Trouble(trouble));
+                // An ask that the end of the wait cut short says less than what was known before.
+                let cut_short = trouble.outage == Outage::TimedOut
+                    && !order.wait.is_zero()
+                    && wait < order.timing.command_deadline();
+                if obstacle.is_none() || !cut_short {
+                    obstacle = Some(Obstacle::Trouble(trouble));
+                }
                 if stop {
                     return Attempt::Ended(order.error(engine, ticket, obstacle));
                 }

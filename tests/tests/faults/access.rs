@@ -27,7 +27,6 @@ const NEEDED: &[&str] = &[
     "+zcard",
     "+hset",
     "+hget",
-    "+hexists",
     "+hdel",
 ];
 
