@@ -75,7 +75,7 @@ end
 redis.call('HSET', entries, owner, entry)
 -- The queue's own TTL outlives its latest deadline and a grant made just before it.
 local keep = wait + 12000
-if redis.call('PTTL', queue) < keep then
+if redis.call('PTTL', queue) < keep or redis.call('PTTL', entries) < keep then
   redis.call('PEXPIRE', queue, keep)
   redis.call('PEXPIRE', entries, keep)
 end
