@@ -50,8 +50,8 @@ pub(crate) enum Command {
 /// How to run.
 #[derive(Clone, Args)]
 pub(crate) struct RunOptions {
-    /// Where the locks and the stock are: memory:<name> for instances in this process, or
-    /// redis://[user:password@]host[:port][/db] for processes.
+    /// Where the locks and the stock are: `memory:<name>` for instances in this process, or
+    /// `redis://[user:password@]host[:port][/db]` for processes.
     #[arg(
         long,
         value_name = "URL",
