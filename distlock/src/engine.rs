@@ -36,6 +36,7 @@ pub(crate) struct Engine {
     next_owner: AtomicU64,
     background: Background,
     phase: watch::Sender<Phase>,
+    shutting_down: tokio::sync::Mutex<()>,
 }
 
 /// How far a manager has come.
@@ -59,6 +60,7 @@ impl Engine {
             next_owner: AtomicU64::new(1),
             background: Background::default(),
             phase: watch::Sender::new(Phase::Running),
+            shutting_down: tokio::sync::Mutex::default(),
         })
     }
 
@@ -125,6 +127,10 @@ impl Engine {
     }
 
     fn on_event(self: &Arc<Self>, event: StoreEvent) {
+        if self.store.get().is_none() {
+            // Nothing was asked yet.
+            return;
+        }
         match event {
             StoreEvent::Granted(grant) => {
                 // A push for a known hold changes nothing; one that nobody waits for is given back.
@@ -204,10 +210,13 @@ impl Engine {
         keep: Duration,
         tell: oneshot::Sender<()>,
     ) -> Result<(), String> {
-        let give_up = self.clock.now() + timing.ttl();
+        let began = self.clock.now();
+        let give_up = began + timing.ttl();
         let within = timing.command_deadline();
         let mut tell = Some(tell);
         loop {
+            // Repeated, it is to be kept no longer than the first time.
+            let keep = keep.saturating_sub(self.clock.now().since(began));
             let answer = self.store().release(key, owner, keep, within).await;
             if let Some(tell) = tell.take() {
                 // Nobody needs to listen.
@@ -229,32 +238,37 @@ impl Engine {
     }
 
     /// Ends everything: new calls are refused, waiting calls get an error, bodies are stopped, what is
-    /// held is released. Resolves when the store has answered, or cannot any more.
+    /// held is released. Resolves when the store has answered, or cannot any more; a second call waits
+    /// for the first.
     pub(crate) async fn shut_down(self: &Arc<Self>) {
-        self.phase.send_if_modified(|phase| {
-            let first = *phase == Phase::Running;
-            *phase = (*phase).max(Phase::Draining);
-            first
-        });
+        let _turn = self.shutting_down.lock().await;
+        if self.phase() == Phase::Closed {
+            return;
+        }
+        self.phase.send_replace(Phase::Draining);
         self.waiters.close();
-        let holds = self.watchdog.holds();
+        let mut holds = self.watchdog.holds();
         for hold in &holds {
             hold.finish(End::Lost(LossReason::ShutDown));
         }
-        for hold in &holds {
-            self.wait_for_body(hold).await;
-            drop(self.release(hold, Duration::ZERO));
-        }
-        self.drain().await;
-    }
-
-    /// A body notices the loss at its next await and ends by itself; one that does not await is given
-    /// as long as its lease would have lasted.
-    async fn wait_for_body(&self, hold: &Hold) {
-        let until = self.clock.now() + hold.timing.lease;
-        while hold.has_body() && self.clock.now() < until {
+        // A body notices the loss at its next await and ends by itself; one that does not await is given
+        // as long as its lease would have lasted.
+        let began = self.clock.now();
+        loop {
+            let now = self.clock.now();
+            holds.retain(|hold| {
+                let waits = hold.has_body() && now < began + hold.timing.lease;
+                if !waits {
+                    drop(self.release(hold, Duration::ZERO));
+                }
+                waits
+            });
+            if holds.is_empty() {
+                break;
+            }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+        self.drain().await;
     }
 
     /// Waits for background releases, then closes.

@@ -64,7 +64,8 @@ pub enum Error {
         reason: LossReason,
     },
 
-    /// The hold reached its `max_hold`, so the body was stopped and the lock released.
+    /// The hold reached its `max_hold`: a body was stopped and the lock released. A guard is no longer
+    /// held, but nothing stops the code that has it, and others wait until it is dropped or the lease ends.
     #[error("lock `{key}` was held for its max_hold of {max_hold:?} (fencing token {fencing_token}): {}", Completed(*.completed))]
     HoldLimit {
         /// The key as the caller wrote it.

@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::engine::Tried;
-use crate::error::Error;
+use crate::error::{Error, LossReason};
 use crate::fencing::FencingToken;
-use crate::hold::Hold;
+use crate::hold::{End, Hold};
 use crate::manager::LockManager;
 use crate::report;
 use crate::scope::{self, Children, Frame};
@@ -92,7 +92,8 @@ impl LockGuard {
         self.hold.remaining()
     }
 
-    /// Resolves when the lock is lost, before the store can give it to anybody else.
+    /// Resolves when the lock is lost: when its lease cannot be renewed, before the store can give it to
+    /// anybody else; when its key vanished, at the next renewal.
     ///
     /// # Cancel safety
     ///
@@ -148,7 +149,8 @@ impl LockGuard {
         Frame::push(self.hold.clone(), store, self.children.clone())
     }
 
-    /// Runs the body while the lock is held. With `finish`, also after it was lost.
+    /// Runs the body while the lock is held, and drops it while the lock is still ours. With `finish`, it
+    /// runs on after a loss, but it never starts after one.
     pub(crate) async fn watch<F: Future>(
         &self,
         body: Pin<&mut Option<F>>,
@@ -156,20 +158,28 @@ impl LockGuard {
     ) -> Result<F::Output, Error> {
         let hold = &*self.hold;
         let _running = hold.body();
-        let Some(body) = body.as_pin_mut() else {
-            unreachable!("a body is watched once");
-        };
-        let mut body = pin!(scope::within(self.frame(), body));
+        // Also when this future is dropped at an await: the body goes before the guard does.
+        let mut body = DroppedInScope { guard: self, body };
         let mut over = pin!(hold.over());
-        let output = poll_fn(|context| {
-            // Registered before the check, so that no end is missed between the two.
-            let _ = over.as_mut().poll(context);
-            if !finish && !hold.is_held() {
-                return Poll::Ready(None);
-            }
-            body.as_mut().poll(context).map(Some)
-        })
-        .await;
+        let frame = self.frame();
+        let mut started = false;
+        let output = {
+            let Some(body) = body.body.as_mut().as_pin_mut() else {
+                unreachable!("a body is watched once");
+            };
+            let mut body = pin!(scope::within(frame, body));
+            poll_fn(|context| {
+                // Registered before the check, so that no end is missed between the two.
+                let _ = over.as_mut().poll(context);
+                let runs_on = finish && started;
+                if !runs_on && !hold.is_held() {
+                    return Poll::Ready(None);
+                }
+                started = true;
+                body.as_mut().poll(context).map(Some)
+            })
+            .await
+        };
         match (output, finish) {
             (Some(output), true) => Ok(output),
             (Some(output), false) => match hold.error() {
@@ -178,11 +188,6 @@ impl LockGuard {
             },
             (None, _) => Err(hold.lost().await),
         }
-    }
-
-    /// Drops what the body owns while `current()` still works for it.
-    pub(crate) fn drop_in_scope(&self, drop_body: impl FnOnce()) {
-        scope::within_sync(self.frame(), drop_body);
     }
 
     /// Releases after a body; never fails, for the body's own result stands.
@@ -204,6 +209,11 @@ impl LockGuard {
     fn start_release(&mut self, success: bool) -> Option<Tried> {
         match std::mem::replace(&mut self.kind, Kind::Spent) {
             Kind::Spent | Kind::Reentered { .. } => None,
+            Kind::Owner if !self.manager.is_of_this_process() => {
+                // After a fork the lock is the parent's, and nobody here could release it.
+                self.hold.finish(End::Lost(LossReason::ShutDown));
+                None
+            }
             Kind::Owner => {
                 let ended = self.ended();
                 let engine = self.manager.engine();
@@ -222,6 +232,18 @@ impl LockGuard {
                 Some(tried)
             }
         }
+    }
+}
+
+/// Drops what the body owns while the lock is held and `current()` still works.
+struct DroppedInScope<'g, 'b, F> {
+    guard: &'g LockGuard,
+    body: Pin<&'b mut Option<F>>,
+}
+
+impl<F> Drop for DroppedInScope<'_, '_, F> {
+    fn drop(&mut self) {
+        scope::within_sync(self.guard.frame(), || self.body.set(None));
     }
 }
 

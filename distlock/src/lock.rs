@@ -113,7 +113,7 @@ impl Lock {
     ///
     /// Who asks first is served first, across all processes. A caller whose own call tree holds the
     /// same lock already re-enters it without touching the store; sibling branches of one body
-    /// exclude each other.
+    /// exclude each other. Then the outer hold's options rule, and of this call's only `wait`.
     ///
     /// # Errors
     ///
@@ -124,6 +124,12 @@ impl Lock {
     /// # Panics
     ///
     /// In a tokio runtime that was built without its time driver (`enable_time`).
+    ///
+    /// # Paused time
+    ///
+    /// Under `tokio::time::pause` only a manager of
+    /// [`memory_on_current_runtime`](crate::Builder::memory_on_current_runtime) works: the others run on a
+    /// thread of their own, for which the paused clock does not wait.
     ///
     /// # Cancel safety
     ///
@@ -179,7 +185,6 @@ impl Lock {
         let held = guard.held();
         let mut body = pin!(Some(body(held)));
         let result = guard.watch(body.as_mut(), false).await;
-        guard.drop_in_scope(|| body.set(None));
         guard.give_back(result.is_ok()).await;
         result
     }
@@ -257,10 +262,17 @@ impl Lock {
         let turn = if wait.is_zero() {
             frame.children().clone().try_lock_owned().ok()
         } else {
+            // The manager's timer, for there need not be a tokio runtime here.
+            let (out_of_time, ran_out) = oneshot::channel::<()>();
+            self.manager.engine().spawn_later(async move {
+                tokio::time::sleep(wait).await;
+                drop(out_of_time);
+            });
             tokio::select! {
+                biased;
                 turn = frame.children().clone().lock_owned() => Some(turn),
                 _ = hold.lost() => None,
-                () = tokio::time::sleep(wait) => None,
+                _ = ran_out => None,
             }
         };
         match (turn, hold.error()) {
@@ -273,7 +285,7 @@ impl Lock {
             (None, None) => Err(Error::Busy {
                 key: self.key.clone(),
                 waited: clock.now().since(started),
-                holder: Some(self.manager.as_holder()),
+                holder: Some(self.manager.as_holder(clock.now().since(hold.acquired))),
             }),
         }
     }

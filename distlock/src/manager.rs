@@ -37,11 +37,10 @@ struct Inner {
     engine: Arc<Engine>,
     identity: Arc<str>,
     client_name: String,
-    connected: SystemTime,
     /// A child process has no I/O thread.
     pid: u32,
     /// Kept to be dropped: then the thread drains and ends.
-    _io: Option<IoThread>,
+    io: Option<IoThread>,
 }
 
 impl LockManager {
@@ -56,9 +55,8 @@ impl LockManager {
                 engine,
                 identity,
                 client_name,
-                connected: SystemTime::now(),
                 pid: std::process::id(),
-                _io: io,
+                io,
             }),
         }
     }
@@ -83,7 +81,8 @@ impl LockManager {
         Self::builder().url(url.as_ref()).connect().await
     }
 
-    /// An in-process store of its own, for development and tests, with the real clock.
+    /// An in-process store of its own, for development and tests, with the real clock. Under
+    /// `tokio::time::pause` use [`Builder::memory_on_current_runtime`].
     ///
     /// # Panics
     ///
@@ -165,7 +164,7 @@ impl LockManager {
     ///
     /// Dropping the future does not stop the shutdown.
     pub async fn shutdown(&self) {
-        if self.inner.pid != std::process::id() {
+        if !self.is_of_this_process() {
             return;
         }
         let engine = self.engine().clone();
@@ -187,9 +186,14 @@ impl LockManager {
         &self.inner.identity
     }
 
+    /// A forked child has no I/O thread, and its parent's locks are not its own.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.inner.pid == std::process::id()
+    }
+
     /// An error at once, instead of a wait for a thread that is not there.
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
-        if self.inner.pid != std::process::id() {
+        if !self.is_of_this_process() {
             return Err(Error::ShutDown {
                 detail:
                     "this process was forked from the one that connected it; connect a new manager \
@@ -204,11 +208,20 @@ impl LockManager {
     }
 
     /// This process, as the holder of a lock.
-    pub(crate) fn as_holder(&self) -> Holder {
+    pub(crate) fn as_holder(&self, held_for: Duration) -> Holder {
         Holder {
             client: self.inner.client_name.clone(),
-            held_since: self.inner.connected,
+            held_since: SystemTime::now() - held_for,
             this_process: true,
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A thread drains by itself when it is dropped; on the caller's runtime releases are done in place.
+        if self.io.is_none() {
+            self.engine.abandon();
         }
     }
 }
@@ -231,6 +244,6 @@ pub struct KeyState {
     pub holder: Option<Holder>,
     /// How many stand in its queue.
     pub waiters: u64,
-    /// The last fencing token, kept for two hours beyond its use.
+    /// The last fencing token, kept for two hours beyond its acquisition.
     pub last_token: Option<FencingToken>,
 }

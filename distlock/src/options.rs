@@ -104,7 +104,7 @@ impl Timing {
 
     /// The part of the lease, counted from the send of the command, in which the hold is believed.
     pub(crate) fn validity(self) -> Duration {
-        self.lease - self.margin()
+        self.lease.saturating_sub(self.margin())
     }
 
     /// How long one command may take.

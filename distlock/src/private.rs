@@ -205,8 +205,6 @@ pub fn run<'b, F: Future>(
             Err(error) => return fail(error),
         };
         let result = Box::pin(guard.watch(body.as_mut(), finish)).await;
-        // The user's locals go before the lock does.
-        guard.drop_in_scope(|| body.set(None));
         let success = result.as_ref().is_ok_and(succeeded);
         Box::pin(guard.give_back(success)).await;
         match result {

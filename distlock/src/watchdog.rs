@@ -272,6 +272,10 @@ async fn renew(engine: Arc<Engine>, holds: Vec<Arc<Hold>>) {
 
 async fn confirm(engine: Arc<Engine>, hold: Arc<Hold>) {
     let within = hold.remaining();
+    if within.is_zero() {
+        // Released, or lost, before this was sent.
+        return;
+    }
     match engine
         .store()
         .confirm(&hold.key, hold.owner, hold.timing, within)

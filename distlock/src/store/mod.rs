@@ -6,11 +6,14 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::clock::Moment;
 use crate::error::{Error, Holder, Outage};
 use crate::fencing::FencingToken;
+use crate::hold::lock;
 use crate::key::LockKey;
 use crate::options::Timing;
 
@@ -266,13 +269,9 @@ pub(crate) struct ClientId(std::sync::Arc<str>);
 
 impl ClientId {
     pub(crate) fn new() -> Self {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static PROCESS: once_cell::sync::Lazy<String> = once_cell::sync::Lazy::new(|| {
-            uuid::Uuid::new_v4().simple().to_string()[8..].to_owned()
-        });
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        ClientId(format!("{}{number:08x}", *PROCESS).into())
+        ClientId(format!("{}{number:08x}", process_name()).into())
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -288,5 +287,21 @@ impl ClientId {
         let this_process = client.get(..24) == self.0.get(..24);
         let ours = (client == &*self.0).then(|| number.parse().ok()).flatten();
         (this_process, ours)
+    }
+}
+
+/// The 24 digits of this process. Drawn anew after a fork, for a child must not be taken for its parent
+/// or its siblings: it would find their locks to be its own.
+fn process_name() -> String {
+    static NAME: Mutex<Option<(u32, String)>> = Mutex::new(None);
+    let pid = std::process::id();
+    let mut name = lock(&NAME);
+    match &*name {
+        Some((of, digits)) if *of == pid => digits.clone(),
+        _ => {
+            let digits = uuid::Uuid::new_v4().simple().to_string()[8..].to_owned();
+            *name = Some((pid, digits.clone()));
+            digits
+        }
     }
 }

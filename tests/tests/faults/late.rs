@@ -59,9 +59,10 @@ impl Late {
     /// Asks, gives up, and has the cancel arrive on a new connection.
     async fn ask_and_cancel(&mut self) {
         let asking = self.ask().await;
+        // The connection first: the cancel must not follow the ask into it.
+        self.proxy.reset_clients();
         asking.abort();
         assert!(asking.await.is_err_and(|error| error.is_cancelled()));
-        self.proxy.reset_clients();
         self.until_seen().await;
     }
 

@@ -186,7 +186,10 @@ impl Slot {
 
     /// Gives the holder its full lease, and ends its mark; `None` if the lock is not its own.
     fn prolong(&mut self, call: &Call<'_>, who: &Who, timing: Timing) -> Option<Proof> {
-        let hold = self.hold.as_mut().filter(|hold| hold.who == *who)?;
+        let hold = self
+            .hold
+            .as_mut()
+            .filter(|hold| hold.who == *who && !hold.kept)?;
         hold.until = call.now + timing.ttl();
         self.queue.remove(who);
         Some(Proof {

@@ -171,7 +171,7 @@ async fn supervise(
                     state.send_replace(State::Down(trouble));
                     tokio::time::sleep(jittered(pause)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
-                    within = (within * 2).min(LONGEST_REDIAL);
+                    within = (within * 2).min(dialer.longest_redial);
                 }
             }
         }
@@ -212,6 +212,8 @@ pub(super) struct Dialer {
     client: Client,
     role: Role,
     dialed: AtomicU64,
+    /// A server that is far away needs as long to reconnect as it needed to connect.
+    longest_redial: Duration,
     /// The epoch whose pushes count.
     current: Arc<AtomicU64>,
 }
@@ -238,6 +240,7 @@ impl Dialer {
             client: config.client.clone(),
             role,
             dialed: AtomicU64::new(0),
+            longest_redial: LONGEST_REDIAL.max(config.connect_timeout),
             current: Arc::default(),
         }
     }

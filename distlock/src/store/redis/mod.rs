@@ -37,6 +37,9 @@ use server_time::ServerTime;
 /// A connection that is silent for this long while it owes an answer is tested.
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
+/// Whether the server evicts is asked at connect, but not waited for.
+const ADVICE_WITHIN: Duration = Duration::from_millis(250);
+
 /// One client of a Redis server: a connection for commands and pushed grants, one for renewals.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
@@ -103,7 +106,7 @@ impl RedisStore {
             let waited = shared.clock.now().since(started);
             config.refused(trouble, waited)
         })?;
-        if let Ok(Some(policy)) = tokio::time::timeout(limit, link::evicts(&first)).await {
+        if let Ok(Some(policy)) = tokio::time::timeout(ADVICE_WITHIN, link::evicts(&first)).await {
             report::eviction(&shared.identity, &policy);
         }
         let reconnected = events.clone();
@@ -161,11 +164,20 @@ impl RedisStore {
                 sent,
                 token: reply.token()?,
             }),
-            2 => AskReply::Queued(shared.occupant(&reply.text()?)),
-            3 => AskReply::Busy(shared.occupant(&reply.text()?)),
             4 => AskReply::Late,
             5 => AskReply::Foreign(shared.foreign(ask.key, trouble::FOREIGN_VALUE)),
-            6 => AskReply::Full(shared.occupant(&reply.text()?)),
+            2 | 3 | 6 => {
+                let value = reply.text()?;
+                match (verdict, shared.occupant(&value)) {
+                    // The script's pattern is wider than what we write.
+                    (_, None) if !value.is_empty() => {
+                        AskReply::Foreign(shared.foreign(ask.key, trouble::FOREIGN_VALUE))
+                    }
+                    (2, occupant) => AskReply::Queued(occupant),
+                    (3, occupant) => AskReply::Busy(occupant),
+                    (_, occupant) => AskReply::Full(occupant),
+                }
+            }
             other => return Err(reply::garbage(&format!("verdict {other}"))),
         })
     }
@@ -535,7 +547,12 @@ impl Shared {
             });
         }
         let mut fields = Reply::list(value)?;
-        let occupant = self.occupant(&fields.text()?);
+        let value = fields.text()?;
+        let occupant = self.occupant(&value);
+        if occupant.is_none() && !value.is_empty() {
+            let detail = self.foreign(&look.key, trouble::FOREIGN_VALUE);
+            return Ok(LookReply::Foreign(detail));
+        }
         let _ttl_left = fields.signed()?;
         let mut indices = Reply::list(fields.next().unwrap_or(redis::Value::Nil))?;
         let mut missing = Vec::new();

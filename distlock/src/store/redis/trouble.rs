@@ -13,7 +13,7 @@ pub(super) fn of(error: &RedisError) -> Trouble {
         ErrorKind::RESP3NotSupported => {
             return Trouble::new(
                 Outage::Denied,
-                "the server does not speak RESP3; Redis 6.0 or later is needed",
+                "the server does not speak RESP3; Redis 6.2 or later is needed",
             );
         }
         _ if error.is_timeout() => Outage::TimedOut,
