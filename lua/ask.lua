@@ -47,7 +47,7 @@ end
 if value then
   local holder, token, limit = string.match(value, '^(%x+:%d+) (%d+) (%d+) %d+ ')
   if not holder then return { 5, now } end
-  if holder == owner and string.byte(token) ~= 48 then -- '0': kept by min_hold, and released
+  if holder == owner then
     redis.call('PEXPIRE', lock, ttl)
     remove(owner)
     return { 1, now, tonumber(token) }
