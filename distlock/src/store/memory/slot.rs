@@ -114,6 +114,10 @@ impl Slot {
         owner: Owner,
         timing: Timing,
     ) -> Option<Proof> {
+        // What min_hold keeps has been released: a late confirmation changes nothing.
+        if self.hold.as_ref().is_some_and(|hold| hold.kept) {
+            return None;
+        }
         self.prolong(call, &call.who(owner), timing)
     }
 
@@ -186,10 +190,7 @@ impl Slot {
 
     /// Gives the holder its full lease, and ends its mark; `None` if the lock is not its own.
     fn prolong(&mut self, call: &Call<'_>, who: &Who, timing: Timing) -> Option<Proof> {
-        let hold = self
-            .hold
-            .as_mut()
-            .filter(|hold| hold.who == *who && !hold.kept)?;
+        let hold = self.hold.as_mut().filter(|hold| hold.who == *who)?;
         hold.until = call.now + timing.ttl();
         self.queue.remove(who);
         Some(Proof {
