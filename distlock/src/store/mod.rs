@@ -290,18 +290,46 @@ impl ClientId {
     }
 }
 
-/// The 24 digits of this process. Drawn anew after a fork, for a child must not be taken for its parent
-/// or its siblings: it would find their locks to be its own.
+/// The 24 digits of this process.
 fn process_name() -> String {
     static NAME: Mutex<Option<(u32, String)>> = Mutex::new(None);
-    let pid = std::process::id();
-    let mut name = lock(&NAME);
-    match &*name {
+    name_of(std::process::id(), &mut lock(&NAME))
+}
+
+/// Drawn anew after a fork, for a child must not be taken for its parent or its siblings: it would find
+/// their locks to be its own.
+fn name_of(pid: u32, known: &mut Option<(u32, String)>) -> String {
+    match known {
         Some((of, digits)) if *of == pid => digits.clone(),
         _ => {
             let digits = uuid::Uuid::new_v4().simple().to_string()[8..].to_owned();
-            *name = Some((pid, digits.clone()));
+            *known = Some((pid, digits.clone()));
             digits
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_is_another_client() {
+        let mut known = None;
+        let parent = name_of(1, &mut known);
+        assert_eq!(name_of(1, &mut known), parent);
+        // Both children start from what the parent knew.
+        let (mut first, mut second) = (known.clone(), known);
+        let names = [name_of(2, &mut first), name_of(3, &mut second)];
+        assert!(names[0] != parent && names[1] != parent && names[0] != names[1]);
+    }
+
+    #[test]
+    fn an_owner_is_recognised() {
+        let (client, other) = (ClientId::new(), ClientId::new());
+        let owner = |client: &ClientId| format!("{}:7", client.as_str());
+        assert_eq!(client.recognise(&owner(&client)), (true, Some(7)));
+        assert_eq!(client.recognise(&owner(&other)), (true, None));
+        assert_eq!(client.recognise("00ff:7"), (false, None));
     }
 }

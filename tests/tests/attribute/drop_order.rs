@@ -77,6 +77,36 @@ fn what_the_body_uses_goes_before_the_release() {
     );
 }
 
+#[distlock::distributed_lock(key = "drop-order")]
+async fn endless(log: &Log, used: Value) -> Result<(), Error> {
+    log.watch(distlock::current());
+    let _local = log.value("local");
+    std::future::pending::<()>().await;
+    let _ = &used;
+    Ok(())
+}
+
+#[test]
+fn a_call_that_is_dropped_drops_its_body_before_the_release() {
+    let log = Log::default();
+    on_a_store_of_its_own(async {
+        let mut call = Box::pin(endless(&log, log.value("used")));
+        // Until the body runs: it tells its lock first.
+        let running = std::future::poll_fn(|context| {
+            assert!(call.as_mut().poll(context).is_pending());
+            let body = log.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if body.0.is_some() {
+                std::task::Poll::Ready(())
+            } else {
+                std::task::Poll::Pending
+            }
+        });
+        running.await;
+        drop(call);
+    });
+    assert_eq!(log.lines(), ["local held", "used held"]);
+}
+
 struct Job {
     used: Value,
     unused: Value,

@@ -15,6 +15,7 @@ mod bounds;
 mod connecting;
 mod dropped_acquires;
 mod dropped_guards;
+mod endings;
 mod exclusion;
 mod fencing;
 mod foreign;

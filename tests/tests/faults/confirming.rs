@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use distlock::LockManager;
 use distlock_tests::{After, RedisServer, Way, within};
 
 use crate::kit::{
@@ -145,6 +146,24 @@ async fn a_slow_link_confirms_its_grants() {
     }
     guard.release().await.unwrap();
     until_clean(&mut raw, LONG).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_link_is_replaced_when_it_is_lost() {
+    let server = RedisServer::start();
+    warm(&server).await;
+    let proxy = server.proxy();
+    let far = LockManager::builder()
+        .url(server.url_via(&proxy))
+        .connect_timeout(LONG)
+        .connect()
+        .await
+        .unwrap();
+    proxy.delay(Way::ToClient, ms(200));
+    proxy.reset_connections();
+    let lock = far.lock("k").lease(ms(5_000)).wait(LONG);
+    let guard = within(LONG, lock.acquire()).await.unwrap();
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,8 +3,8 @@
 use distlock_tests::{Reply, Resp};
 
 use super::{
-    ASK, BUSY, Bench, CHANNELS, ENTRY, FENCE, HELD, LATE, LEASE, LOCK, LOOK, QUEUE, QUEUED, RENEW,
-    TTL, WHENEVER, message, verdict,
+    ASK, BUSY, Bench, CHANNELS, ENTRY, FENCE, HELD, LATE, LEASE, LOCK, LOOK, QUEUE, QUEUED,
+    RELEASE, RENEW, TTL, WHENEVER, message, verdict,
 };
 use crate::kit::leftovers;
 
@@ -244,4 +244,18 @@ fn a_foreign_value_is_never_touched() {
     assert!(bench.ask_with("a:1", LEASE, "0", WHENEVER).is_error());
     bench.release("a:1");
     assert_eq!(bench.raw.cmd(&["HGET", LOCK, "a"]).text(), Some("1"));
+}
+
+/// `min_hold` keeps a key after its release; what was sent before it must not touch that.
+#[test]
+fn a_late_confirmation_or_renewal_leaves_what_min_hold_keeps() {
+    let mut bench = Bench::new();
+    bench.ask("a:1");
+    let value = bench.raw.get(LOCK).unwrap();
+    let mine: String = value.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    let keep = ["a:1", "a", CHANNELS, "600000"];
+    bench.run(RELEASE, &[LOCK, QUEUE, ENTRY, FENCE], &keep);
+    assert_eq!(bench.confirm("a:1", TTL), 0);
+    assert_eq!(bench.run(RENEW, &[LOCK], &[&mine, TTL]).array().len(), 1);
+    assert!(bench.raw.pttl(LOCK) > 500_000);
 }

@@ -1,0 +1,160 @@
+//! Ends that come at an awkward moment: before a body has started, twice, to several bodies, to a manager
+//! without a thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock::{Error, LockManager, distributed_lock};
+use distlock_tests::{eventually_async, within};
+use tokio::sync::oneshot;
+
+use crate::fixture::{PATIENCE, ms};
+
+#[distributed_lock(key = "endings", max_hold = "20ms", on_lost = "finish", locks = locks)]
+async fn finishes(locks: &LockManager, ran: &AtomicBool) -> Result<(), Error> {
+    ran.store(true, Ordering::SeqCst);
+    Ok(())
+}
+
+#[distributed_lock(key = "endings", max_hold = "20ms", locks = locks)]
+async fn is_cancelled(locks: &LockManager, ran: &AtomicBool) -> Result<(), Error> {
+    ran.store(true, Ordering::SeqCst);
+    Ok(())
+}
+
+/// The lock is granted while its caller's runtime is blocked, and over before the body can start.
+async fn blocked_until_over(
+    manager: &LockManager,
+    call: impl Future<Output = Result<(), Error>>,
+) -> Result<(), Error> {
+    let mut call = std::pin::pin!(call);
+    assert!(futures::poll!(call.as_mut()).is_pending());
+    // Not awaited: the runtime is to be blocked, past the hold's end.
+    let deadline = Instant::now() + PATIENCE;
+    while futures::executor::block_on(manager.inspect("endings"))
+        .unwrap()
+        .holder
+        .is_none()
+    {
+        assert!(Instant::now() < deadline, "nobody acquired");
+    }
+    std::thread::sleep(ms(100));
+    call.await
+}
+
+#[tokio::test]
+async fn a_body_never_starts_after_its_lock_is_over() {
+    let manager = LockManager::memory();
+    let ran = AtomicBool::new(false);
+    let finished = blocked_until_over(&manager, finishes(&manager, &ran)).await;
+    let cancelled = blocked_until_over(&manager, is_cancelled(&manager, &ran)).await;
+    for result in [finished, cancelled] {
+        assert!(
+            matches!(
+                result,
+                Err(Error::HoldLimit {
+                    completed: false,
+                    ..
+                })
+            ),
+            "{result:?}"
+        );
+    }
+    assert!(!ran.load(Ordering::SeqCst), "it ran without a lock");
+}
+
+for_each_store! {
+    async fn several_bodies_that_do_not_stop_cost_one_lease(store) {
+        let manager = store.manager().await;
+        let lease = ms(1_500);
+        let mut scopes = Vec::new();
+        for number in 0..5 {
+            let guard = manager.lock(format!("k{number}")).lease(lease).acquire().await.unwrap();
+            let (entered, told) = oneshot::channel();
+            scopes.push(tokio::spawn(async move {
+                guard.scope(async {
+                    entered.send(()).unwrap();
+                    std::future::pending::<()>().await;
+                }).await;
+            }));
+            told.await.unwrap();
+        }
+        let plain = manager.lock("plain").lease(lease).acquire().await.unwrap();
+        let began = Instant::now();
+        let ending = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };
+        // A guard without a body does not wait for the others' bodies.
+        eventually_async(PATIENCE, async || store.seen("plain").await.holder.is_none()).await;
+        assert!(began.elapsed() < lease, "{:?}", began.elapsed());
+        within(PATIENCE, ending).await.unwrap();
+        assert!(began.elapsed() < 3 * lease, "{:?}", began.elapsed());
+        for number in 0..5 {
+            assert_eq!(store.seen(&format!("k{number}")).await.holder, None);
+        }
+        drop(plain);
+        for scope in scopes {
+            scope.abort();
+        }
+    }
+
+    async fn a_second_shutdown_waits_for_the_first(store) {
+        let manager = store.manager().await;
+        let lease = Duration::from_secs(3);
+        let ended = Arc::new(AtomicBool::new(false));
+        let (started, told) = oneshot::channel();
+        let lock = manager.lock("k").lease(lease);
+        let flag = ended.clone();
+        let body = std::thread::spawn(move || {
+            futures::executor::block_on(lock.run(async |_| {
+                started.send(()).unwrap();
+                std::thread::sleep(lease / 2);
+                flag.store(true, Ordering::SeqCst);
+            }))
+        });
+        told.await.unwrap();
+        let first = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };
+        // Past the moment at which the watchdog forgets what was ended.
+        tokio::time::sleep(lease * 2 / 5).await;
+        within(PATIENCE, manager.shutdown()).await;
+        assert!(ended.load(Ordering::SeqCst), "it returned before the body had ended");
+        assert_eq!(store.seen("k").await.holder, None);
+        within(PATIENCE, first).await.unwrap();
+        assert!(body.join().unwrap().unwrap_err().is_lost());
+    }
+
+    async fn re_entry_needs_no_runtime(store) {
+        let manager = store.manager().await;
+        let task = std::thread::spawn(move || {
+            futures::executor::block_on(async {
+                let lock = manager.lock("k").wait(ms(200));
+                lock.run(async |_| {
+                    let nested = lock.acquire().await.unwrap();
+                    // A sibling of the nested call: its turn does not come.
+                    let busy = lock.acquire().await.unwrap_err();
+                    nested.release().await.unwrap();
+                    busy
+                }).await.unwrap()
+            })
+        });
+        match task.join().unwrap() {
+            Error::Busy { holder: Some(holder), .. } => {
+                let held = holder.held_since.elapsed().unwrap_or_default();
+                assert!(holder.this_process && held < PATIENCE, "{holder:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_manager_on_the_current_runtime_ends_with_its_last_clone() {
+    let metrics = tokio::runtime::Handle::current().metrics();
+    let before = metrics.num_alive_tasks();
+    for _ in 0..20 {
+        let manager = LockManager::builder().memory_on_current_runtime().unwrap();
+        let guard = manager.lock("k").acquire().await.unwrap();
+        drop(manager);
+        guard.release().await.unwrap();
+    }
+    eventually_async(PATIENCE, async || metrics.num_alive_tasks() <= before).await;
+}
