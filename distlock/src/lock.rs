@@ -223,13 +223,16 @@ impl Lock {
         let limit = wait + order.timing.command_deadline() + SLACK;
         let (mut reply, answer) = oneshot::channel();
         let manager = self.manager.clone();
-        let task_engine = engine.clone();
+        let (task_engine, reporter) = (engine.clone(), engine.clone());
         engine.spawn_later(async move {
             tokio::select! {
                 biased;
                 result = acquire::acquire(task_engine, order) => {
-                    // A guard that nobody receives is dropped here, and releases.
-                    let _ = reply.send(result.map(|hold| LockGuard::new(manager, hold)));
+                    let result = result.map(|hold| LockGuard::new(manager, hold));
+                    if let Err(unreceived) = reply.send(result) {
+                        // A guard that nobody receives releases, and tells so, but not on this thread.
+                        reporter.report(move || drop(unreceived));
+                    }
                 }
                 () = reply.closed() => {}
             }

@@ -37,6 +37,11 @@ use server_time::ServerTime;
 /// A connection that is silent for this long while it owes an answer is tested.
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
+/// Unanswered asks are forgotten with their release, or, when there are many, some time after nothing can
+/// come of them.
+const MANY_UNANSWERED: usize = 1_024;
+const LONG_PAST: Duration = Duration::from_secs(60);
+
 /// Whether the server evicts is asked at connect, but not waited for.
 const ADVICE_WITHIN: Duration = Duration::from_millis(250);
 
@@ -433,6 +438,11 @@ impl Drop for Unanswered<'_> {
         if let Some(ask) = self.ask.take() {
             // What an older connection left unanswered stays so.
             let mut asks = lock(&self.shared.unanswered);
+            if asks.len() >= MANY_UNANSWERED {
+                // The script refuses an ask after its time, so these can do nothing any more.
+                let past = ask.apply_by.saturating_sub(micros(LONG_PAST));
+                asks.retain(|_, known| known.apply_by > past);
+            }
             let known = asks.entry(self.owner).or_insert(ask);
             known.apply_by = known.apply_by.max(ask.apply_by);
         }
