@@ -15,7 +15,7 @@ local function client_of(owner)
   return string.match(owner, '^[^:]+')
 end
 
--- The TTL of a lock that was granted and not yet confirmed: a grant lease of at most a second, plus grace.
+-- The lease (ms) of a grant that is not confirmed yet: at most a second. The key's TTL is 250 ms longer.
 local function grant_lease(lease)
   return math.min(lease, 1000)
 end
@@ -45,7 +45,7 @@ local function next_token()
   return string.format('%.0f', number + 1)
 end
 
--- Two hours beyond the last use: a server clock may step back an hour and tokens still rise.
+-- Two hours beyond the acquisition: a server clock may step back an hour and tokens still rise.
 local function keep_fence(token)
   local ttl = '7200000'
   if token ~= stamp then ttl = 7200000 + math.ceil((tonumber(token) - now) / 1000) end

@@ -153,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Releases a hold in the background.
+    /// Releases a hold in the background. With `keep`, its key stays taken for that long.
     pub(crate) fn release(self: &Arc<Self>, hold: &Hold, keep: Duration) -> Tried {
         self.watchdog.forget(hold.owner);
         hold.finish(End::Released);

@@ -201,7 +201,7 @@ impl LockGuard {
         }
     }
 
-    /// The error of a hold that ended before its guard, reported once.
+    /// The error of a hold that ended before its guard.
     fn ended(&self) -> Option<Error> {
         self.hold.error()
     }
