@@ -11,6 +11,8 @@ use crate::error::{Error, LossReason, Outage};
 use crate::hold::{End, Hold, NewHold};
 use crate::key::LockKey;
 use crate::options::Timing;
+#[cfg(sabotage)]
+use crate::sabotage::{self, Saboteur};
 use crate::store::{Ask, AskReply, Grant, Occupant, Proof, Trouble};
 use crate::waiters::{Signal, Slot};
 
@@ -72,6 +74,10 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.engine.waiters.leave(self.slot.owner);
+        #[cfg(sabotage)]
+        if sabotage::is(Saboteur::EntryLeaked) && self.slot.is_queued() {
+            self.asked = false;
+        }
         if self.asked {
             self.engine
                 .undo(self.slot.key.clone(), self.slot.owner, self.timing);
@@ -89,8 +95,18 @@ pub(crate) async fn acquire(engine: Arc<Engine>, order: Order) -> Result<Arc<Hol
                 ticket.asked = false;
                 return Ok(hold);
             }
-            Attempt::Again => {}
-            Attempt::Ended(error) => return Err(error),
+            Attempt::Again => {
+                // What is cancelled here was granted: no entry of a wait.
+                #[cfg(sabotage)]
+                ticket.slot.set_asking();
+            }
+            Attempt::Ended(error) => {
+                #[cfg(sabotage)]
+                if sabotage::needs_no_release(&error) {
+                    ticket.asked = false;
+                }
+                return Err(error);
+            }
         }
     }
 }
@@ -150,6 +166,10 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
                 if obstacle.is_none() || !cut_short {
                     obstacle = Some(Obstacle::Trouble(trouble));
                 }
+                #[cfg(sabotage)]
+                if sabotage::is(Saboteur::UndoThenAskAgain) {
+                    engine.undo(order.key.clone(), ticket.slot.owner, order.timing);
+                }
                 if stop {
                     return Attempt::Ended(order.error(engine, ticket, obstacle));
                 }
@@ -158,6 +178,11 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
                     && let Some(end) = on_signal(engine, order, ticket, signal).await
                 {
                     return end;
+                }
+                #[cfg(sabotage)]
+                if sabotage::is(Saboteur::NoIdempotentAcquire) {
+                    ticket.asked = false;
+                    return Attempt::Again;
                 }
             }
         }

@@ -62,7 +62,10 @@ impl Clock for BootClock {
         let time = rustix::time::clock_gettime(BOOT);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
-        Moment(seconds * 1_000_000_000 + nanos)
+        let now = Moment(seconds * 1_000_000_000 + nanos);
+        #[cfg(sabotage)]
+        let now = crate::sabotage::now(now);
+        now
     }
 
     fn wall_micros(&self) -> u64 {

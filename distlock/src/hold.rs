@@ -90,6 +90,8 @@ impl Hold {
     }
 
     fn capped(&self, until: Moment) -> Moment {
+        #[cfg(sabotage)]
+        let until = crate::sabotage::safe_until(until, self.max_hold);
         self.limit().map_or(until, |limit| until.min(limit))
     }
 

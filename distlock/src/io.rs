@@ -78,6 +78,8 @@ impl IoThread {
             .build()
             .map_err(failed)?;
         let handle = runtime.handle().clone();
+        #[cfg(sabotage)]
+        let handle = crate::sabotage::runtime(handle);
         let (stop, stopped) = oneshot::channel();
         thread::Builder::new()
             .name("distlock-io".into())

@@ -15,6 +15,8 @@ mod lock;
 mod manager;
 mod options;
 mod report;
+#[cfg(sabotage)]
+mod sabotage;
 mod scope;
 mod store;
 mod waiters;

@@ -93,6 +93,11 @@ impl Slot {
         self.queued.store(false, Ordering::Release);
     }
 
+    #[cfg(sabotage)]
+    pub(crate) fn is_queued(&self) -> bool {
+        self.queued.load(Ordering::Acquire)
+    }
+
     fn note_occupant(&self, occupant: Option<Occupant>) {
         if occupant.is_some() {
             *lock(&self.occupant) = occupant;
@@ -198,6 +203,8 @@ impl Waiters {
 /// Looks, for as long as anybody waits, every half second at everything that is waited for: so lost
 /// messages and dead holders cost no more than that beyond the lease (design rule 5).
 pub(crate) async fn keep_looking(engine: Arc<Engine>) {
+    #[cfg(sabotage)]
+    crate::sabotage::look_no_more().await;
     loop {
         let queued = engine.waiters.queued();
         if queued.is_empty() {

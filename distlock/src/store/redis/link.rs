@@ -384,6 +384,15 @@ fn denied_or(error: &redis::RedisError) -> Result<(), Trouble> {
 
 async fn subscribe(connection: &mut MultiplexedConnection, shared: &Shared) -> Result<(), Trouble> {
     let channel = shared.names.channel(&shared.client);
+    #[cfg(sabotage)]
+    if crate::sabotage::is(crate::sabotage::Saboteur::AskBeforeSubscribe) {
+        let mut connection = connection.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let _ = connection.subscribe(channel).await;
+        });
+        return Ok(());
+    }
     let subscribed = connection.subscribe(channel).await;
     subscribed.map_err(|error| needs(trouble::of(&error), "SUBSCRIBE on its channel"))
 }
@@ -451,11 +460,14 @@ impl Shared {
         let granted: u64 = fields.next()?.parse().ok()?;
         let lease = Duration::from_millis(fields.next()?.parse().ok()?);
         let key = LockKey::from_tagged(fields.next()?.strip_prefix(&self.names.lock)?);
+        let granted_at = self.server_time.bound(granted, received);
+        #[cfg(sabotage)]
+        let granted_at = crate::sabotage::granted_at(granted_at, received);
         Some(Grant {
             key,
             owner: owner?,
             token,
-            granted_at: self.server_time.bound(granted, received),
+            granted_at,
             lease,
         })
     }

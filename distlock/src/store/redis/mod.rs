@@ -164,6 +164,8 @@ impl RedisStore {
         let mut reply = Reply::list(reply)?;
         let verdict = reply.int()?;
         shared.server_time.learn(sent, reply.int()?);
+        #[cfg(sabotage)]
+        let sent = crate::sabotage::proven_at(sent, &*shared.clock);
         Ok(match verdict {
             1 => AskReply::Held(Proof {
                 sent,
@@ -209,6 +211,8 @@ impl RedisStore {
             return Ok(None);
         }
         let token = reply.token()?;
+        #[cfg(sabotage)]
+        let sent = crate::sabotage::proven_at(sent, &*shared.clock);
         Ok(Some(Proof { sent, token }))
     }
 
@@ -241,6 +245,8 @@ impl RedisStore {
                 error => (index, RenewalFailure::Trouble(trouble::of_text(error))),
             });
         }
+        #[cfg(sabotage)]
+        let sent = crate::sabotage::proven_at(sent, &*shared.clock);
         Ok(Renewed { sent, failures })
     }
 

@@ -28,7 +28,10 @@ pub(super) struct Script {
 
 impl Script {
     fn new(source: &str) -> Self {
-        let source = without_comments(&source.replace("--@include next", NEXT));
+        let source = source.replace("--@include next", NEXT);
+        #[cfg(sabotage)]
+        let source = crate::sabotage::script(source);
+        let source = without_comments(&source);
         let hash = sha1_smol::Sha1::from(&source).digest().to_string();
         Script { source, hash }
     }
