@@ -291,6 +291,7 @@ impl Ticket {
             self.engine.store().ready().await;
         };
         tokio::select! {
+            biased;
             signal = self.next_signal(deadline) => signal,
             () = retry => None,
         }

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::io::{Executor, IoThread};
 use crate::manager::LockManager;
+use crate::random::SystemRandom;
 use crate::store::memory::{MemoryServer, MemoryStore};
 use crate::store::redis::{RedisConfig, RedisStore};
 use crate::store::{ClientId, LockStore};
@@ -155,7 +156,7 @@ impl Builder {
         let name = self.name();
         MemoryStore::new(
             server,
-            ClientId::new(),
+            ClientId::new(&SystemRandom),
             name,
             self.max_waiters,
             engine.events(),
@@ -166,10 +167,11 @@ impl Builder {
         let (engine, io) = on_io_thread()?;
         let connecting = RedisStore::connect(
             config,
-            ClientId::new(),
+            ClientId::new(&SystemRandom),
             self.name(),
             self.max_waiters,
             engine.clock.clone(),
+            Arc::new(SystemRandom),
             engine.events(),
         );
         let (mut reply, answer) = oneshot::channel();

@@ -120,6 +120,7 @@ impl Engine {
         let mut phase = self.phase.subscribe();
         self.executor.spawn_later(async move {
             tokio::select! {
+                biased;
                 () = work => {}
                 _ = phase.wait_for(|phase| *phase == Phase::Closed) => {}
             }

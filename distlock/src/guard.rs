@@ -277,6 +277,11 @@ impl Held {
         Held { hold }
     }
 
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
     /// The token of this acquisition: pass it to the resource that the lock protects.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {

@@ -33,6 +33,9 @@ pub(crate) struct Hold {
     clock: Arc<dyn Clock>,
     /// The safe deadline (design section 3.2) in clock nanoseconds, or `OVER`.
     safe_until: AtomicU64,
+    /// The safe deadline when the hold ended.
+    #[cfg(test)]
+    pub(crate) believed_until: AtomicU64,
     end: Mutex<Option<End>>,
     last_failure: Mutex<String>,
     over: Notify,
@@ -74,6 +77,8 @@ impl Hold {
             max_hold: new.max_hold,
             clock,
             safe_until: AtomicU64::new(OVER + 1),
+            #[cfg(test)]
+            believed_until: AtomicU64::new(OVER),
             end: Mutex::new(None),
             last_failure: Mutex::new(String::new()),
             over: Notify::new(),
@@ -165,6 +170,9 @@ impl Hold {
                 return false;
             }
             *end = Some(how);
+            #[cfg(test)]
+            self.believed_until
+                .store(self.safe_until.load(Ordering::Acquire), Ordering::Release);
             self.safe_until.store(OVER, Ordering::Release);
         }
         self.over.notify_waiters();

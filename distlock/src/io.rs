@@ -17,6 +17,23 @@ pub(crate) struct Executor {
     /// On the caller's runtime, work is polled once in place: with a store that answers at once it is
     /// done even when that runtime is shutting down.
     inline: bool,
+    /// How a simulation runs the tasks of one client.
+    #[cfg(test)]
+    wrap: Option<Wrap>,
+}
+
+#[cfg(test)]
+pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Puts a task under the rule of a simulation, which may freeze it.
+#[cfg(test)]
+pub(crate) struct Wrap(pub(crate) Box<dyn Fn(Work) -> Work + Send + Sync>);
+
+#[cfg(test)]
+impl std::fmt::Debug for Wrap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wrap").finish_non_exhaustive()
+    }
 }
 
 impl Executor {
@@ -29,7 +46,19 @@ impl Executor {
         Ok(Executor {
             handle,
             inline: true,
+            #[cfg(test)]
+            wrap: None,
         })
+    }
+
+    /// A client of a simulation: all on one runtime, each task wrapped, nothing on another thread.
+    #[cfg(test)]
+    pub(crate) fn simulated(wrap: Wrap) -> Self {
+        Executor {
+            handle: Handle::current(),
+            inline: false,
+            wrap: Some(wrap),
+        }
     }
 
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
@@ -42,17 +71,27 @@ impl Executor {
             }
             self.handle.spawn(work);
         } else {
-            self.handle.spawn(work);
+            self.spawn_later(work);
         }
     }
 
     /// Spawns work that is not to be polled on this stack.
     pub(crate) fn spawn_later(&self, work: impl Future<Output = ()> + Send + 'static) {
+        #[cfg(test)]
+        if let Some(wrap) = &self.wrap {
+            self.handle.spawn(wrap.0(Box::pin(work)));
+            return;
+        }
         self.handle.spawn(work);
     }
 
     /// Runs code that may block, such as a tracing subscriber, away from timers and sockets.
     pub(crate) fn spawn_blocking(&self, work: impl FnOnce() + Send + 'static) {
+        #[cfg(test)]
+        if let Some(wrap) = &self.wrap {
+            self.handle.spawn(wrap.0(Box::pin(async move { work() })));
+            return;
+        }
         self.handle.spawn_blocking(work);
     }
 }
@@ -95,6 +134,8 @@ impl IoThread {
         let executor = Executor {
             handle,
             inline: false,
+            #[cfg(test)]
+            wrap: None,
         };
         Ok((IoThread { stop: Some(stop) }, executor))
     }

@@ -11,7 +11,7 @@ pub(crate) const MAX_KEY: usize = 512;
 /// A checked lock key.
 ///
 /// Braces mark a Redis Cluster hash tag: a key has either none or exactly one non-empty `{...}`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LockKey(Arc<str>);
 
 impl LockKey {

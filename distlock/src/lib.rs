@@ -14,6 +14,7 @@ mod key;
 mod lock;
 mod manager;
 mod options;
+mod random;
 mod report;
 #[cfg(sabotage)]
 mod sabotage;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -14,8 +14,8 @@ use crate::fencing::FencingToken;
 use crate::io::IoThread;
 use crate::key::LockKey;
 use crate::lock::Lock;
-use crate::store::Inspection;
 use crate::store::memory::MemoryServer;
+use crate::store::{Inspection, wall};
 
 /// How long an inspection may take.
 const INSPECT_WITHIN: Duration = Duration::from_secs(1);
@@ -211,7 +211,7 @@ impl LockManager {
     pub(crate) fn as_holder(&self, held_for: Duration) -> Holder {
         Holder {
             client: self.inner.client_name.clone(),
-            held_since: SystemTime::now() - held_for,
+            held_since: wall(self.engine().clock.wall_micros()) - held_for,
             this_process: true,
         }
     }

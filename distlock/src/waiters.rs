@@ -1,6 +1,6 @@
 //! Calls that stand in a queue: what the store pushes, and what looking finds, reaches them here.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +22,8 @@ const LOOK_WITHIN: Duration = LOOK_EVERY;
 /// All calls of one client that have asked and do not hold yet.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    slots: Mutex<HashMap<Owner, Arc<Slot>>>,
+    /// In order, so that a simulation can be repeated.
+    slots: Mutex<BTreeMap<Owner, Arc<Slot>>>,
     /// Wakes the looking task when somebody queues.
     queued: Notify,
 }
@@ -159,8 +160,8 @@ impl Waiters {
     }
 
     /// All queued calls, by key.
-    fn queued(&self) -> HashMap<LockKey, Vec<Arc<Slot>>> {
-        let mut by_key: HashMap<LockKey, Vec<Arc<Slot>>> = HashMap::new();
+    fn queued(&self) -> BTreeMap<LockKey, Vec<Arc<Slot>>> {
+        let mut by_key: BTreeMap<LockKey, Vec<Arc<Slot>>> = BTreeMap::new();
         for slot in self.all() {
             if slot.queued.load(Ordering::Acquire) {
                 by_key.entry(slot.key.clone()).or_default().push(slot);
@@ -236,7 +237,7 @@ async fn look(engine: &Engine, mut looks: Vec<Look>) {
     }
 }
 
-fn batches(queued: HashMap<LockKey, Vec<Arc<Slot>>>) -> Vec<Vec<Look>> {
+fn batches(queued: BTreeMap<LockKey, Vec<Arc<Slot>>>) -> Vec<Vec<Look>> {
     let mut batches = Vec::new();
     let mut batch = Vec::new();
     let mut size = 0;

@@ -1,6 +1,6 @@
 //! Renewals of all holds, in batches from one timer, and the loss of those that could not be renewed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ pub(crate) struct Watchdog {
 
 #[derive(Debug, Default)]
 struct Table {
-    holds: HashMap<Owner, Entry>,
+    /// In order, so that a simulation can be repeated.
+    holds: BTreeMap<Owner, Entry>,
     due: BTreeSet<(Moment, Owner)>,
     /// When the watchdog wakes by itself; `None` while it works or nothing is held.
     wakes_at: Option<Moment>,

@@ -16,6 +16,7 @@ use crate::fencing::FencingToken;
 use crate::hold::lock;
 use crate::key::LockKey;
 use crate::options::Timing;
+use crate::random::Random;
 
 #[cfg(test)]
 mod equivalence;
@@ -169,7 +170,7 @@ impl Occupant {
     }
 }
 
-fn wall(micros: u64) -> SystemTime {
+pub(crate) fn wall(micros: u64) -> SystemTime {
     UNIX_EPOCH
         .checked_add(Duration::from_micros(micros))
         .unwrap_or(UNIX_EPOCH)
@@ -268,10 +269,16 @@ impl fmt::Display for Trouble {
 pub(crate) struct ClientId(std::sync::Arc<str>);
 
 impl ClientId {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(random: &dyn Random) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        ClientId(format!("{}{number:08x}", process_name()).into())
+        ClientId(format!("{}{number:08x}", process_name(random)).into())
+    }
+
+    /// The only client of another process, as far as this one can tell.
+    #[cfg(test)]
+    pub(crate) fn of_another_process(random: &dyn Random) -> Self {
+        ClientId(format!("{}{:08x}", drawn_name(random), 1).into())
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -291,42 +298,51 @@ impl ClientId {
 }
 
 /// The 24 digits of this process.
-fn process_name() -> String {
+fn process_name(random: &dyn Random) -> String {
     static NAME: Mutex<Option<(u32, String)>> = Mutex::new(None);
-    name_of(std::process::id(), &mut lock(&NAME))
+    name_of(std::process::id(), &mut lock(&NAME), random)
 }
 
 /// Drawn anew after a fork, for a child must not be taken for its parent or its siblings: it would find
 /// their locks to be its own.
-fn name_of(pid: u32, known: &mut Option<(u32, String)>) -> String {
+fn name_of(pid: u32, known: &mut Option<(u32, String)>, random: &dyn Random) -> String {
     match known {
         Some((of, digits)) if *of == pid => digits.clone(),
         _ => {
-            let digits = uuid::Uuid::new_v4().simple().to_string()[8..].to_owned();
+            let digits = drawn_name(random);
             *known = Some((pid, digits.clone()));
             digits
         }
     }
 }
 
+fn drawn_name(random: &dyn Random) -> String {
+    let text = format!("{:016x}{:016x}", random.next(), random.next());
+    text[..24].to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SystemRandom;
 
     #[test]
     fn a_forked_child_is_another_client() {
         let mut known = None;
-        let parent = name_of(1, &mut known);
-        assert_eq!(name_of(1, &mut known), parent);
+        let parent = name_of(1, &mut known, &SystemRandom);
+        assert_eq!(name_of(1, &mut known, &SystemRandom), parent);
         // Both children start from what the parent knew.
         let (mut first, mut second) = (known.clone(), known);
-        let names = [name_of(2, &mut first), name_of(3, &mut second)];
+        let names = [
+            name_of(2, &mut first, &SystemRandom),
+            name_of(3, &mut second, &SystemRandom),
+        ];
         assert!(names[0] != parent && names[1] != parent && names[0] != names[1]);
     }
 
     #[test]
     fn an_owner_is_recognised() {
-        let (client, other) = (ClientId::new(), ClientId::new());
+        let (client, other) = (ClientId::new(&SystemRandom), ClientId::new(&SystemRandom));
         let owner = |client: &ClientId| format!("{}:7", client.as_str());
         assert_eq!(client.recognise(&owner(&client)), (true, Some(7)));
         assert_eq!(client.recognise(&owner(&other)), (true, None));

@@ -13,6 +13,7 @@ use super::{CLIENTS, KEYS};
 use crate::clock::BootClock;
 use crate::key::LockKey;
 use crate::options::Timing;
+use crate::random::SystemRandom;
 use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
 use crate::store::memory::{MemoryServer, MemoryStore};
 use crate::store::redis::{RedisConfig, RedisStore};
@@ -163,13 +164,15 @@ pub(super) struct InRedis {
 impl InRedis {
     pub(super) async fn start() -> Self {
         let server = RedisServer::start();
-        let ids: Vec<ClientId> = (0..CLIENTS).map(|_| ClientId::new()).collect();
+        let ids: Vec<ClientId> = (0..CLIENTS).map(|_| ClientId::new(&SystemRandom)).collect();
         let (mut stores, mut receivers) = (Vec::new(), Vec::new());
         for (id, max_waiters) in ids.iter().zip(MAX_WAITERS) {
             let config = RedisConfig::parse(&server.url(), NAMESPACE, LIMIT).unwrap();
             let (sink, events) = events();
             let (id, clock) = (id.clone(), Arc::new(BootClock));
-            let store = RedisStore::connect(config, id, NAME.into(), max_waiters, clock, sink);
+            let random = Arc::new(SystemRandom);
+            let store =
+                RedisStore::connect(config, id, NAME.into(), max_waiters, clock, random, sink);
             stores.push(store.await.unwrap());
             receivers.push(events);
         }
@@ -177,7 +180,7 @@ impl InRedis {
             stores,
             clients: Clients {
                 ids,
-                stranger: ClientId::new(),
+                stranger: ClientId::new(&SystemRandom),
             },
             events: receivers,
             raw: server.client(),

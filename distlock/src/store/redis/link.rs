@@ -12,6 +12,7 @@ use super::{RedisConfig, Shared, reply, scripts, trouble};
 use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::random::Random;
 use crate::store::{EventSink, Grant, StoreEvent, Trouble};
 
 /// Attempts to connect again start short, for the first may fall into the same hole, and grow.
@@ -169,7 +170,7 @@ async fn supervise(
                 }
                 Err(trouble) => {
                     state.send_replace(State::Down(trouble));
-                    tokio::time::sleep(jittered(pause)).await;
+                    tokio::time::sleep(dialer.jittered(pause)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     within = (within * 2).min(dialer.longest_redial);
                 }
@@ -201,15 +202,10 @@ async fn watch_session(session: &Session, suspicion: &Suspicion) -> Trouble {
     }
 }
 
-/// Between half and the whole of a pause, so that many clients do not come back at once.
-fn jittered(pause: Duration) -> Duration {
-    let random = u32::from(uuid::Uuid::new_v4().as_bytes()[0]);
-    pause / 2 + pause / 2 * random / 255
-}
-
 /// How a connection is opened.
 pub(super) struct Dialer {
     client: Client,
+    random: Arc<dyn Random>,
     role: Role,
     dialed: AtomicU64,
     /// A server that is far away needs as long to reconnect as it needed to connect.
@@ -227,22 +223,34 @@ enum Role {
 }
 
 impl Dialer {
-    pub(super) fn commands(config: &RedisConfig, shared: Arc<Shared>, events: EventSink) -> Self {
-        Self::new(config, Role::Commands { shared, events })
+    pub(super) fn commands(
+        config: &RedisConfig,
+        random: Arc<dyn Random>,
+        shared: Arc<Shared>,
+        events: EventSink,
+    ) -> Self {
+        Self::new(config, random, Role::Commands { shared, events })
     }
 
-    pub(super) fn renewals(config: &RedisConfig) -> Self {
-        Self::new(config, Role::Renewals)
+    pub(super) fn renewals(config: &RedisConfig, random: Arc<dyn Random>) -> Self {
+        Self::new(config, random, Role::Renewals)
     }
 
-    fn new(config: &RedisConfig, role: Role) -> Self {
+    fn new(config: &RedisConfig, random: Arc<dyn Random>, role: Role) -> Self {
         Dialer {
             client: config.client.clone(),
+            random,
             role,
             dialed: AtomicU64::new(0),
             longest_redial: LONGEST_REDIAL.max(config.connect_timeout),
             current: Arc::default(),
         }
+    }
+
+    /// Between half and the whole of a pause, so that many clients do not come back at once.
+    fn jittered(&self, pause: Duration) -> Duration {
+        let [random, ..] = self.random.next().to_be_bytes();
+        pause / 2 + pause / 2 * u32::from(random) / 255
     }
 
     /// Replacing the command connection costs the places in all queues, so it is not done lightly.

@@ -13,6 +13,7 @@ use crate::fencing::FencingToken;
 use crate::hold::lock;
 use crate::key::LockKey;
 use crate::options::Timing;
+use crate::random::Random;
 use crate::report;
 use crate::store::{
     Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, LockStore, Look, LookReply,
@@ -24,7 +25,7 @@ mod link;
 mod names;
 mod reply;
 mod scripts;
-mod server_time;
+pub(super) mod server_time;
 mod trouble;
 
 pub(crate) use config::RedisConfig;
@@ -85,6 +86,7 @@ impl RedisStore {
         name: String,
         max_waiters: u32,
         clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
         events: EventSink,
     ) -> Result<Self, Error> {
         let limit = config.connect_timeout;
@@ -98,8 +100,8 @@ impl RedisStore {
             server_time: ServerTime::default(),
             unanswered: Mutex::default(),
         });
-        let commands = Dialer::commands(&config, shared.clone(), events.clone());
-        let renewals = Dialer::renewals(&config);
+        let commands = Dialer::commands(&config, random.clone(), shared.clone(), events.clone());
+        let renewals = Dialer::renewals(&config, random);
         let dialed = tokio::time::timeout(limit, async {
             tokio::try_join!(commands.dial(None), renewals.dial(None))
         });

@@ -10,6 +10,7 @@ use super::hooks::HandClock;
 use super::{MemoryServer, MemoryStore};
 use crate::key::LockKey;
 use crate::options::Timing;
+use crate::random::SystemRandom;
 use crate::store::{
     Ask, AskReply, ClientId, Grant, Inspection, LockStore, Look, LookReply, Owner, Renewal,
     RenewalFailure, StoreEvent,
@@ -60,7 +61,7 @@ impl World {
         let sink = grants.clone();
         let store = MemoryStore::new(
             self.server.clone(),
-            ClientId::new(),
+            ClientId::new(&SystemRandom),
             "tester".to_owned(),
             max_waiters,
             Arc::new(move |event| match event {

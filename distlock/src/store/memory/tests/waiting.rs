@@ -1,6 +1,7 @@
 //! The queue, and who is served next.
 
 use super::*;
+use crate::random::SystemRandom;
 
 #[test]
 fn waiters_are_served_in_order_of_arrival() {
@@ -270,7 +271,7 @@ fn a_grant_may_be_used_while_it_is_delivered() {
     });
     let store = MemoryStore::new(
         world.server.clone(),
-        ClientId::new(),
+        ClientId::new(&SystemRandom),
         "eager".into(),
         9,
         events,
