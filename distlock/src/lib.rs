@@ -19,6 +19,8 @@ mod report;
 #[cfg(sabotage)]
 mod sabotage;
 mod scope;
+#[cfg(test)]
+mod simulation;
 mod store;
 mod waiters;
 mod watchdog;

@@ -20,6 +20,8 @@ use crate::random::Random;
 
 #[cfg(test)]
 mod equivalence;
+#[cfg(test)]
+pub(crate) mod faulty;
 pub(crate) mod memory;
 pub(crate) mod redis;
 

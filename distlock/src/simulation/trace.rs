@@ -1,0 +1,74 @@
+//! What happened, line by line, with a hash that tells two runs apart.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+/// How many lines before the violation are shown.
+const SHOWN: usize = 60;
+
+#[derive(Debug)]
+pub(crate) struct Trace {
+    lines: Vec<String>,
+    hash: u64,
+    /// How often what happened.
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    violation: Option<Violation>,
+}
+
+#[derive(Debug)]
+struct Violation {
+    text: String,
+    after: usize,
+}
+
+impl Trace {
+    pub(crate) fn new() -> Self {
+        Trace {
+            lines: Vec::new(),
+            // FNV-1a.
+            hash: 0xcbf2_9ce4_8422_2325,
+            counts: BTreeMap::new(),
+            violation: None,
+        }
+    }
+
+    pub(crate) fn line(&mut self, millis: u64, detail: fmt::Arguments<'_>) {
+        let mut line = String::with_capacity(80);
+        // Writing to a string cannot fail.
+        let _ = write!(line, "{millis:>6} {detail}");
+        for byte in line.bytes() {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        self.lines.push(line);
+    }
+
+    pub(crate) fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// The first violation counts.
+    pub(crate) fn violated(&mut self, millis: u64, detail: fmt::Arguments<'_>) {
+        self.line(millis, format_args!("VIOLATED: {detail}"));
+        if self.violation.is_none() {
+            self.violation = Some(Violation {
+                text: detail.to_string(),
+                after: self.lines.len(),
+            });
+        }
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(crate) fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// What was violated, with what led to it.
+    pub(crate) fn violation(&self) -> Option<String> {
+        let violation = self.violation.as_ref()?;
+        let shown = &self.lines[violation.after.saturating_sub(SHOWN)..violation.after];
+        Some(format!("{}\n{}", violation.text, shown.join("\n")))
+    }
+}
