@@ -49,7 +49,7 @@ impl Path {
                 if let Some(name) = step.strip_suffix("()") {
                     is_name(name).then(|| Step::Call(name.to_owned()))
                 } else if step.starts_with(|c: char| c.is_ascii_digit()) {
-                    step.parse().ok().map(Step::Index)
+                    index(step).map(Step::Index)
                 } else {
                     is_name(step).then(|| Step::Field(step.to_owned()))
                 }
@@ -61,6 +61,12 @@ impl Path {
             steps,
         })
     }
+}
+
+/// As Rust writes it: `.007` is no field.
+fn index(text: &str) -> Option<u32> {
+    let index: u32 = text.parse().ok()?;
+    (index.to_string() == text).then_some(index)
 }
 
 /// Keywords may be parameters and fields (`r#type`), and nobody should have to write `<r#type>`.

@@ -117,6 +117,7 @@ fn each_mistake_has_its_own_message() {
         ("a:<item_id + 1>", "is not a placeholder"),
         ("a:<order.id(1)>", "is not a placeholder"),
         ("a:<order.await>", "is not a placeholder"),
+        ("a:<order.007>", "is not a placeholder"),
         ("a:<_>", "is not a placeholder"),
         ("a:<Order::id>", "is not a placeholder"),
         ("a:<itm_id>", "did you mean `<item_id>`?"),
