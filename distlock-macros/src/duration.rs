@@ -142,6 +142,9 @@ fn leading<'a>(rest: &mut &'a str, belong: impl Fn(char) -> bool) -> &'a str {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

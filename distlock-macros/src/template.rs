@@ -462,4 +462,6 @@ fn unraw(name: &Ident) -> String {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
