@@ -75,7 +75,8 @@ impl Builder {
     }
 
     /// The first part of every key in the store, default `distlock`. Managers with different
-    /// namespaces do not see each other's locks.
+    /// namespaces do not see each other's locks. It may have parts, such as `shop:eu`, but none behind a
+    /// `:` may be called like a kind of our keys (`lock`, `queue`, `entry`, `fence`, `client`).
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
@@ -204,14 +205,10 @@ impl Builder {
                 detail: detail.into(),
             })
         };
-        if self.namespace.is_empty()
-            || self.namespace.len() > 64
-            || self
-                .namespace
-                .contains(|c: char| c.is_control() || c.is_whitespace() || "{}".contains(c))
-        {
+        if !is_namespace(&self.namespace) {
             return refuse(
-                "the namespace must have 1 to 64 bytes, without white space, braces and control characters",
+                "the namespace must have 1 to 64 bytes, without white space, braces and control characters, and none of \
+                 its parts behind a `:` may be `lock`, `queue`, `entry`, `fence` or `client`",
             );
         }
         if let Some(name) = &self.client_name
@@ -228,6 +225,17 @@ impl Builder {
     fn name(&self) -> String {
         self.client_name.clone().unwrap_or_else(host_and_pid)
     }
+}
+
+/// What may stand before the kind of a key in the store (`shop:lock:...`). A kind in the namespace itself
+/// is refused: `b` in the namespace `shop:lock:a` would be the same key as `a:lock:b` in `shop`.
+pub(crate) fn is_namespace(name: &str) -> bool {
+    const KINDS: [&str; 5] = ["lock", "queue", "entry", "fence", "client"];
+    let odd = |c: char| c.is_control() || c.is_whitespace() || "{}".contains(c);
+    !name.is_empty()
+        && name.len() <= 64
+        && !name.contains(odd)
+        && !name.split(':').skip(1).any(|part| KINDS.contains(&part))
 }
 
 fn host_and_pid() -> String {

@@ -71,3 +71,6 @@ fn write_names<const N: usize>(cmd: &mut Cmd, prefixes: [&String; N], key: &Lock
         cmd.arg(&name);
     }
 }
+
+#[cfg(test)]
+mod properties;
