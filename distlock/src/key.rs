@@ -96,7 +96,8 @@ fn hash_tag(key: &str) -> Option<&str> {
     (length > 0).then(|| &key[start..start + length])
 }
 
-fn shortened(key: &str) -> String {
+/// A key as an error shows it.
+pub(crate) fn shortened(key: &str) -> String {
     const SHOWN: usize = 80;
     if key.len() <= SHOWN {
         return key.escape_debug().to_string();

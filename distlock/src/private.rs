@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::guard::LockGuard;
 use crate::installed::installed;
-use crate::key::Escaped;
+use crate::key::{Escaped, shortened};
 use crate::manager::LockManager;
 use crate::options::Options;
 use crate::scope;
@@ -55,7 +55,7 @@ impl KeyBuilder {
         match self.empty {
             None => Ok(self.key),
             Some(placeholder) => Err(Error::InvalidKey {
-                key: self.key,
+                key: shortened(&self.key),
                 reason: format!(
                     "<{placeholder}> of the template \"{}\" is empty, and an empty value would be a lock \
                      shared by everybody; pass a value, or check it before the call",
@@ -242,6 +242,10 @@ impl<T> ProbeAny for Probe<'_, T> {
         true
     }
 }
+
+#[cfg(test)]
+#[path = "private/properties.rs"]
+mod properties;
 
 #[cfg(test)]
 mod tests {
