@@ -41,13 +41,15 @@ impl RedisConfig {
                 return Err(refuse("TLS URLs are not supported by this build".into()));
             }
             "" => return Err(refuse("the lock store's URL has no scheme".into())),
-            // Without the slashes it may be a user, or a password, before a host.
-            other if url[other.len()..].starts_with("://") => {
-                return Err(refuse(format!(
-                    "`{other}:` is not a scheme of a lock store"
-                )));
-            }
-            _ => return Err(refuse("the lock store's URL is malformed".into())),
+            // Not repeated either: it may be a user, or a password, before a host.
+            _ => return Err(refuse("the lock store's URL has an unknown scheme".into())),
+        }
+        if hides_its_host(url) {
+            return Err(refuse(
+                "the lock store's URL has an `@` or a `#` where none can be (percent-encode them, `/` and `?` in a \
+                 password)"
+                    .into(),
+            ));
         }
         let info: ConnectionInfo = url.into_connection_info().map_err(|error| {
             refuse(format!(
@@ -107,6 +109,17 @@ impl RedisConfig {
     }
 }
 
+/// A `/`, `?` or `#` in a password ends what names the server: in `redis://user:80#secret@host` that is
+/// `user:80`, which would be connected to, and shown.
+fn hides_its_host(url: &str) -> bool {
+    let tcp = ["redis://", "valkey://"];
+    let Some(rest) = tcp.into_iter().find_map(|scheme| url.strip_prefix(scheme)) else {
+        return false;
+    };
+    let behind = rest.find(['/', '?', '#']).map_or("", |end| &rest[end..]);
+    behind.contains(['@', '#'])
+}
+
 fn tcp_settings() -> TcpSettings {
     let settings = TcpSettings::default()
         .set_nodelay(true)
@@ -115,6 +128,9 @@ fn tcp_settings() -> TcpSettings {
     let settings = settings.set_user_timeout(USER_TIMEOUT);
     settings
 }
+
+#[cfg(test)]
+mod properties;
 
 #[cfg(test)]
 mod tests {
