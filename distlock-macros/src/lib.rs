@@ -51,7 +51,7 @@ mod template;
 /// | anything else but control characters | itself |
 ///
 /// Values are inserted by `Display`, by reference and once, before the body starts. They are escaped
-/// as by `distlock::escape`: none contains `:`, braces, `%` or white space, so placeholders that such
+/// as by `distlock::escape`: none contains `:`, braces or white space, so placeholders that such
 /// a character separates never give the same key for different values. An empty value fails with
 /// `Error::InvalidKey`. A key is at most 512 bytes long, and making it takes one allocation.
 ///
