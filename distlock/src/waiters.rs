@@ -128,10 +128,10 @@ impl Waiters {
         lock(&self.slots).remove(&owner);
     }
 
-    /// Delivers a pushed grant. `false` if nobody waits for it.
+    /// Delivers a pushed grant. `false` if nobody waits for it: a grant of another lock is not waited for.
     pub(crate) fn granted(&self, grant: Grant) -> bool {
         let slot = lock(&self.slots).get(&grant.owner).cloned();
-        match slot {
+        match slot.filter(|slot| slot.key.same_lock(&grant.key)) {
             Some(slot) => {
                 slot.signal(Signal::Granted(grant));
                 true
@@ -220,7 +220,8 @@ pub(crate) async fn keep_looking(engine: Arc<Engine>) {
 
 /// Looks, and again at once at locks that are free behind more dead waiters than one call removes.
 async fn look(engine: &Engine, mut looks: Vec<Look>) {
-    while !looks.is_empty() {
+    let until = engine.clock.now() + LOOK_EVERY;
+    while !looks.is_empty() && engine.clock.now() < until {
         let Ok(replies) = engine.store().look(&looks, LOOK_WITHIN).await else {
             return;
         };

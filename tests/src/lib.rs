@@ -3,6 +3,7 @@
 //! * [`RedisServer`]: a real redis-server process of its own, on a free port, ended by pid;
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
 //! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
+//! * [`garbage`]: a server that answers with what no server should answer;
 //! * [`Worker`]: a child process that can be frozen and killed;
 //! * [`eventually`], [`eventually_async`], [`within`]: wait for conditions, never for time;
 //! * [`Spread`]: minimum, mean, percentiles, maximum.
@@ -11,6 +12,7 @@
 
 mod child;
 mod client;
+pub mod garbage;
 mod monitor;
 mod process;
 pub mod proxy;

@@ -242,7 +242,7 @@ impl Trouble {
     pub(crate) fn new(outage: Outage, detail: impl Into<String>) -> Self {
         Trouble {
             outage,
-            detail: detail.into(),
+            detail: one_line(detail.into()),
         }
     }
 
@@ -294,9 +294,29 @@ impl ClientId {
             return (false, None);
         };
         let this_process = client.get(..24) == self.0.get(..24);
-        let ours = (client == &*self.0).then(|| number.parse().ok()).flatten();
+        let ours = (client == &*self.0).then(|| plain_number(number)).flatten();
         (this_process, ours)
     }
+}
+
+/// What a server says, fit for an error and a log: one line without control characters, and not too long.
+pub(crate) fn one_line(text: String) -> String {
+    const LONGEST: usize = 500;
+    if text.len() <= LONGEST && !text.contains(char::is_control) {
+        return text;
+    }
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(LONGEST).map(clean).collect()
+}
+
+/// A number as a store writes it: `+7` and `07` are none, or one owner would have several names.
+pub(crate) fn plain_number(text: &str) -> Option<u64> {
+    let plain = match text.as_bytes() {
+        [b'0'] => true,
+        [first, ..] => (b'1'..=b'9').contains(first),
+        [] => false,
+    };
+    plain.then(|| text.parse().ok()).flatten()
 }
 
 /// The 24 digits of this process.

@@ -12,8 +12,9 @@ use super::{RedisConfig, Shared, reply, scripts, trouble};
 use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::Timing;
 use crate::random::Random;
-use crate::store::{EventSink, Grant, StoreEvent, Trouble};
+use crate::store::{EventSink, Grant, StoreEvent, Trouble, plain_number};
 
 /// Attempts to connect again start short, for the first may fall into the same hole, and grow.
 const FIRST_REDIAL: Duration = Duration::from_millis(250);
@@ -464,19 +465,22 @@ impl Shared {
         let text = std::str::from_utf8(payload).ok()?;
         let mut fields = text.splitn(5, ' ');
         let (_, owner) = self.client.recognise(fields.next()?);
-        let token = FencingToken::new(fields.next()?.parse().ok()?);
-        let granted: u64 = fields.next()?.parse().ok()?;
-        let lease = Duration::from_millis(fields.next()?.parse().ok()?);
-        let key = LockKey::from_tagged(fields.next()?.strip_prefix(&self.names.lock)?);
+        let mut number = || plain_number(fields.next()?);
+        let (token, granted, lease) = (number()?, number()?, number()?);
+        let key = fields.next()?.strip_prefix(&self.names.lock)?;
+        if token == 0 || lease == 0 || key.is_empty() {
+            return None;
+        }
         let granted_at = self.server_time.bound(granted, received);
         #[cfg(sabotage)]
         let granted_at = crate::sabotage::granted_at(granted_at, received);
         Some(Grant {
-            key,
+            key: LockKey::from_tagged(key),
             owner: owner?,
-            token,
+            token: FencingToken::new(token),
             granted_at,
-            lease,
+            // Whatever it says, it is short (design rule 4).
+            lease: Timing::new(Duration::from_millis(lease)).grant().lease,
         })
     }
 }

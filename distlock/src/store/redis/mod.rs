@@ -17,10 +17,12 @@ use crate::random::Random;
 use crate::report;
 use crate::store::{
     Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, LockStore, Look, LookReply,
-    Occupant, Owner, Proof, Renewal, RenewalFailure, Renewed, StoreEvent, Trouble,
+    Occupant, Owner, Proof, Renewal, RenewalFailure, Renewed, StoreEvent, Trouble, one_line,
 };
 
 mod config;
+#[cfg(test)]
+mod garbage;
 mod link;
 mod names;
 mod reply;
@@ -234,11 +236,13 @@ impl RedisStore {
             })
             .await?;
         let mut reply = Reply::list(reply)?;
-        let mut failures = Vec::new();
+        let mut failures: Vec<(usize, RenewalFailure)> = Vec::new();
         while let Some(failure) = reply.next() {
             let mut failure = Reply::list(failure)?;
             let index = usize::try_from(failure.int()?).unwrap_or(usize::MAX);
-            if index >= batch.len() {
+            // In the order of the batch: whoever reads them passes each once.
+            let rises = failures.last().is_none_or(|(last, _)| *last < index);
+            if index >= batch.len() || !rises {
                 return Err(reply::garbage("a renewal's index"));
             }
             let error = failure.text()?;
@@ -281,6 +285,7 @@ impl RedisStore {
     ) -> Result<bool, Trouble> {
         let shared = &*self.shared;
         let mut was_held = false;
+        let give_up = shared.clock.now() + within;
         loop {
             let (_, reply) = self
                 .call(&self.commands, session, &scripts::RELEASE, within, |cmd| {
@@ -293,8 +298,9 @@ impl RedisStore {
                 .await?;
             let mut reply = Reply::list(reply)?;
             was_held |= reply.int()? == 1;
-            // So many dead waiters that one call was not enough to reach a live one.
-            if reply.int()? == 0 {
+            // So many dead waiters that one call was not enough to reach a live one. In the end they are
+            // left to whoever looks next.
+            if reply.int()? == 0 || shared.clock.now() >= give_up {
                 return Ok(was_held);
             }
         }
@@ -543,7 +549,7 @@ impl Shared {
             this_process,
             token,
             since: fields.next()?.parse().ok()?,
-            name: fields.next()?.to_owned(),
+            name: one_line(fields.next()?.to_owned()),
         })
     }
 

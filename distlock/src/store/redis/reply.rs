@@ -13,8 +13,6 @@ impl Reply {
     pub(super) fn list(value: Value) -> Result<Self, Trouble> {
         match value {
             Value::Array(values) => Ok(Reply(values.into_iter())),
-            // An empty Lua table may arrive as either.
-            Value::Nil => Ok(Reply(Vec::new().into_iter())),
             _ => Err(garbage("something that is not a list")),
         }
     }
