@@ -25,6 +25,8 @@ mod config;
 mod garbage;
 mod link;
 mod names;
+#[cfg(test)]
+mod properties;
 mod reply;
 mod scripts;
 pub(super) mod server_time;
