@@ -70,7 +70,7 @@ impl Process {
     }
 
     /// SIGTERM, then waits for the end.
-    pub(crate) fn terminate(mut self, within: Duration) -> ExitStatus {
+    pub(crate) fn terminate(&mut self, within: Duration) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait(within)
     }

@@ -4,7 +4,7 @@
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
 //! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
 //! * [`garbage`]: a server that answers with what no server should answer;
-//! * [`Worker`]: a child process that can be frozen and killed;
+//! * [`Worker`]: a child process that can be frozen and killed; [`preloadable`] C code changes its libc;
 //! * [`eventually`], [`eventually_async`], [`within`]: wait for conditions, never for time;
 //! * [`Spread`]: minimum, mean, percentiles, maximum.
 //!
@@ -18,6 +18,7 @@ mod process;
 pub mod proxy;
 pub mod resp;
 mod server;
+mod shim;
 mod skew;
 mod spread;
 mod wait;
@@ -27,5 +28,6 @@ pub use monitor::Monitor;
 pub use process::{Worker, child_args, is_child, this_test_binary};
 pub use proxy::{After, Proxy, ProxyHandle, ProxyStats, Way};
 pub use server::{RedisServer, RedisServerBuilder};
+pub use shim::preloadable;
 pub use spread::Spread;
 pub use wait::{eventually, eventually_async, within};

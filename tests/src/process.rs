@@ -161,6 +161,16 @@ impl Worker {
         self.lines.iter().collect()
     }
 
+    /// Asks it to end (SIGTERM) and waits until it has.
+    ///
+    /// # Panics
+    ///
+    /// When it has ended before, or does not end in time.
+    #[track_caller]
+    pub fn terminate(&mut self, within: Duration) -> ExitStatus {
+        self.process.terminate(within)
+    }
+
     /// Waits until it ends by itself; its stdin is closed first.
     ///
     /// # Panics
@@ -249,6 +259,17 @@ mod tests {
         let pid = worker.pid();
         assert_eq!(worker.kill(), Vec::<String>::new());
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn a_terminated_process_may_say_goodbye() {
+        let mut worker = Worker::spawn(Command::new("sh").args([
+            "-c",
+            "trap 'echo bye; exit 3' TERM; echo ready; while :; do read -r line; done",
+        ]));
+        worker.expect_line("ready", SECONDS);
+        assert_eq!(worker.terminate(SECONDS).code(), Some(3));
+        assert_eq!(worker.next_line(SECONDS), "bye");
     }
 
     #[test]

@@ -299,7 +299,7 @@ impl RedisServer {
     /// When it does not end.
     #[track_caller]
     pub fn terminate(&self) {
-        if let Some(process) = self.process().take() {
+        if let Some(mut process) = self.process().take() {
             process.terminate(DEADLINE);
         }
     }

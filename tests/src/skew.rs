@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Preloaded into the server. Compiled when needed: where Rust links, there is a C compiler.
+use crate::shim::preloadable;
+
+/// Preloaded into the server.
 const SOURCE: &str = include_str!("skew.c");
 
 /// The files of one server's clock.
@@ -20,22 +22,13 @@ pub(crate) struct Skew {
 impl Skew {
     /// Builds the library in `dir`; the clock is right at first.
     pub(crate) fn build(dir: &Path) -> Skew {
-        let skew = Skew {
-            library: dir.join("skew.so"),
-            offset: dir.join("skew.bin"),
-        };
-        let source = dir.join("skew.c");
-        fs::write(&source, SOURCE)
-            .and_then(|()| fs::write(&skew.offset, 0i64.to_ne_bytes()))
+        let offset = dir.join("skew.bin");
+        fs::write(&offset, 0i64.to_ne_bytes())
             .unwrap_or_else(|error| panic!("cannot write to {}: {error}", dir.display()));
-        let compiler = Command::new("cc")
-            .args(["-O1", "-shared", "-fPIC", "-o"])
-            .args([&skew.library, &source])
-            .output()
-            .unwrap_or_else(|error| panic!("cannot run the C compiler `cc`: {error}"));
-        let messages = String::from_utf8_lossy(&compiler.stderr);
-        assert!(compiler.status.success(), "cc failed:\n{messages}");
-        skew
+        Skew {
+            library: preloadable(dir, "skew", SOURCE),
+            offset,
+        }
     }
 
     /// Makes `command`'s process use the clock.

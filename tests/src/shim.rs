@@ -1,0 +1,29 @@
+//! Small C libraries that are preloaded into a process, to change what its libc does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiles `source` in `dir` to a shared library for `LD_PRELOAD`. Where Rust links, there is a C
+/// compiler.
+///
+/// # Panics
+///
+/// When it does not compile, or there is no compiler.
+#[track_caller]
+pub fn preloadable(dir: &Path, name: &str, source: &str) -> PathBuf {
+    let (file, library) = (
+        dir.join(format!("{name}.c")),
+        dir.join(format!("{name}.so")),
+    );
+    fs::write(&file, source)
+        .unwrap_or_else(|error| panic!("cannot write to {}: {error}", dir.display()));
+    let compiler = Command::new("cc")
+        .args(["-O1", "-shared", "-fPIC", "-o"])
+        .args([&library, &file])
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run the C compiler `cc`: {error}"));
+    let messages = String::from_utf8_lossy(&compiler.stderr);
+    assert!(compiler.status.success(), "cc failed:\n{messages}");
+    library
+}
