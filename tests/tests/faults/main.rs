@@ -20,3 +20,4 @@ mod paused;
 mod protocol;
 mod reconnect;
 mod refusing;
+mod rows;

@@ -1,0 +1,62 @@
+//! Faults that no other module of this binary produces, one concept a file. `tests/FAULTS.md` says
+//! which test shows which row of the list of faults.
+
+mod dropped;
+mod durations;
+mod ending;
+mod evicting;
+mod herd;
+mod names;
+mod not_ready;
+mod overload;
+mod partitions;
+mod power_loss;
+mod retries;
+mod rights;
+mod suspended;
+mod tls;
+
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+/// Nanoseconds of the clock that all processes of this machine share, and that decides over leases.
+fn boot_nanos() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+}
+
+/// The runtime of a child process.
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+/// How a hold ended, in one line.
+fn outcome(result: &Result<(), distlock::Error>) -> String {
+    match result {
+        Ok(()) => "ok".into(),
+        Err(distlock::Error::Lost { completed, .. }) => format!("lost {completed}"),
+        Err(other) => format!("{other:?}"),
+    }
+}
+
+fn millis(text: &str) -> Duration {
+    Duration::from_millis(text.parse().expect("milliseconds"))
+}
+
+/// Random enough for tests (xorshift): another number at each call.
+#[derive(Debug)]
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}

@@ -1,0 +1,94 @@
+//! A server that says "not now": it loads its data, or has lost its master.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use distlock::{Error, LockManager, Outage};
+use distlock_tests::{RedisServer, Reply, eventually_async, within};
+
+use crate::kit::{LONG, SLACK, acquire_later, connect, ms, until_clean};
+
+/// How much later than its `wait` a call may return.
+const LATE: Duration = ms(250 + SLACK.as_millis() as u64);
+
+/// Refused for now: typed, retryable, and no later than its wait.
+async fn assert_not_ready(manager: &LockManager, words: &str) {
+    let (wait, asked) = (ms(400), Instant::now());
+    let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
+    let took = asked.elapsed();
+    assert!(took + ms(20) >= wait && took < wait + LATE, "{took:?}");
+    assert!(error.is_retryable(), "{error:?}");
+    assert!(error.to_string().contains(words), "{error}");
+    match error {
+        Error::Unavailable { outage, .. } => assert_eq!(outage, Outage::NotReady),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_loads_is_waited_for() {
+    const KEYS: u32 = 3_000;
+    let server = Arc::new(
+        RedisServer::builder()
+            // In microseconds for each key, and it answers in between.
+            .arg("--key-load-delay", "1000")
+            .arg("--loading-process-events-interval-bytes", "1024")
+            .start(),
+    );
+    let mut raw = server.client();
+    let fill = "for i = 1, ARGV[1] do redis.call('SET', 'filler' .. i, i) end";
+    raw.cmd(&["EVAL", fill, "0", &KEYS.to_string()]);
+    let manager = connect(&server.url()).await;
+    assert_eq!(raw.cmd(&["SAVE"]), Reply::Status("OK".into()));
+    let restarting = tokio::task::spawn_blocking({
+        let server = server.clone();
+        // Returns when everything is loaded.
+        move || server.restart()
+    });
+    let loading = async || {
+        let Ok(mut raw) = distlock_tests::Resp::connect(server.addr()) else {
+            return false;
+        };
+        let reply = raw.try_cmd(&["GET", "filler1"]);
+        matches!(reply, Ok(Reply::Error(error)) if error.starts_with("LOADING"))
+    };
+    eventually_async(LONG, loading).await;
+    // Known connections and new ones.
+    let waiting = acquire_later(&manager, "waited", ms(2_000), LONG);
+    eventually_async(LONG, async || {
+        let error = manager.lock("k").try_acquire().await.unwrap_err();
+        error.to_string().contains("LOADING")
+    })
+    .await;
+    assert_not_ready(&manager, "LOADING").await;
+    let error = LockManager::builder()
+        .url(server.url())
+        .connect_timeout(ms(500))
+        .connect()
+        .await
+        .unwrap_err();
+    assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
+    assert!(!restarting.is_finished(), "it was loaded too soon");
+    within(LONG, restarting).await.unwrap();
+    let guard = within(LONG, waiting).await.unwrap().0.unwrap();
+    guard.release().await.unwrap();
+    let mut raw = server.client();
+    assert_eq!(raw.cmd(&["DBSIZE"]).int(), i64::from(KEYS) + 1, "a fence");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_lost_its_master_is_waited_for() {
+    let server = RedisServer::builder()
+        .arg("--replica-serve-stale-data", "no")
+        .start();
+    let mut raw = server.client();
+    let manager = connect(&server.url()).await;
+    let ok = Reply::Status("OK".into());
+    assert_eq!(raw.cmd(&["REPLICAOF", "127.0.0.1", "1"]), ok);
+    assert_not_ready(&manager, "MASTERDOWN").await;
+    let waiting = acquire_later(&manager, "k", ms(2_000), LONG);
+    assert_eq!(raw.cmd(&["REPLICAOF", "NO", "ONE"]), ok);
+    let guard = within(LONG, waiting).await.unwrap().0.unwrap();
+    guard.release().await.unwrap();
+    until_clean(&mut raw, LONG).await;
+}

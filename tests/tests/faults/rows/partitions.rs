@@ -1,0 +1,72 @@
+//! Partitions that nobody announces: half-open, and one way only.
+
+use std::time::{Duration, Instant};
+
+use distlock_tests::{ProxyHandle, RedisServer, Way, eventually_async, within};
+
+use crate::kit::{LONG, SLACK, acquire_later, connect, expiry_after_renewal, ms, until_clean};
+
+/// How much later than its `wait` a call may return.
+const LATE: Duration = ms(250 + SLACK.as_millis() as u64);
+
+/// A holder and a caller that are cut off, and somebody who is not.
+async fn partitioned(begin: fn(&ProxyHandle)) {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let mut raw = server.client();
+    let lease = ms(1_500);
+    let (far, near) = (
+        connect(&server.url_via(&proxy)).await,
+        connect(&server.url()).await,
+    );
+    let guard = far.lock("k").lease(lease).acquire().await.unwrap();
+    let rival = acquire_later(&near, "k", lease, LONG);
+    crate::kit::until_queued(&mut raw, "k", 1).await;
+    let expires = expiry_after_renewal(&mut raw, "k").await;
+    // The reply has come, too.
+    eventually_async(LONG, async || guard.remaining() > lease * 8 / 10).await;
+    begin(&proxy);
+    let cut = Instant::now();
+    // A call that begins now, on connections of which nobody says that they are dead.
+    let wait = ms(700);
+    let error = far.lock("other").wait(wait).acquire().await.unwrap_err();
+    assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
+    assert!(
+        cut.elapsed() + ms(20) >= wait && cut.elapsed() < wait + LATE,
+        "after {:?}",
+        cut.elapsed()
+    );
+    within(LONG, guard.lost()).await;
+    let lost = Instant::now();
+    assert!(!rival.is_finished(), "two at once");
+    assert!(lost < expires, "told {:?} too late", lost - expires);
+    assert!(lost - cut < lease, "told after {:?}", lost - cut);
+    assert!(guard.release().await.unwrap_err().is_lost());
+    proxy.heal();
+    let (next, acquired) = within(LONG, rival).await.unwrap();
+    let next = next.unwrap();
+    assert!(acquired > lost && next.is_held());
+    // Whoever was cut off comes back by itself, and nothing that it had sent comes to life.
+    let waiting = acquire_later(&far, "k", lease, LONG);
+    crate::kit::until_queued(&mut raw, "k", 1).await;
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    let last = within(LONG, waiting).await.unwrap().0.unwrap();
+    last.release().await.unwrap();
+    until_clean(&mut raw, LONG).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sockets_that_hang() {
+    partitioned(|proxy| proxy.stop_reading(Way::Both, true)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_are_lost() {
+    partitioned(|proxy| proxy.drop_data(Way::ToServer, true)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_that_are_lost() {
+    partitioned(|proxy| proxy.drop_data(Way::ToClient, true)).await;
+}

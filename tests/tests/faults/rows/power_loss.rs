@@ -1,0 +1,71 @@
+//! A server with `appendfsync everysec` that loses power: the end of its log was never written.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use distlock_tests::{RedisServer, eventually_async, within};
+
+use crate::kit::{LONG, SLACK, connect, expiry_after_renewal, lock_key, ms, until_clean};
+
+fn log_of(server: &RedisServer) -> PathBuf {
+    let folder = server.dir().join("appendonlydir");
+    let mut logs: Vec<PathBuf> = fs::read_dir(&folder)
+        .expect("the server writes a log")
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_string_lossy().ends_with(".incr.aof"))
+        .collect();
+    assert_eq!(logs.len(), 1, "{logs:?}");
+    logs.remove(0)
+}
+
+fn length(log: &PathBuf) -> u64 {
+    fs::metadata(log).unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_second_of_the_log_is_found_out_and_tokens_rise() {
+    let server = RedisServer::builder()
+        .args(["--appendonly", "yes", "--appendfsync", "everysec"])
+        .start();
+    let log = log_of(&server);
+    let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
+    let lease = ms(3_000);
+    // This acquisition is remembered: its token is what the server knows afterwards.
+    let lock = first.lock("k").lease(lease).wait(LONG);
+    let remembered = {
+        let guard = lock.acquire().await.unwrap();
+        let token = guard.fencing_token();
+        guard.release().await.unwrap();
+        token
+    };
+    let mut raw = server.client();
+    let written = length(&log);
+    let guard = lock.acquire().await.unwrap();
+    expiry_after_renewal(&mut raw, "k").await;
+    eventually_async(LONG, async || length(&log) > written).await;
+    server.kill();
+    // In the middle of the first write that nobody flushed: the acquisition.
+    let cut = fs::File::options().write(true).open(&log).unwrap();
+    cut.set_len(written + 3).unwrap();
+    server.restart();
+    let back = Instant::now();
+    let mut raw = server.client();
+    let fence = raw.get("distlock:fence:{k}").expect("the earlier token");
+    assert_eq!(fence, remembered.to_string());
+    // Documented: what was acknowledged is forgotten, and may be granted again.
+    let rival = second.lock("k").lease(lease).wait(LONG);
+    let rival = rival.acquire().await.unwrap();
+    assert!(rival.fencing_token() > guard.fencing_token());
+    within(LONG, guard.lost()).await;
+    assert!(
+        back.elapsed() < lease / 3 + ms(500) + SLACK,
+        "told after {:?}",
+        back.elapsed()
+    );
+    assert!(guard.release().await.unwrap_err().is_lost());
+    let value = raw.get(&lock_key("k")).expect("the rival's");
+    assert!(value.contains(&rival.fencing_token().to_string()));
+    rival.release().await.unwrap();
+    until_clean(&mut raw, LONG).await;
+}

@@ -1,0 +1,92 @@
+//! Nothing below us retries on its own: what is sent again is ours, with the same id, and counted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use distlock_tests::{RedisServer, within};
+
+use crate::kit::{LONG, SLACK, acquire_later, connect, lock_key, ms, until_clean, warm};
+
+/// Told apart from all other numbers in a command.
+const LEASE: Duration = ms(23_456);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
+    let server = RedisServer::start();
+    warm(&server).await;
+    let proxy = server.proxy();
+    let mut raw = server.client();
+    let (near, far) = (
+        connect(&server.url()).await,
+        connect(&server.url_via(&proxy)).await,
+    );
+    let guard = near.lock("k").acquire().await.unwrap();
+    let mut monitor = server.monitor();
+    // Every second connection that is made ends all of them.
+    let over = Arc::new(AtomicBool::new(false));
+    let resetting = std::thread::spawn({
+        let (proxy, over) = (proxy.handle(), over.clone());
+        move || {
+            proxy.reset_connections();
+            let (mut last, mut resets) = (proxy.stats().accepted, 1u64);
+            while !over.load(Ordering::SeqCst) {
+                let accepted = proxy.stats().accepted;
+                if accepted >= last + 2 {
+                    // Long enough for an ask to get through.
+                    std::thread::sleep(ms(15));
+                    proxy.reset_connections();
+                    (last, resets) = (proxy.stats().accepted, resets + 1);
+                }
+                std::thread::sleep(ms(1));
+            }
+            resets
+        }
+    });
+    let wait = ms(2_000);
+    let asked = Instant::now();
+    let (result, ended) = within(LONG, acquire_later(&far, "k", LEASE, wait))
+        .await
+        .unwrap();
+    let waited = ended - asked;
+    over.store(true, Ordering::SeqCst);
+    let resets = resetting.join().unwrap();
+    let error = result.unwrap_err();
+    assert!(error.is_busy() || error.is_unavailable(), "{error:?}");
+    assert!(
+        waited + ms(20) >= wait && waited < wait + ms(250) + SLACK,
+        "waited {waited:?}"
+    );
+    assert!(resets >= 5, "only {resets} resets");
+    // Each ask, by the connection that it came on.
+    let call = format!("\"4\" \"{}\"", lock_key("k"));
+    let lease = format!("\"{}\"", LEASE.as_millis());
+    let mut asks: BTreeMap<String, u64> = BTreeMap::new();
+    let mut owners = Vec::new();
+    for line in monitor.lines() {
+        if line.contains(&call) && line.contains(&lease) {
+            assert!(
+                line.contains("\"EVALSHA\""),
+                "sent again as a whole: {line}"
+            );
+            let words: Vec<&str> = line.split(' ').collect();
+            let from = words[2].to_owned();
+            let at = words.iter().position(|word| *word == lease).unwrap();
+            owners.push(words[at - 1].to_owned());
+            *asks.entry(from).or_default() += 1;
+        }
+    }
+    let total: u64 = asks.values().sum();
+    assert!(total >= 2, "it was not asked again: {asks:?}");
+    // After a reconnect, after a failure, and after an answer that never came.
+    assert!(asks.values().all(|asks| *asks <= 3), "a storm: {asks:?}");
+    assert!(total <= 3 * (resets + 2), "{total} asks in {resets} resets");
+    owners.dedup();
+    assert_eq!(owners.len(), 1, "one call, one id: {owners:?}");
+    proxy.heal();
+    guard.release().await.unwrap();
+    let later = far.lock("k").lease(LEASE).wait(LONG);
+    later.acquire().await.unwrap().release().await.unwrap();
+    until_clean(&mut raw, ms(10_000)).await;
+}

@@ -1,0 +1,130 @@
+//! Rights that are missing in the middle of a script, and credentials that change while a lock is held.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Error, LockManager, Outage};
+use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
+
+use crate::kit::{LONG, SLACK, leftovers, ms, until_clean, warm};
+
+const PLACES: &[&str] = &["~*", "&*", "+@all"];
+
+/// Changes the user that the locks are taken with; everything else goes on as somebody else.
+fn set_user(raw: &mut Resp, rules: &[&str]) {
+    let words = [&["ACL", "SETUSER", "app"], rules].concat();
+    assert_eq!(raw.cmd(&words), Reply::Status("OK".into()), "{words:?}");
+}
+
+fn url(server: &RedisServer, password: &str) -> String {
+    format!("redis://app:{password}@127.0.0.1:{}", server.port())
+}
+
+/// A command that a script needs is denied: whatever ran before it has changed nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_fails_half_way_leaves_no_lock() {
+    let server = RedisServer::start();
+    warm(&server).await;
+    let mut raw = server.client();
+    for denied in [
+        "time", "get", "set", "zcard", "exists", "pexpire", "zadd", "hset", "evalsha",
+    ] {
+        set_user(&mut raw, &[&["reset", "on", ">secret"], PLACES].concat());
+        let manager = LockManager::connect(url(&server, "secret")).await.unwrap();
+        set_user(&mut raw, &[&format!("-{denied}")]);
+        let taken = manager.lock("taken").try_acquire().await;
+        // Whether it is needed to take a free lock, or only to wait for one: never a lock by half.
+        match &taken {
+            Ok(guard) => assert!(guard.as_ref().is_some_and(|guard| guard.is_held())),
+            Err(error) => {
+                assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
+                assert!(error.to_string().contains("rights"), "{denied}: {error}");
+                assert_eq!(
+                    leftovers(&mut raw),
+                    Vec::<String>::new(),
+                    "without {denied}"
+                );
+            }
+        }
+        let free = taken.is_err();
+        set_user(&mut raw, &[&format!("+{denied}")]);
+        drop(taken);
+        until_clean(&mut raw, ms(5_000)).await;
+        if matches!(denied, "time" | "get" | "set" | "evalsha") {
+            assert!(free, "{denied} is not needed to take a lock");
+        }
+        manager.shutdown().await;
+    }
+}
+
+/// A key of another type behind the lock's own: the fence is read before the lock is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_of_the_wrong_type_leaves_no_lock() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let manager = crate::kit::connect(&server.url()).await;
+    raw.cmd(&["LPUSH", "distlock:fence:{k}", "x"]);
+    let error = manager.lock("k").wait(LONG).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
+    assert_eq!(leftovers(&mut raw), Vec::<String>::new());
+    let fence = raw.cmd(&["LRANGE", "distlock:fence:{k}", "0", "-1"]);
+    assert_eq!(fence.array(), [Reply::Bulk("x".into())]);
+}
+
+async fn assert_denied(manager: &LockManager, within: Duration) {
+    let asked = Instant::now();
+    let error = manager
+        .lock("other")
+        .wait(LONG)
+        .acquire()
+        .await
+        .unwrap_err();
+    assert!(asked.elapsed() < within, "after {:?}", asked.elapsed());
+    assert!(!error.is_retryable(), "{error:?}");
+    assert!(!error.to_string().contains("secret"), "{error}");
+    match error {
+        Error::Unavailable { outage, .. } => assert_eq!(outage, Outage::Denied),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A new password, or no user at all: what is connected goes on, and what is lost is not retried for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_that_change_while_a_lock_is_held() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let lease = ms(900);
+    let create = [&["reset", "on", ">secret"], PLACES].concat();
+    for delete in [false, true] {
+        set_user(&mut raw, &create);
+        let manager = LockManager::connect(url(&server, "secret")).await.unwrap();
+        let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+        if delete {
+            // The server ends its connections.
+            assert_eq!(raw.cmd(&["ACL", "DELUSER", "app"]).int(), 1);
+        } else {
+            set_user(&mut raw, &["resetpass", ">secret-2"]);
+            // Nobody is asked for a password again.
+            tokio::time::sleep(lease * 2).await;
+            assert!(guard.is_held(), "{:?}", guard.lost().await);
+            for kind in ["normal", "pubsub"] {
+                raw.cmd(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+            }
+        }
+        let refused = Instant::now();
+        let error = within(LONG, guard.lost()).await;
+        assert!(error.is_lost(), "{error:?}");
+        assert!(
+            refused.elapsed() < lease + SLACK,
+            "told after {:?}",
+            refused.elapsed()
+        );
+        assert_denied(&manager, LONG / 4).await;
+        // The old credentials are right again: it comes back by itself.
+        set_user(&mut raw, &create);
+        let again = manager.lock("k").lease(lease).wait(LONG);
+        eventually_async(LONG, async || again.acquire().await.is_ok()).await;
+        drop(guard);
+        manager.shutdown().await;
+        until_clean(&mut raw, LONG).await;
+    }
+}
