@@ -263,7 +263,8 @@ pub enum LossReason {
     },
     /// The store says that the lock is not ours any more: it expired, was deleted, or the data is gone.
     Gone,
-    /// The manager was shut down while the lock was held.
+    /// The manager was shut down while the lock was held, or this is a forked child of the process that
+    /// holds it.
     ShutDown,
     /// It was not lost at all: it had been released before this was asked.
     Released,
@@ -281,7 +282,9 @@ impl fmt::Display for LossReason {
             LossReason::Gone => f.write_str(
                 "the store no longer has it (deleted, expired, evicted, or the server lost its data)",
             ),
-            LossReason::ShutDown => f.write_str("the lock manager was shut down"),
+            LossReason::ShutDown => {
+                f.write_str("the lock manager was shut down, or is that of the process that forked")
+            }
             LossReason::Released => f.write_str("it was released before"),
         }
     }

@@ -31,6 +31,8 @@ pub(crate) struct Hold {
     pub(crate) min_hold: Option<Duration>,
     max_hold: Option<Duration>,
     clock: Arc<dyn Clock>,
+    /// A forked child has a copy of the hold, but the lock stays its parent's.
+    process: u32,
     /// The safe deadline (design section 3.2) in clock nanoseconds, or `OVER`.
     safe_until: AtomicU64,
     /// The safe deadline when the hold ended.
@@ -76,6 +78,7 @@ impl Hold {
             min_hold: new.min_hold,
             max_hold: new.max_hold,
             clock,
+            process: std::process::id(),
             safe_until: AtomicU64::new(OVER + 1),
             #[cfg(test)]
             believed_until: AtomicU64::new(OVER),
@@ -118,6 +121,10 @@ impl Hold {
         let Some(until) = self.safe_until() else {
             return Duration::ZERO;
         };
+        if self.process != std::process::id() {
+            self.finish(End::Lost(LossReason::ShutDown));
+            return Duration::ZERO;
+        }
         let now = self.clock.now();
         if now < until {
             return until.since(now);

@@ -5,6 +5,7 @@ mod dropped;
 mod durations;
 mod ending;
 mod evicting;
+mod forked;
 mod herd;
 mod names;
 mod not_ready;

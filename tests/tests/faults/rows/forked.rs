@@ -1,0 +1,105 @@
+//! A process that forks while it holds a lock: the child is somebody else.
+
+use std::time::{Duration, Instant};
+
+use distlock::{Error, LockGuard, LockManager};
+use distlock_tests::{RedisServer, Worker, child_args, is_child, preloadable, this_test_binary};
+use tokio::runtime::Runtime;
+
+use crate::kit::{LONG, connect, lock_key, ms, until_clean};
+use crate::rows::{millis, outcome, runtime};
+
+const FORK: &str = include_str!("fork.c");
+
+#[test]
+fn entry() {
+    if !is_child() {
+        return;
+    }
+    let args = child_args();
+    let [url, lease] = args.as_slice() else {
+        panic!("wrong arguments: {args:?}");
+    };
+    let runtime = runtime();
+    let (manager, guard) = runtime.block_on(async {
+        let manager = LockManager::connect(url).await.unwrap();
+        let lock = manager.lock("k").lease(millis(lease));
+        let guard = lock.acquire().await.unwrap();
+        (manager, guard)
+    });
+    println!("held {}", guard.fencing_token());
+    let parent = std::process::id();
+    let _ = std::os::unix::process::parent_id();
+    if std::process::id() == parent {
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        println!("parent held {}", guard.is_held());
+        println!("parent end {}", outcome(&runtime.block_on(guard.release())));
+    } else {
+        // What a forked child inherited of the runtime is the parent's.
+        std::mem::forget(runtime);
+        in_the_child(url, manager, guard);
+        println!("child done");
+        std::process::exit(0);
+    }
+}
+
+fn in_the_child(url: &str, manager: LockManager, guard: LockGuard) {
+    let own = Runtime::new().unwrap();
+    println!("child held {}", guard.is_held());
+    let asked = Instant::now();
+    for key in ["k", "other"] {
+        let error = own.block_on(manager.lock(key).acquire()).unwrap_err();
+        assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
+        assert!(error.to_string().contains("fork"), "{error}");
+    }
+    own.block_on(manager.shutdown());
+    let lost = own.block_on(async { tokio::time::timeout(LONG, guard.lost()).await });
+    println!("child lost {}", lost.is_ok_and(|error| error.is_lost()));
+    println!("child refused within {}", asked.elapsed().as_millis());
+    // A client of its own finds somebody else's lock.
+    let fresh = own.block_on(LockManager::connect(url)).unwrap();
+    let busy = fresh.lock("k").wait(Duration::ZERO);
+    match own.block_on(busy.acquire()).unwrap_err() {
+        Error::Busy {
+            holder: Some(holder),
+            ..
+        } => println!("child sees itself {}", holder.this_process),
+        other => panic!("{other:?}"),
+    }
+    let mine = fresh.lock("of the child");
+    let mine = own.block_on(mine.acquire()).unwrap();
+    assert!(mine.is_held());
+    own.block_on(mine.release()).unwrap();
+    drop(guard);
+    drop(manager);
+    own.block_on(fresh.shutdown());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forked_child_is_not_its_parent() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let lease = ms(900);
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = this_test_binary("rows::forked::entry", &[&server.url(), "900"]);
+    command.env("LD_PRELOAD", preloadable(dir.path(), "fork", FORK));
+    let mut worker = Worker::spawn(&mut command);
+    let token = worker.expect_line("held", LONG);
+    assert_eq!(worker.expect_line("child held", LONG), "false");
+    assert_eq!(worker.expect_line("child lost", LONG), "true");
+    let refused = millis(&worker.expect_line("child refused within", LONG));
+    assert!(refused < ms(2_000), "it waited: {refused:?}");
+    assert_eq!(worker.expect_line("child sees itself", LONG), "false");
+    worker.expect_line("child done", LONG);
+    // It dropped its copy of the guard, and nothing has happened to the lock.
+    let value = raw.get(&lock_key("k")).expect("the parent's lock");
+    assert!(value.contains(&token), "{value}");
+    let rival = connect(&server.url()).await;
+    let rival = rival.lock("k").lease(lease).wait(lease * 2);
+    assert!(rival.acquire().await.unwrap_err().is_busy());
+    worker.send("release");
+    assert_eq!(worker.expect_line("parent held", LONG), "true");
+    assert_eq!(worker.expect_line("parent end", LONG), "ok");
+    assert!(worker.wait(LONG).success());
+    until_clean(&mut raw, ms(5_000)).await;
+}
