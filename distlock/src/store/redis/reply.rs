@@ -12,6 +12,7 @@ pub(super) struct Reply(std::vec::IntoIter<Value>);
 impl Reply {
     pub(super) fn list(value: Value) -> Result<Self, Trouble> {
         match value {
+            // Only this: an empty list says that every renewal succeeded, so nothing else may pass for one.
             Value::Array(values) => Ok(Reply(values.into_iter())),
             _ => Err(garbage("something that is not a list")),
         }

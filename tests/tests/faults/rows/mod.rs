@@ -6,6 +6,7 @@ mod durations;
 mod ending;
 mod evicting;
 mod forked;
+mod garbage;
 mod herd;
 mod names;
 mod not_ready;

@@ -1,0 +1,410 @@
+//! A server that talks nonsense: whatever it says is an error, never a panic and never a lock.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use distlock::LockManager;
+use distlock_tests::resp::{command_name, request_len};
+use distlock_tests::{RedisServer, eventually_async, within};
+
+use crate::kit::{LONG, SLACK, acquire_later, connect, ms, until_queued};
+use crate::rows::Dice;
+
+/// Things that no script of ours answers. Some are not RESP at all, some only look like an answer.
+const NONSENSE: &[&[u8]] = &[
+    b"",
+    b"\r\n",
+    b"\0\0\0\0\0\0\0\0",
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+    b"+OK\r\n",
+    b"+1\r\n",
+    b":1\r\n",
+    b":-1\r\n",
+    b":99999999999999999999\r\n",
+    b":\r\n",
+    b"_\r\n",
+    b"$-1\r\n",
+    b"*-1\r\n",
+    b"*-2\r\n",
+    b"$-5\r\n",
+    b"$3\r\nabcde\r\n",
+    b"$5\r\nabc",
+    b"$4294967295\r\nabc\r\n",
+    b"$9223372036854775807\r\nabc\r\n",
+    b"*4294967295\r\n:1\r\n",
+    b"*9223372036854775807\r\n",
+    b"%9223372036854775807\r\n",
+    b"*1\r\n:1\r\n",
+    b"*2\r\n:1\r\n:1\r\n",
+    // "Held", but with a token of zero, none, a negative one, one as a text, one that is too large.
+    b"*3\r\n:1\r\n:1\r\n:0\r\n",
+    b"*3\r\n:1\r\n:1\r\n:-7\r\n",
+    b"*3\r\n:1\r\n:1\r\n$1\r\n7\r\n",
+    b"*3\r\n:1\r\n:1\r\n,7.5\r\n",
+    b"*3\r\n:1\r\n:1\r\n#t\r\n",
+    b"*3\r\n:1\r\n:1\r\n_\r\n",
+    b"*3\r\n:1\r\n:1\r\n:18446744073709551617\r\n",
+    b"*3\r\n:1\r\n:-1\r\n:7\r\n",
+    b"*3\r\n$1\r\n1\r\n:1\r\n:7\r\n",
+    b"*3\r\n,1\r\n:1\r\n:7\r\n",
+    b"*3\r\n:11\r\n:1\r\n:7\r\n",
+    b"*3\r\n:-1\r\n:1\r\n:7\r\n",
+    b"*1\r\n*3\r\n:1\r\n:1\r\n:7\r\n",
+    b"~3\r\n:1\r\n:1\r\n:7\r\n",
+    b"%1\r\n:1\r\n:7\r\n",
+    // "Queued" or "busy", behind nobody who could be.
+    b"*2\r\n:2\r\n:1\r\n",
+    b"*3\r\n:3\r\n:1\r\n:5\r\n",
+    b"*3\r\n:3\r\n:1\r\n*0\r\n",
+    // Errors of every kind.
+    b"-\r\n",
+    b"-ERR\r\n",
+    b"-NOSCRIPT No matching script. Please use EVAL.\r\n",
+    b"-MOVED 1 127.0.0.1:1\r\n",
+    b"-ASK 1 127.0.0.1:1\r\n",
+    b"-MOVED\r\n",
+    b"-LOADING\xff\xfe\r\n",
+    b"!3\r\nERR\r\n",
+    b"!-1\r\n",
+    // Messages instead of an answer.
+    b">0\r\n",
+    b">1\r\n$7\r\nmessage\r\n",
+    b">3\r\n$7\r\nmessage\r\n:1\r\n:2\r\n",
+    b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$7\r\na b c d\r\n",
+    b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n",
+    b"|1\r\n+key\r\n+value\r\n:1\r\n",
+    b"(123456789012345678901234567890\r\n",
+    b",nan\r\n",
+    b",inf\r\n",
+    b"=15\r\ntxt:Some string\r\n",
+    b"=1\r\nx\r\n",
+];
+
+/// Nonsense that is made: nested deeply, and random.
+fn all_nonsense() -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = NONSENSE.iter().map(|bytes| bytes.to_vec()).collect();
+    all.push(b"*1\r\n".repeat(5_000));
+    all.push([b"*1\r\n".repeat(50), b":1\r\n".to_vec()].concat());
+    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    for _ in 0..20 {
+        const LETTERS: &[u8] = b"*$:+-_#,(!=%~>|0123456789\r\n\r\n\r\n a\xff";
+        let length = dice.below(60) + 2;
+        let mut bytes: Vec<u8> = (0..length)
+            .map(|_| LETTERS[dice.below(LETTERS.len() as u64) as usize])
+            .collect();
+        bytes.extend(b"\r\n");
+        all.push(bytes);
+    }
+    all
+}
+
+/// What is answered to scripts, or to everything.
+#[derive(Clone, Debug)]
+enum Mood {
+    Honest,
+    /// To scripts that have keys; who connects is served.
+    Scripts(Vec<u8>),
+    Everything(Vec<u8>),
+}
+
+/// A server that can be honest, as far as one lock that nobody else wants goes.
+struct Impostor {
+    addr: SocketAddr,
+    mood: Arc<Mutex<Mood>>,
+    answered: Arc<AtomicUsize>,
+    closing: Arc<AtomicBool>,
+}
+
+impl Impostor {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let impostor = Impostor {
+            addr: listener.local_addr().unwrap(),
+            mood: Arc::new(Mutex::new(Mood::Honest)),
+            answered: Arc::default(),
+            closing: Arc::default(),
+        };
+        let (mood, answered) = (impostor.mood.clone(), impostor.answered.clone());
+        let closing = impostor.closing.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if closing.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (mood, answered) = (mood.clone(), answered.clone());
+                std::thread::spawn(move || serve(stream, &mood, &answered));
+            }
+        });
+        impostor
+    }
+
+    fn url(&self) -> String {
+        format!("redis://{}", self.addr)
+    }
+
+    fn mood(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+        self.answered.store(0, Ordering::SeqCst);
+    }
+
+    fn answered(&self) -> usize {
+        self.answered.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Impostor {
+    fn drop(&mut self) {
+        self.closing.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.addr);
+    }
+}
+
+/// Answers until the client is gone. `answered` counts the nonsense.
+fn serve(mut stream: TcpStream, mood: &Mutex<Mood>, answered: &AtomicUsize) {
+    let mut buffer = Vec::new();
+    let mut chunk = [0; 4_096];
+    loop {
+        while let Ok(Some(length)) = request_len(&buffer) {
+            let request: Vec<u8> = buffer.drain(..length).collect();
+            let words = words_of(&request);
+            let name = command_name(&request)
+                .unwrap_or_default()
+                .to_ascii_uppercase();
+            let is_script = name.starts_with(b"EVAL") && words.get(2).is_some_and(|n| n != b"0");
+            let reply = match &*mood.lock().unwrap() {
+                Mood::Everything(bytes) => Err(bytes.clone()),
+                Mood::Scripts(bytes) if is_script => Err(bytes.clone()),
+                _ => Ok(honestly(&name, &words)),
+            };
+            if reply.is_err() {
+                answered.fetch_add(1, Ordering::SeqCst);
+            }
+            let (Ok(bytes) | Err(bytes)) = reply;
+            if stream.write_all(&bytes).is_err() {
+                return;
+            }
+        }
+        match stream.read(&mut chunk) {
+            Ok(0) | Err(_) => return,
+            Ok(read) => buffer.extend(&chunk[..read]),
+        }
+    }
+}
+
+/// The words of a request: an array of bulk strings.
+fn words_of(request: &[u8]) -> Vec<Vec<u8>> {
+    let mut words = Vec::new();
+    let mut rest = request;
+    while let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") {
+        let (line, tail) = (&rest[..end], &rest[end + 2..]);
+        rest = tail;
+        if let Some(length) = line.strip_prefix(b"$") {
+            let length: usize = std::str::from_utf8(length).unwrap().parse().unwrap();
+            words.push(rest[..length].to_vec());
+            rest = &rest[length + 2..];
+        }
+    }
+    words
+}
+
+fn honestly(name: &[u8], words: &[Vec<u8>]) -> Vec<u8> {
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .as_micros();
+    match (name, words.len()) {
+        (b"HELLO", _) => b"%1\r\n$5\r\nproto\r\n:3\r\n".to_vec(),
+        (b"CLIENT", _) => b"$22\r\nid=1 addr=127.0.0.1:1 \r\n".to_vec(),
+        (b"SUBSCRIBE", _) => {
+            let channel = String::from_utf8_lossy(&words[1]);
+            format!(
+                ">3\r\n$9\r\nsubscribe\r\n${}\r\n{channel}\r\n:1\r\n",
+                channel.len()
+            )
+            .into()
+        }
+        (b"INFO", _) => b"$0\r\n\r\n".to_vec(),
+        // The probe, an ask, a release, a renewal.
+        (b"EVAL" | b"EVALSHA", 5) => format!("*1\r\n:{now}\r\n").into(),
+        (b"EVAL" | b"EVALSHA", 16) => format!("*3\r\n:1\r\n:{now}\r\n:{now}\r\n").into(),
+        (b"EVAL" | b"EVALSHA", 11) => b"*2\r\n:1\r\n:0\r\n".to_vec(),
+        (b"EVAL" | b"EVALSHA", 6) => b"*0\r\n".to_vec(),
+        (b"PING", _) => b"+PONG\r\n".to_vec(),
+        _ => b"-ERR not that honest\r\n".to_vec(),
+    }
+}
+
+/// Counts panics on the threads of managers: elsewhere a test panics when it fails.
+fn panics_on_io_threads() -> &'static AtomicUsize {
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name() == Some("distlock-io") {
+                PANICS.fetch_add(1, Ordering::SeqCst);
+            }
+            before(info);
+        }));
+    });
+    &PANICS
+}
+
+fn assert_refused<T: std::fmt::Debug>(result: Result<T, distlock::Error>, nonsense: &[u8]) {
+    match result {
+        Ok(guard) => panic!(
+            "{:?} granted {guard:?}",
+            nonsense.escape_ascii().to_string()
+        ),
+        Err(error) => {
+            assert!(!error.is_busy() && !error.is_lost(), "{error:?}");
+            let shown = error.to_string();
+            assert!(shown.len() < 2_000, "{} bytes", shown.len());
+        }
+    }
+}
+
+/// Answers to asks, tries, releases and looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nonsense_grants_nothing_and_breaks_nothing() {
+    let panics = panics_on_io_threads();
+    let impostor = Impostor::start();
+    let manager = connect(&impostor.url()).await;
+    let lock = manager.lock("k").lease(ms(500));
+    lock.acquire().await.unwrap().release().await.unwrap();
+    for nonsense in all_nonsense() {
+        impostor.mood(Mood::Scripts(nonsense.clone()));
+        let wait = ms(80);
+        let asked = Instant::now();
+        assert_refused(lock.clone().wait(wait).acquire().await, &nonsense);
+        assert!(
+            asked.elapsed() < wait + ms(500) + SLACK,
+            "{:?}",
+            asked.elapsed()
+        );
+        assert_refused(lock.try_acquire().await, &nonsense);
+        assert!(manager.inspect("k").await.is_err());
+        assert!(impostor.answered() > 0, "nothing was asked");
+        // Honest again, it serves again.
+        impostor.mood(Mood::Honest);
+        let guard = lock.clone().wait(LONG).acquire().await.unwrap();
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    }
+    assert_eq!(panics.load(Ordering::SeqCst), 0, "see above");
+    manager.shutdown().await;
+}
+
+/// Answers to those who connect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nonsense_at_connect_is_an_error() {
+    let panics = panics_on_io_threads();
+    let impostor = Impostor::start();
+    let limit = ms(150);
+    for nonsense in all_nonsense() {
+        impostor.mood(Mood::Everything(nonsense.clone()));
+        let builder = LockManager::builder()
+            .url(impostor.url())
+            .connect_timeout(limit);
+        let asked = Instant::now();
+        if let Ok(manager) = builder.connect().await {
+            // Nonsense that is as good as an answer to HELLO is not one to an ask.
+            let lock = manager.lock("k").lease(ms(500)).wait(ms(50));
+            assert_refused(lock.acquire().await, &nonsense);
+        }
+        assert!(
+            asked.elapsed() < limit + ms(1_000) + SLACK,
+            "{:?}",
+            asked.elapsed()
+        );
+    }
+    assert_eq!(panics.load(Ordering::SeqCst), 0, "see above");
+}
+
+/// Answers to renewals: none of them is a proof.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nonsense_renews_nothing() {
+    let panics = panics_on_io_threads();
+    let mut checks = tokio::task::JoinSet::new();
+    let lease = ms(600);
+    // An impostor each, so that all can wait at once.
+    for nonsense in all_nonsense() {
+        checks.spawn(async move {
+            let impostor = Impostor::start();
+            let builder = LockManager::builder()
+                .url(impostor.url())
+                .connect_timeout(LONG);
+            let manager = builder.connect().await.unwrap();
+            let lock = manager.lock("k").lease(lease).wait(LONG);
+            let guard = lock.acquire().await.unwrap();
+            impostor.mood(Mood::Scripts(nonsense.clone()));
+            let promised = Instant::now() + guard.remaining();
+            let shown = nonsense.escape_ascii().to_string();
+            let latest = promised + ms(150) + SLACK;
+            let lost = tokio::time::timeout_at(latest.into(), guard.lost()).await;
+            assert!(lost.is_ok(), "renewed by {shown:?}");
+            assert!(impostor.answered() > 0, "nothing was asked");
+            drop(guard);
+        });
+    }
+    while let Some(check) = checks.join_next().await {
+        check.unwrap();
+    }
+    assert_eq!(panics.load(Ordering::SeqCst), 0, "see above");
+}
+
+/// Messages that anybody may publish on a client's channel.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nonsense_in_a_message_grants_nothing() {
+    let panics = panics_on_io_threads();
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let waiter = connect(&server.url()).await;
+    let channels = raw.cmd(&["PUBSUB", "CHANNELS", "distlock:client:*"]);
+    let channel = channels.array()[0].text().unwrap().to_owned();
+    let holder = connect(&server.url()).await;
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let waiting = acquire_later(&waiter, "k", ms(5_000), LONG);
+    until_queued(&mut raw, "k", 1).await;
+    let queue = raw.cmd(&["ZRANGE", "distlock:queue:{k}", "0", "-1"]);
+    let owner = queue.array()[0].text().unwrap().to_owned();
+    let lock = "distlock:lock:{k}";
+    let forged = [
+        String::new(),
+        " ".repeat(10),
+        owner.clone(),
+        format!("{owner} "),
+        format!("{owner} -1 1 1000 {lock}"),
+        format!("{owner} x 1 1000 {lock}"),
+        format!("{owner} 99999999999999999999999 1 1000 {lock}"),
+        format!("{owner} 7 -1 1000 {lock}"),
+        format!("{owner} 7 1 -1000 {lock}"),
+        format!("{owner} 7 1 1000"),
+        format!("{owner} 7 1 1000 somebody:else"),
+        format!("{owner}0 7 1 1000 {lock}"),
+        format!("0{owner} 7 1 1000 {lock}"),
+        format!("x:1 7 1 1000 {lock}"),
+        // Well formed, but granted in 1970, or by a clock far ahead.
+        format!("{owner} 7 1 1000 {lock}"),
+        format!("{owner} 7 99999999999999999 1000 {lock}"),
+        "\u{fffd}\0\r\n".to_owned(),
+        "x".repeat(1 << 20),
+    ];
+    for message in forged {
+        let told = raw.cmd(&["PUBLISH", &channel, &message]);
+        assert_eq!(told.int(), 1, "nobody listens");
+        tokio::time::sleep(ms(20)).await;
+        assert!(!waiting.is_finished(), "{message:?} was believed");
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!waiting.is_finished() && guard.is_held());
+    guard.release().await.unwrap();
+    let next = within(LONG, waiting).await.unwrap().0.unwrap();
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    eventually_async(LONG, async || !raw.exists(lock)).await;
+    assert_eq!(panics.load(Ordering::SeqCst), 0, "see above");
+}
