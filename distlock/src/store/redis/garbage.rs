@@ -15,6 +15,7 @@ use tokio::runtime::Runtime;
 
 use super::*;
 use crate::clock::BootClock;
+use crate::random::SystemRandom;
 use crate::store::Grant;
 
 /// Of each kind of answer.
@@ -58,8 +59,10 @@ impl Bench {
         });
         let config = RedisConfig::parse(&impostor.url(), "distlock", WITHIN).unwrap();
         let clock = Arc::new(BootClock);
+        let random = Arc::new(SystemRandom);
+        let client = ClientId::new(&*random);
         let connecting =
-            RedisStore::connect(config, ClientId::new(), "me".into(), 10, clock, events);
+            RedisStore::connect(config, client, "me".into(), 10, clock, random, events);
         let store = runtime.block_on(connecting).unwrap();
         Bench {
             runtime,
@@ -264,7 +267,7 @@ fn a_confirmation_proves_what_it_says() {
         1 => junk(bench.texts()),
     ];
     check(nearly(right.boxed(), bench.texts()), |answer| {
-        let result = bench.run(&[answer.clone()], async |store| {
+        let result = bench.run(std::slice::from_ref(&answer), async |store| {
             store
                 .confirm(&bench.key, 7, Timing::new(LEASE), WITHIN)
                 .await
@@ -286,7 +289,7 @@ fn a_renewal_extends_only_what_the_reply_leaves_out() {
     ];
     check(nearly(right.boxed(), bench.texts()), |answer| {
         let batch = bench.renewals();
-        let result = bench.run(&[answer.clone()], async |store| {
+        let result = bench.run(std::slice::from_ref(&answer), async |store| {
             store.renew(&batch, WITHIN).await
         });
         let expected = oracle::failures(&answer, batch.len());
@@ -318,7 +321,7 @@ fn a_look_finds_ours_only_where_it_is_written() {
     ];
     check(nearly(right.boxed(), texts), |answer| {
         let looks = bench.looks();
-        let result = bench.run(&[answer.clone()], async |store| {
+        let result = bench.run(std::slice::from_ref(&answer), async |store| {
             store.look(&looks, WITHIN).await
         });
         let Ok(replies) = result else {
@@ -360,7 +363,7 @@ fn releases_and_inspections_read_anything() {
             .and_then(|items| items.get(1))
             .and_then(Frame::int)
             .is_some_and(|more| more != 0);
-        let inspected = bench.run(&[answer.clone()], async |store| {
+        let inspected = bench.run(std::slice::from_ref(&answer), async |store| {
             store.inspect(&bench.key, WITHIN).await
         });
         if let Ok(Inspection {
