@@ -66,7 +66,8 @@ pub async fn run(seed: u64) -> Result<Tally, String> {
     let mood = Mood {
         honest: dice.draw(select(vec![0, 40, 70, 90])),
         handshake: dice.draw(select(vec![0, 0, 0, 5, 30])),
-        bytes: dice.draw(select(vec![0, 0, 5, 20])),
+        bytes: dice.draw(select(vec![0, 0, 0, 5, 20])),
+        stubborn: dice.percent(15),
     };
     let ms = Duration::from_millis;
     let plans: Vec<Plan> = (0..dice.draw(1..5usize))
@@ -74,7 +75,7 @@ pub async fn run(seed: u64) -> Result<Tally, String> {
             key: dice.draw(select(vec!["a", "b", "c"])),
             lease: ms(dice.draw(select(vec![50, 120, 400]))),
             wait: ms(dice.draw(select(vec![0, 1, 50, 150, 700]))),
-            hold: ms(dice.draw(select(vec![0, 20, 150]))),
+            hold: ms(dice.draw(select(vec![0, 20, 150, 300]))),
         })
         .collect();
     let server = Server::start(seed, mood);
@@ -152,7 +153,7 @@ async fn call(server: &Server, manager: &LockManager, plan: Plan) -> Result<Tall
         let held = guard.is_held();
         // A hold is believed from the send of a command on, which is before the server received it.
         if held
-            && let Some(proven) = server.proven_at(plan.key)
+            && let Some(proven) = server.proven_at(plan.key, token)
             && now > proven + plan.lease
         {
             let late = now - proven - plan.lease;

@@ -73,6 +73,8 @@ pub(crate) struct Mood {
     pub(crate) honest: u32,
     pub(crate) handshake: u32,
     pub(crate) bytes: u32,
+    /// Somebody else has every lock, for ever: only the callers' own deadlines end anything.
+    pub(crate) stubborn: bool,
 }
 
 impl Server {
@@ -105,13 +107,13 @@ impl Server {
         (!proven).then(|| format!("a guard of `{key}` with token {token}: {:?}", record.proofs))
     }
 
-    /// The last moment at which a command was received whose answer proves the lock; `None` when that cannot
+    /// The last moment at which a command was received whose answer proves the hold; `None` when that cannot
     /// be said.
-    pub(crate) fn proven_at(&self, key: &str) -> Option<Instant> {
+    pub(crate) fn proven_at(&self, key: &str, token: u64) -> Option<Instant> {
         let record = lock(&self.record);
         let key = format!("{{{key}}}");
-        let of_key = || record.proofs.iter().filter(|proof| proof.key == key);
-        if record.shifted || of_key().any(|proof| proof.pushed) {
+        let of_hold = || record.proofs.iter().filter(|proof| proof.token == token);
+        if record.shifted || of_hold().any(|proof| proof.pushed) {
             return None;
         }
         let renewed = record
@@ -119,13 +121,31 @@ impl Server {
             .iter()
             .filter(|(renewed, _)| *renewed == key)
             .map(|(_, at)| *at);
-        of_key().map(|proof| proof.at).chain(renewed).max()
+        of_hold().map(|proof| proof.at).chain(renewed).max()
     }
 
     /// A duration that would free a key, if one was sent.
     pub(crate) fn zero(&self) -> Option<String> {
         lock(&self.record).zero.clone()
     }
+}
+
+/// Somebody else has it.
+fn stubborn(call: &Call) -> Reaction {
+    let now = Frame::Int(Impostor::micros());
+    let value = Frame::text("0123456789abcdef0123456789abcdef:7 1700 30250 1700 name");
+    let answer = match call.verb {
+        Verb::Ask => vec![Frame::Int(2), now, value],
+        Verb::Look => {
+            let seen = Frame::Array(vec![value, Frame::Int(100), Frame::Array(Vec::new())]);
+            let mut replies = vec![now];
+            replies.resize(1 + call.keys.len() / 4, seen);
+            replies
+        }
+        Verb::Renew | Verb::Inspect => Vec::new(),
+        Verb::Confirm | Verb::Release => vec![Frame::Int(0); 2],
+    };
+    Frame::Array(answer).into()
 }
 
 fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
@@ -144,6 +164,9 @@ fn name(call: &Call, index: usize) -> String {
 impl Record {
     fn react(&mut self, dice: &mut Dice, mood: Mood, call: &Call, received: Instant) -> Reaction {
         self.note(call);
+        if mood.stubborn {
+            return stubborn(call);
+        }
         let mut bytes = Vec::new();
         if !self.client.is_empty() && dice.percent(30) {
             bytes.extend(self.push(dice, call).encode());
