@@ -36,6 +36,7 @@ struct Chunk {
 
 /// What both sides of one connection share.
 struct Connection {
+    id: u64,
     shared: Arc<Shared>,
     control: Arc<watch::Sender<Control>>,
     filter: Mutex<Filter>,
@@ -57,9 +58,10 @@ pub(super) async fn serve(shared: Arc<Shared>, client: TcpStream) {
         let _ = socket.set_nodelay(true);
     }
     let connection = Connection {
+        id,
         shared: Arc::clone(&shared),
         control: Arc::new(watch::Sender::new(Control::default())),
-        filter: Mutex::default(),
+        filter: Mutex::new(Filter::of(id)),
     };
     shared
         .connections()
@@ -106,12 +108,12 @@ impl Connection {
         let mut buffer = Vec::new();
         loop {
             // Before and after: what was under way when the rule was set does not slip through.
-            until(&mut rules, |rules| !rules.lane(way).stalled).await;
+            until(&mut rules, |rules| !rules.lane(self.id, way).stalled).await;
             let read = socket.read_buf(&mut buffer).await.unwrap_or(0);
-            until(&mut rules, |rules| !rules.lane(way).stalled).await;
+            until(&mut rules, |rules| !rules.lane(self.id, way).stalled).await;
             if read == 0 {
                 // Where nothing comes through, neither does the end of the stream.
-                until(&mut rules, |rules| !rules.lane(way).drop).await;
+                until(&mut rules, |rules| !rules.lane(self.id, way).drop).await;
                 return;
             }
             let Ok(bytes) = self.sieve(&mut buffer, way) else {
@@ -124,7 +126,7 @@ impl Connection {
             if bytes.is_empty() {
                 continue;
             }
-            let due = Instant::now() + rules.borrow().lane(way).delay;
+            let due = Instant::now() + rules.borrow().lane(self.id, way).delay;
             let gone = outgoing.send(Chunk { due, bytes }).await.is_err();
             // With the server gone there is nothing left to do. With the client gone the server
             // must still be read, or closing would discard what it has not processed yet.
@@ -211,7 +213,7 @@ impl Connection {
     async fn gate(&self, way: Direction) {
         let mut rules = self.shared.rules.subscribe();
         let mut control = self.control.subscribe();
-        until(&mut rules, |rules| !rules.lane(way).stalled).await;
+        until(&mut rules, |rules| !rules.lane(self.id, way).stalled).await;
         if way == Direction::ToServer {
             until(&mut control, |control| !control.held).await;
         }
@@ -226,7 +228,7 @@ impl Connection {
         let mut rest = bytes;
         while !rest.is_empty() {
             // Asked for each piece, so that ending a drip ends it also in the middle of a chunk.
-            let drip = self.shared.rules.borrow().lane(way).drip;
+            let drip = self.shared.rules.borrow().lane(self.id, way).drip;
             let (size, pause) = drip.unwrap_or((rest.len(), Duration::ZERO));
             let (piece, later) = rest.split_at(size.min(rest.len()));
             socket.write_all(piece).await?;

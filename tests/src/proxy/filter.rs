@@ -32,6 +32,7 @@ pub(super) enum Verdict {
 /// The memory of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
+    connection: u64,
     /// One entry for each request without a reply; marked ones lose theirs.
     unanswered: VecDeque<Option<After>>,
     hole_to_server: bool,
@@ -40,10 +41,22 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    pub(super) fn of(connection: u64) -> Filter {
+        Filter {
+            connection,
+            ..Filter::default()
+        }
+    }
+
     /// A request from the client.
     pub(super) fn request(&mut self, shared: &Shared, request: &[u8]) -> Verdict {
         shared.stats().requests += 1;
-        if shared.rules.borrow().lane(Direction::ToServer).drop {
+        let (dropping, concerned) = {
+            let rules = shared.rules.borrow();
+            let lane = rules.lane(self.connection, Direction::ToServer);
+            (lane.drop, rules.concern(self.connection))
+        };
+        if dropping {
             self.hole_to_server = true;
             return Verdict::Drop;
         }
@@ -54,7 +67,7 @@ impl Filter {
             let mut swallows = shared.swallows();
             let order = swallows.iter().position(|order| {
                 let needle = order.needle.as_deref();
-                needle.is_some_and(|needle| contains(request, needle))
+                concerned && needle.is_some_and(|needle| contains(request, needle))
             });
             let mark = order.map(|order| swallows.remove(order).after);
             self.unanswered.push_back(mark);
@@ -69,9 +82,11 @@ impl Filter {
         } else {
             self.unanswered.pop_front().flatten()
         };
-        let (dropping, drop_pushes) = {
+        let (dropping, concerned, drop_pushes) = {
             let rules = shared.rules.borrow();
-            (rules.lane(Direction::ToClient).drop, rules.drop_pushes)
+            let lane = rules.lane(self.connection, Direction::ToClient);
+            let concerned = rules.concern(self.connection);
+            (lane.drop, concerned, concerned && rules.drop_pushes)
         };
         if dropping {
             self.hole_to_client = true;
@@ -96,7 +111,8 @@ impl Filter {
         if is_push(value) {
             return Verdict::Forward;
         }
-        let Some(after) = mark.or_else(|| next_order(shared)) else {
+        let any = || concerned.then(|| next_order(shared)).flatten();
+        let Some(after) = mark.or_else(any) else {
             return Verdict::Forward;
         };
         shared.stats().replies_swallowed += 1;

@@ -158,6 +158,24 @@ impl ProxyHandle {
         }
     }
 
+    /// The open connections, in the order in which they were accepted. (A client of distlock opens the
+    /// one for commands and the one for renewals at the same time.)
+    pub fn connections(&self) -> Vec<u64> {
+        self.shared.connections().keys().copied().collect()
+    }
+
+    /// From now on every fault, those that were set before included, is about these connections only;
+    /// others, also later ones, are forwarded. What was swallowed or held stays so.
+    pub fn limit_to(&self, connections: &[u64]) {
+        let scope = connections.iter().copied().collect();
+        self.rules(|rules| rules.scope = Some(scope));
+    }
+
+    /// Ends [`ProxyHandle::limit_to`].
+    pub fn limit_to_none(&self) {
+        self.rules(|rules| rules.scope = None);
+    }
+
     /// Everything takes `delay` longer; order is kept. Zero ends it.
     pub fn delay(&self, way: Way, delay: Duration) {
         self.rules(|rules| rules.lanes(way, |lane| lane.delay = delay));
@@ -270,10 +288,11 @@ impl ProxyHandle {
 
     fn control(&self, change: impl Fn(&mut Control)) -> usize {
         let connections = self.shared.connections();
-        for connection in connections.values() {
-            connection.send_modify(&change);
-        }
-        connections.len()
+        let scope = self.shared.rules.borrow().clone();
+        let concerned = connections.iter().filter(|(id, _)| scope.concern(**id));
+        concerned
+            .map(|(_, connection)| connection.send_modify(&change))
+            .count()
     }
 }
 

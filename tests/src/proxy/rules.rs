@@ -1,5 +1,6 @@
 //! What a proxy is told to do, and what it did.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Which way data flows.
@@ -65,6 +66,8 @@ impl ProxyStats {
 /// The state of all switches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
+    /// The connections that all of this is about; every one if it is `None`.
+    pub(super) scope: Option<BTreeSet<u64>>,
     pub(super) to_server: Lane,
     pub(super) to_client: Lane,
     pub(super) drop_pushes: bool,
@@ -98,8 +101,15 @@ pub(super) struct Lane {
 }
 
 impl Rules {
-    pub(super) fn lane(&self, direction: Direction) -> Lane {
+    /// Whether the faults are about this connection.
+    pub(super) fn concern(&self, connection: u64) -> bool {
+        let scope = self.scope.as_ref();
+        scope.is_none_or(|scope| scope.contains(&connection))
+    }
+
+    pub(super) fn lane(&self, connection: u64, direction: Direction) -> Lane {
         match direction {
+            _ if !self.concern(connection) => Lane::default(),
             Direction::ToServer => self.to_server,
             Direction::ToClient => self.to_client,
         }

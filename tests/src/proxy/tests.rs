@@ -476,3 +476,30 @@ fn dropping_the_proxy_closes_everything() {
     });
     assert_eq!(handle.stats().accepted, 1);
 }
+
+#[test]
+fn faults_can_be_limited_to_one_connection() {
+    let (_server, proxy, mut first) = setup();
+    let mut second = connect(&proxy);
+    assert_eq!(first.cmd(&["PING"]), pong());
+    assert_eq!(second.cmd(&["PING"]), pong());
+    let connections = proxy.connections();
+    assert_eq!(connections.len(), 2);
+    proxy.limit_to(&connections[..1]);
+    proxy.stop_reading(Way::Both, true);
+    silence(&mut first);
+    assert_eq!(second.cmd(&["PING"]), pong());
+    // Those that come later are not concerned either.
+    assert_eq!(connect(&proxy).cmd(&["PING"]), pong());
+    proxy.stop_reading(Way::Both, false);
+    proxy.swallow_reply(After::Silence);
+    assert_eq!(second.cmd(&["PING"]), pong());
+    assert_eq!(proxy.stats().replies_swallowed, 0);
+    proxy.limit_to(&connections[1..]);
+    assert_eq!(proxy.reset_connections(), 1);
+    let error = second.try_cmd(&["PING"]).expect_err("it was reset");
+    assert_ne!(error.kind(), ErrorKind::TimedOut, "{error}");
+    proxy.limit_to_none();
+    eventually(LONG, || proxy.connections() == connections[..1]);
+    assert_eq!(proxy.reset_connections(), 1);
+}
