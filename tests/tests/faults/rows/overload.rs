@@ -1,6 +1,7 @@
 //! Threads that do nothing but work: the body's own, and everybody else's.
 
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use distlock::LockManager;
 use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary, within};
 use tokio::runtime::Builder;
 
-use crate::kit::{LONG, connect, lock_key, ms, until_clean};
+use crate::kit::{LONG, connect, grace, lock_key, ms, until_clean};
 use crate::rows::{boot_nanos, millis, runtime};
 
 /// A body that blocks every thread of its runtime for three leases.
@@ -65,7 +66,10 @@ async fn a_body_that_blocks_is_renewed_in_time() {
 }
 
 /// How long the processors are busy.
-const BUSY: Duration = Duration::from_secs(4);
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Processes that hardly run, each with a lock and a rival of its own.
+const PAIRS: usize = 4;
 
 /// So short that a process which hardly runs cannot always renew it.
 const LEASE: Duration = ms(100);
@@ -110,7 +114,7 @@ fn entry() {
         return;
     }
     let args = child_args();
-    let [url, busy] = args.as_slice() else {
+    let [url, key, busy] = args.as_slice() else {
         panic!("wrong arguments: {args:?}");
     };
     let until = Instant::now() + millis(busy);
@@ -119,34 +123,31 @@ fn entry() {
             .url(url)
             .connect_timeout(LONG)
             .connect();
-        let lock = manager.await.unwrap().lock("k").lease(LEASE).wait(LONG);
+        let lock = manager.await.unwrap().lock(key).lease(LEASE);
         while Instant::now() < until {
-            let Ok(guard) = lock.acquire().await else {
+            // It stands in no queue, where the other one could not pass it.
+            let Ok(Some(guard)) = lock.try_acquire().await else {
+                tokio::time::sleep(ms(1)).await;
                 continue;
             };
             let mut belief = Belief::begin(guard.fencing_token().get());
-            // Several leases, unless it is lost before.
-            let enough = Instant::now() + LEASE * 5;
+            // Many leases, unless it is lost before.
+            let enough = Instant::now() + LEASE * 10;
             while Instant::now() < enough && belief.go_on(|| guard.is_held()) {
-                thread::yield_now();
+                std::hint::spin_loop();
             }
-            let lost = guard.release().await.is_err();
-            println!("hold {} {} {} {lost}", belief.token, belief.from, belief.to);
+            let _ = guard.release().await;
+            println!("hold {} {} {}", belief.token, belief.from, belief.to);
         }
     });
     println!("done");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_overloaded_holder_never_believes_too_long() {
-    let server = RedisServer::start();
-    let manager = connect(&server.url()).await;
-    let spinning: Vec<_> = (0..4)
-        .map(|_| Worker::spawn(Command::new("sh").args(["-c", "while :; do :; done"])))
-        .collect();
+/// One process that hardly runs, and somebody who always asks for its lock: what both believed.
+async fn compete(server: &RedisServer, key: String) -> (Vec<Belief>, Vec<Belief>) {
     let child = this_test_binary(
         "rows::overload::entry",
-        &[&server.url(), &BUSY.as_millis().to_string()],
+        &[&server.url(), &key, &BUSY.as_millis().to_string()],
     );
     let mut niced = Command::new("nice");
     niced.args(["-n", "19"]).arg(child.get_program());
@@ -155,53 +156,110 @@ async fn an_overloaded_holder_never_believes_too_long() {
         niced.env(name, value.unwrap_or_default());
     }
     let mut worker = Worker::spawn(&mut niced);
-    let mut ours = Vec::new();
-    let mut theirs = Vec::new();
-    let lock = manager.lock("k").lease(ms(2_000)).wait(LONG);
-    let mut lost = 0;
-    let mut done = false;
-    while !done {
-        let guard = within(LONG * 2, lock.acquire()).await.unwrap();
-        let mut belief = Belief::begin(guard.fencing_token().get());
-        let enough = Instant::now() + LEASE;
-        while Instant::now() < enough && belief.go_on(|| guard.is_held()) {
-            tokio::time::sleep(ms(1)).await;
+    let started = Instant::now();
+    let mut raw = server.client();
+    let lock = connect(&server.url()).await.lock(&key).lease(ms(2_000));
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    loop {
+        // It has the lock as soon as the server lets go of the other's.
+        if let Some(guard) = lock.try_acquire().await.unwrap() {
+            let mut belief = Belief::begin(guard.fencing_token().get());
+            let enough = Instant::now() + LEASE * 3;
+            while Instant::now() < enough && belief.go_on(|| guard.is_held()) {
+                tokio::time::sleep(ms(1)).await;
+            }
+            let _ = guard.release().await;
+            ours.push(belief);
+            // The other one's turn.
+            let until = Instant::now() + ms(500);
+            while Instant::now() < until && !raw.exists(&lock_key(&key)) {
+                tokio::time::sleep(ms(1)).await;
+            }
         }
-        let _ = guard.release().await;
-        ours.push(belief);
-        // The other one's turn.
-        tokio::time::sleep(ms(20)).await;
+        tokio::time::sleep(ms(3)).await;
         for line in worker.drain_lines() {
-            done |= line == "done";
+            if line == "done" {
+                assert!(worker.wait(LONG).success());
+                return (ours, theirs);
+            }
             let Some(hold) = line.strip_prefix("hold ") else {
                 continue;
             };
-            let fields: Vec<&str> = hold.split(' ').collect();
-            let number = |at: usize| fields[at].parse().unwrap();
+            let numbers: Vec<u64> = hold.split(' ').map(|n| n.parse().unwrap()).collect();
             theirs.push(Belief {
-                token: number(0),
-                from: number(1),
-                to: number(2),
+                token: numbers[0],
+                from: numbers[1],
+                to: numbers[2],
             });
-            lost += usize::from(fields[3] == "true");
         }
+        assert!(
+            started.elapsed() < BUSY + LONG * 2,
+            "it never came to its end"
+        );
+    }
+}
+
+/// When the server last extended the lock of the process that hardly runs, on the boot clock.
+fn extensions(lines: &[String], lock: &str) -> Vec<u64> {
+    let wall = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let since_boot = wall.saturating_sub(Duration::from_nanos(boot_nanos()));
+    let ttl = format!("\"{}\"", (LEASE + grace(LEASE)).as_millis());
+    let extends = |line: &&String| {
+        line.contains(" lua] ")
+            && line.contains(lock)
+            && line.ends_with(&ttl)
+            && (line.contains("\"SET\"") || line.contains("\"PEXPIRE\""))
+    };
+    let at = |line: &String| {
+        let seconds: f64 = line.split(' ').next().unwrap().parse().unwrap();
+        let wall = Duration::from_secs_f64(seconds);
+        u64::try_from((wall - since_boot).as_nanos()).unwrap()
+    };
+    lines.iter().filter(extends).map(at).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overloaded_holders_never_believe_too_long() {
+    let server = Arc::new(RedisServer::start());
+    let monitor = server.monitor();
+    let spinning: Vec<_> = (0..4)
+        .map(|_| Worker::spawn(Command::new("sh").args(["-c", "while :; do :; done"])))
+        .collect();
+    let pairs: Vec<_> = (0..PAIRS)
+        .map(|number| {
+            let server = server.clone();
+            tokio::spawn(async move { compete(&server, format!("k{number}")).await })
+        })
+        .collect();
+    let mut both = Vec::new();
+    for pair in pairs {
+        both.push(within(LONG * 4, pair).await.unwrap());
     }
     drop(spinning);
-    assert!(worker.wait(LONG).success());
-    assert!(!theirs.is_empty(), "it never had the lock");
-    eprintln!(
-        "{} holds, {lost} of them lost, {} of ours",
-        theirs.len(),
-        ours.len()
-    );
-    for theirs in &theirs {
-        for ours in &ours {
+    let lines = monitor.stop();
+    let (mut holds, mut late) = (0, 0);
+    for (number, (ours, theirs)) in both.iter().enumerate() {
+        let extended = extensions(&lines, &lock_key(&format!("k{number}")));
+        holds += theirs.len();
+        for theirs in theirs {
+            let last = extended.iter().rfind(|at| **at <= theirs.to);
+            let last = *last.expect("a hold begins with a SET");
+            let believed = Duration::from_nanos(theirs.to - last);
+            late += usize::from(believed > LEASE / 2);
             assert!(
-                !theirs.overlaps(*ours),
-                "both believed: {theirs:?} {ours:?}"
+                believed <= LEASE + grace(LEASE),
+                "believed {believed:?} after the server was last asked: {theirs:?}"
             );
-            assert_ne!(theirs.token, ours.token);
+            for ours in ours {
+                assert!(
+                    !theirs.overlaps(*ours),
+                    "both believed: {theirs:?} {ours:?}"
+                );
+                assert_ne!(theirs.token, ours.token);
+            }
         }
     }
+    eprintln!("{holds} holds, {late} of them renewed late");
+    assert!(holds > 0, "they never had their locks");
     until_clean(&mut server.client(), LONG).await;
 }
