@@ -16,6 +16,7 @@ mod power_loss;
 mod retries;
 mod rights;
 mod suspended;
+mod table;
 mod tls;
 
 use std::time::Duration;
