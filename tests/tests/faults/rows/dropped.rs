@@ -53,7 +53,9 @@ async fn ten_thousand_rounds_leave_no_key() {
                     let lease = [ms(50), ms(30_000)][dice.below(2) as usize];
                     let key = format!("k{}", dice.below(8));
                     let lock = manager.lock(key).lease(lease).wait(LONG);
-                    let patience = Duration::from_micros(dice.below(4_000));
+                    // Mostly too short to be sure of anything.
+                    let longest = [4_000, 4_000, 4_000, 60_000][dice.below(4) as usize];
+                    let patience = Duration::from_micros(dice.below(longest));
                     let Ok(Ok(guard)) = tokio::time::timeout(patience, lock.acquire()).await else {
                         continue;
                     };
@@ -80,7 +82,7 @@ async fn ten_thousand_rounds_leave_no_key() {
         came += within(LONG * 3, task).await.unwrap();
     }
     let rounds = TASKS * ROUNDS;
-    assert!(came > rounds / 100, "only {came} of {rounds} got the lock");
+    assert!(came >= 50, "only {came} of {rounds} got the lock");
     assert!(came < rounds, "none was given up");
     let ended = Instant::now();
     until_clean(&mut raw, ms(10_000)).await;
