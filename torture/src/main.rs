@@ -1,0 +1,5 @@
+//! Torture: real processes, real faults, a checker.
+
+mod history;
+
+fn main() {}
