@@ -267,6 +267,12 @@ pub(crate) enum SupervisorEvent {
         generation: u32,
         killed: bool,
     },
+    /// A worker's calls had not all returned long after the longest wait and body.
+    WorkerStuck {
+        at: Nanos,
+        worker: u32,
+        generation: u32,
+    },
     /// One key tried after healing.
     KeyTried {
         at: Nanos,

@@ -1,5 +1,116 @@
 //! Torture: real processes, real faults, a checker.
+//!
+//! A supervisor starts a lock server, a fault proxy before it for each worker, a resource that checks
+//! fencing tokens, and worker processes that use the lock; breaks what a seeded plan says; heals it; and
+//! judges the history that all of them have left.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::ensure;
+use clap::{Parser, Subcommand};
 
 mod history;
+mod nemesis;
+mod plan;
+mod profile;
+mod random;
+mod resource;
+mod sabotage;
+mod server_log;
+mod supervisor;
+mod suspend;
+mod topology;
+mod worker;
 
-fn main() {}
+use profile::Profile;
+use supervisor::{Figures, Options};
+use topology::Topology;
+
+/// Torments the lock and checks what came of it.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    part: Option<Part>,
+    /// How long to warm up and break things; healing and judging come on top.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// The same seed plans the same faults.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// What to break, and how much.
+    #[arg(long, default_value = "all")]
+    profile: String,
+    /// Worker processes [default: the profile's, 6 for `all`].
+    #[arg(long)]
+    workers: Option<u32>,
+    /// Keys [default: the profile's, 64 for `all`].
+    #[arg(long)]
+    keys: Option<u32>,
+    /// Where the histories go [default: a temporary directory, kept on failure].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    #[arg(long, value_enum, default_value_t = Topology::Standalone)]
+    topology: Topology,
+    /// Breaks the workers' library, or the resource, on purpose.
+    #[arg(long, value_name = "NAME")]
+    sabotage: Option<String>,
+}
+
+/// What the supervisor starts this program as.
+#[derive(Debug, Subcommand)]
+enum Part {
+    #[command(hide = true)]
+    Worker(worker::Args),
+    #[command(hide = true)]
+    Resource(resource::Args),
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    match args.part {
+        Some(Part::Worker(args)) => worker::run(&args).map(|()| ExitCode::SUCCESS),
+        Some(Part::Resource(args)) => resource::run(&args).map(|()| ExitCode::SUCCESS),
+        None => supervise(args),
+    }
+}
+
+fn supervise(args: Args) -> anyhow::Result<ExitCode> {
+    let profile = Profile::named(&args.profile)?;
+    let options = Options {
+        seconds: args.seconds,
+        seed: args.seed,
+        profile,
+        workers: args.workers.unwrap_or(profile.workers),
+        keys: args.keys.unwrap_or(profile.keys),
+        topology: args.topology,
+        sabotage: args.sabotage,
+    };
+    ensure!(options.seconds >= 2, "a run takes at least two seconds");
+    ensure!(options.workers >= 1, "a run needs a worker");
+    ensure!(options.keys >= 1, "a run needs a key");
+    let temporary = tempfile::Builder::new().prefix("torture-").tempdir()?;
+    let dir = match &args.dir {
+        Some(dir) => {
+            std::fs::create_dir_all(dir)?;
+            dir.clone()
+        }
+        None => temporary.path().to_owned(),
+    };
+    let result = judge(&options, &dir);
+    if !matches!(result, Ok(true)) && args.dir.is_none() {
+        eprintln!("the history is in {}", temporary.keep().display());
+    }
+    Ok(if result? {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs and checks; whether all is well.
+fn judge(options: &Options, dir: &std::path::Path) -> anyhow::Result<bool> {
+    supervisor::run(options, dir)?;
+    println!("{}", Figures::of(dir)?);
+    Ok(true)
+}

@@ -1,7 +1,7 @@
 //! One proxied connection: two sockets and the queue of each direction between them.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -126,7 +126,7 @@ impl Connection {
             if bytes.is_empty() {
                 continue;
             }
-            let due = Instant::now() + rules.borrow().lane(self.id, way).delay;
+            let due = Instant::now() + self.delay(way);
             let gone = outgoing.send(Chunk { due, bytes }).await.is_err();
             // With the server gone there is nothing left to do. With the client gone the server
             // must still be read, or closing would discard what it has not processed yet.
@@ -134,6 +134,19 @@ impl Connection {
                 return;
             }
         }
+    }
+
+    fn delay(&self, way: Direction) -> Duration {
+        let rules = self.shared.rules.borrow();
+        let delay = rules.lane(self.id, way).delay;
+        if way == Direction::ToServer && !self.filter().subscribed {
+            return delay + rules.unsubscribed_delay;
+        }
+        delay
+    }
+
+    fn filter(&self) -> MutexGuard<'_, Filter> {
+        self.filter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the complete values out of `buffer` and returns those that pass; `Err` when the
@@ -172,7 +185,7 @@ impl Connection {
     }
 
     fn judge(&self, way: Direction, value: &[u8]) -> Verdict {
-        let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut filter = self.filter();
         if way == Direction::ToClient {
             return filter.reply(&self.shared, value);
         }

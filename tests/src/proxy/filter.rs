@@ -35,6 +35,7 @@ pub(super) struct Filter {
     connection: u64,
     /// One entry for each request without a reply; marked ones lose theirs.
     unanswered: VecDeque<Option<After>>,
+    pub(super) subscribed: bool,
     hole_to_server: bool,
     hole_to_client: bool,
     silent: bool,
@@ -63,7 +64,9 @@ impl Filter {
         if self.hole_to_server {
             return Verdict::Reset;
         }
-        if has_reply(request) {
+        if !has_reply(request) {
+            self.subscribed = true;
+        } else {
             let mut swallows = shared.swallows();
             let order = swallows.iter().position(|order| {
                 let needle = order.needle.as_deref();

@@ -181,6 +181,12 @@ impl ProxyHandle {
         self.rules(|rules| rules.lanes(way, |lane| lane.delay = delay));
     }
 
+    /// Requests take `delay` longer on connections that have not subscribed to anything; the others
+    /// are not touched. Zero ends it.
+    pub fn delay_unsubscribed(&self, delay: Duration) {
+        self.rules(|rules| rules.unsubscribed_delay = delay);
+    }
+
     /// Swallows everything; the connections stay open and their ends hear nothing of it, not even
     /// of a close.
     ///

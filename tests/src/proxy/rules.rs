@@ -71,6 +71,8 @@ pub(super) struct Rules {
     pub(super) to_server: Lane,
     pub(super) to_client: Lane,
     pub(super) drop_pushes: bool,
+    /// Of requests on connections that never subscribed.
+    pub(super) unsubscribed_delay: Duration,
     pub(super) refuse: bool,
     pub(super) closing: bool,
 }

@@ -1,0 +1,57 @@
+//! Faults of one worker's link.
+
+use std::time::Duration;
+
+use distlock_tests::{After, ProxyHandle, Way};
+
+use crate::plan::{Kind, Planned};
+
+/// What a dripping link lets through at a time.
+const DRIP: usize = 7;
+
+pub(super) fn begin(link: &ProxyHandle, fault: &Planned) {
+    set(link, fault, true);
+    match fault.kind {
+        Kind::Reset if fault.flag => drop(link.reset_clients()),
+        Kind::Reset => drop(link.reset_connections()),
+        Kind::HoldRequests => drop(link.hold_requests()),
+        Kind::SwallowReply => {
+            let after = if fault.flag {
+                After::Reset
+            } else {
+                After::Silence
+            };
+            // Of a script: a lost answer to a PING teaches nothing.
+            link.swallow_reply_to("EVALSHA", after);
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn end(link: &ProxyHandle, fault: &Planned) {
+    set(link, fault, false);
+    if fault.kind == Kind::HoldRequests {
+        link.release_held();
+    }
+}
+
+/// Switches what can be switched.
+fn set(link: &ProxyHandle, fault: &Planned, on: bool) {
+    let by = if on { fault.by } else { Duration::ZERO };
+    match fault.kind {
+        Kind::BlackHole => link.black_hole(on),
+        Kind::DropToServer => link.drop_data(Way::ToServer, on),
+        Kind::DropToClient => link.drop_data(Way::ToClient, on),
+        Kind::HalfOpen if fault.flag => link.stop_reading(Way::Both, on),
+        Kind::HalfOpen => link.stop_reading(Way::ToServer, on),
+        Kind::Delay => link.delay(Way::Both, by),
+        Kind::DelayReplies | Kind::DelayRepliesBit | Kind::DelayRepliesLong => {
+            link.delay(Way::ToClient, by);
+        }
+        Kind::Drip => link.drip(Way::ToClient, if on { DRIP } else { 0 }, by),
+        Kind::DropPushes => link.drop_pushes(on),
+        Kind::HoldReplies => link.stop_reading(Way::ToClient, on),
+        Kind::DelayRenewals => link.delay_unsubscribed(by),
+        _ => {}
+    }
+}

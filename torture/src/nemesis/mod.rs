@@ -1,0 +1,158 @@
+//! Carries out the plan.
+
+mod link;
+mod server;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::time::{Duration, Instant};
+
+use crate::history::{SupervisorEvent, now};
+use crate::plan::{Kind, Planned};
+use crate::server_log::ServerLog;
+use crate::supervisor::{Crew, Setup};
+use server::Server;
+
+/// From the hold of requests to the reset of the client's side.
+const RESET_AFTER: Duration = Duration::from_millis(150);
+
+/// Causes faults, and takes them back.
+#[derive(Debug)]
+pub(crate) struct Nemesis<'a, 'b> {
+    setup: &'a Setup,
+    crew: &'b mut Crew<'a>,
+    server: Server<'a>,
+    /// Since when processes are suspended.
+    stopped: HashMap<u32, Instant>,
+}
+
+/// What is done about one fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    // Ends come first: one target's next fault may begin at the same moment.
+    End,
+    Middle,
+    Begin,
+}
+
+impl<'a, 'b> Nemesis<'a, 'b> {
+    pub(crate) fn new(setup: &'a Setup, crew: &'b mut Crew<'a>, server_log: &'a ServerLog) -> Self {
+        Nemesis {
+            setup,
+            crew,
+            server: Server::new(setup, server_log),
+            stopped: HashMap::new(),
+        }
+    }
+
+    /// Does all that is planned, at its time.
+    pub(crate) fn carry_out(
+        &mut self,
+        planned: Vec<Planned>,
+        began: Instant,
+    ) -> anyhow::Result<()> {
+        let mut steps = BinaryHeap::new();
+        for (number, fault) in planned.iter().enumerate() {
+            steps.push(Reverse((fault.at, Step::Begin, number)));
+        }
+        while let Some(Reverse((at, step, number))) = steps.pop() {
+            let due = began + at;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let fault = &planned[number];
+            match step {
+                Step::Begin => {
+                    let late = began.elapsed().saturating_sub(at);
+                    self.record_begin(number, fault);
+                    self.begin(fault)?;
+                    if fault.kind.is_instant() {
+                        continue;
+                    }
+                    // As long as planned, also when it began late.
+                    let end = fault.end() + late;
+                    if fault.kind == Kind::HoldRequests {
+                        steps.push(Reverse((at + late + RESET_AFTER, Step::Middle, number)));
+                    }
+                    steps.push(Reverse((end, Step::End, number)));
+                }
+                Step::Middle => self.middle(fault),
+                Step::End => {
+                    self.end(fault)?;
+                    self.setup.log.record(&SupervisorEvent::Healed {
+                        at: now(),
+                        number: number as u64,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends whatever is left of any fault.
+    pub(crate) fn heal(&self) {
+        for link in &self.setup.field.links {
+            link.heal();
+            link.release_held();
+        }
+    }
+
+    fn record_begin(&self, number: usize, fault: &Planned) {
+        let mut detail = format!("for {:?}", fault.length);
+        if !fault.by.is_zero() {
+            detail += &format!(", by {:?}", fault.by);
+        }
+        if let Some(more) = self.server.detail(fault) {
+            detail += &format!(", {more}");
+        }
+        self.setup.log.record(&SupervisorEvent::Fault {
+            at: now(),
+            number: number as u64,
+            kind: fault.kind.name().to_owned(),
+            worker: fault.worker,
+            lossless: fault.kind.is_lossless(),
+            detail,
+        });
+    }
+
+    fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
+        let Some(worker) = fault.worker else {
+            return self.server.begin(fault);
+        };
+        match fault.kind {
+            Kind::ClientStop | Kind::ClientStopLong => self.crew.stop_process(worker),
+            Kind::ClientSuspend => {
+                self.crew.stop_process(worker);
+                self.stopped.insert(worker, Instant::now());
+            }
+            Kind::ClientKill => self.crew.kill(worker),
+            _ => link::begin(self.link(worker), fault),
+        }
+        Ok(())
+    }
+
+    fn middle(&self, fault: &Planned) {
+        if let Some(worker) = fault.worker {
+            self.link(worker).reset_clients();
+        }
+    }
+
+    fn end(&mut self, fault: &Planned) -> anyhow::Result<()> {
+        let Some(worker) = fault.worker else {
+            return self.server.end(fault);
+        };
+        match fault.kind {
+            Kind::ClientStop | Kind::ClientStopLong => self.crew.cont_process(worker),
+            Kind::ClientSuspend => {
+                let since = self.stopped.remove(&worker);
+                let stopped = since.map_or(Duration::ZERO, |since| since.elapsed());
+                self.crew.resume(worker, stopped)?;
+            }
+            Kind::ClientKill => self.crew.spawn(worker)?,
+            _ => link::end(self.link(worker), fault),
+        }
+        Ok(())
+    }
+
+    fn link(&self, worker: u32) -> &'a distlock_tests::Proxy {
+        &self.setup.field.links[worker as usize]
+    }
+}

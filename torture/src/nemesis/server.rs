@@ -1,0 +1,155 @@
+//! Faults of the lock server.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use distlock_tests::{Reply, Resp};
+
+use crate::plan::{Kind, Planned};
+use crate::server_log::ServerLog;
+use crate::supervisor::Setup;
+use crate::topology::{kill_command, right_command};
+use crate::worker::key;
+
+/// Rights whose loss a lock must survive, each in another script.
+const RIGHTS: &[&str] = &["time", "pexpire", "publish", "evalsha"];
+
+/// A script that computes for 100 ms. The server tells others that it is busy after a fifth of that.
+const BUSY: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
+                    local begin = now() while now() - begin < 100000 do end return 1";
+
+/// The server, and a connection to it that no fault touches.
+#[derive(Debug)]
+pub(super) struct Server<'a> {
+    setup: &'a Setup,
+    log: &'a ServerLog,
+    admin: Option<Resp>,
+    busy: Option<Resp>,
+}
+
+impl<'a> Server<'a> {
+    pub(super) fn new(setup: &'a Setup, log: &'a ServerLog) -> Self {
+        Server {
+            setup,
+            log,
+            admin: None,
+            busy: None,
+        }
+    }
+
+    /// What there is to say about a fault beyond its numbers.
+    pub(super) fn detail(&self, fault: &Planned) -> Option<String> {
+        match fault.kind {
+            Kind::ClockStep => Some(if fault.flag { "ahead" } else { "behind" }.to_owned()),
+            Kind::TakeRight => Some(right(fault).to_owned()),
+            Kind::ForeignFence => Some(self.fence(fault)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
+        let server = &self.setup.field.server;
+        match fault.kind {
+            Kind::ServerStop => server.stop_process(),
+            Kind::RestartLossless => self.kill(),
+            Kind::RestartLossy => {
+                self.log.expect_amnesia();
+                self.kill();
+                let persisted = server.dir().join("appendonlydir");
+                if persisted.exists() {
+                    std::fs::remove_dir_all(persisted)?;
+                }
+            }
+            Kind::FlushAll => self.command(&["FLUSHALL"])?,
+            Kind::ClockStep => server.set_clock(fault.flag, fault.by),
+            Kind::ScriptFlush => self.command(&["SCRIPT", "FLUSH", "SYNC"])?,
+            Kind::OutOfMemory | Kind::OutOfMemoryLong => self.configure("maxmemory", "1")?,
+            Kind::Refuse | Kind::RefuseThenKillPubsub => {
+                self.configure("min-replicas-to-write", "1")?;
+            }
+            Kind::KillClients => self.command(&kill_command("normal"))?,
+            Kind::KillPubsub => self.command(&kill_command("pubsub"))?,
+            Kind::PauseWrites => {
+                let ms = fault.length.as_millis().to_string();
+                self.command(&["CLIENT", "PAUSE", &ms, "WRITE"])?;
+            }
+            Kind::Busy => {
+                self.configure("lua-time-limit", "20")?;
+                let mut busy = server.client();
+                busy.send(&["EVAL", BUSY, "0"])?;
+                self.busy = Some(busy);
+            }
+            Kind::TakeRight => self.command(&right_command(right(fault), false))?,
+            Kind::ForeignFence => {
+                let fence = self.fence(fault);
+                let script = "redis.call('DEL', KEYS[1]) redis.call('LPUSH', KEYS[1], 'foreign')";
+                self.command(&["EVAL", script, "1", &fence])?;
+            }
+            kind => bail!("{kind:?} is not a fault of the server"),
+        }
+        Ok(())
+    }
+
+    pub(super) fn end(&mut self, fault: &Planned) -> anyhow::Result<()> {
+        let server = &self.setup.field.server;
+        match fault.kind {
+            Kind::ServerStop => server.cont_process(),
+            Kind::RestartLossless | Kind::RestartLossy => server.restart(),
+            Kind::ClockStep => server.set_clock(true, Duration::ZERO),
+            Kind::OutOfMemory | Kind::OutOfMemoryLong => self.configure("maxmemory", "0")?,
+            Kind::Refuse => self.configure("min-replicas-to-write", "0")?,
+            Kind::RefuseThenKillPubsub => {
+                self.command(&kill_command("pubsub"))?;
+                // The clients come back while the server still refuses.
+                std::thread::sleep(Duration::from_millis(5));
+                self.configure("min-replicas-to-write", "0")?;
+            }
+            Kind::PauseWrites => self.command(&["CLIENT", "UNPAUSE"])?,
+            Kind::Busy => {
+                if let Some(mut busy) = self.busy.take() {
+                    busy.read_reply(Duration::from_secs(10))?;
+                }
+                self.configure("lua-time-limit", "5000")?;
+            }
+            Kind::TakeRight => self.command(&right_command(right(fault), true))?,
+            Kind::ForeignFence => {
+                let fence = self.fence(fault);
+                self.command(&["DEL", &fence])?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self) {
+        self.admin = None;
+        self.setup.field.server.kill();
+    }
+
+    fn fence(&self, fault: &Planned) -> String {
+        let key = key(fault.choice % u64::from(self.setup.keys));
+        format!("distlock:fence:{{{key}}}")
+    }
+
+    fn configure(&mut self, name: &str, value: &str) -> anyhow::Result<()> {
+        self.command(&["CONFIG", "SET", name, value])
+    }
+
+    fn command(&mut self, words: &[impl AsRef<str>]) -> anyhow::Result<()> {
+        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+        let server = &self.setup.field.server;
+        let admin = self.admin.get_or_insert_with(|| server.client());
+        let reply = admin
+            .try_cmd(&words)
+            .with_context(|| format!("{words:?}"))?;
+        match reply {
+            Reply::Error(error) => bail!("{words:?}: {error}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn right(fault: &Planned) -> &'static str {
+    let index = fault.choice % RIGHTS.len() as u64;
+    RIGHTS[usize::try_from(index).unwrap_or(0)]
+}

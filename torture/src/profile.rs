@@ -1,0 +1,432 @@
+//! What a run does to its workers, and what those do meanwhile: `all`, and narrow profiles that each look
+//! for one kind of bug.
+
+use crate::plan::Kind;
+
+/// A kind of run.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) name: &'static str,
+    pub(crate) workers: u32,
+    pub(crate) keys: u32,
+    /// Leases in ms, by weight. Those of [`crate::worker`]'s annotated functions only.
+    pub(crate) leases: &'static [(u64, u32)],
+    /// How often which fault, and the pauses between two of them on one target.
+    pub(crate) process: Faults,
+    pub(crate) link: Faults,
+    pub(crate) server: Faults,
+    /// The last worker is left alone.
+    pub(crate) spare_one: bool,
+    pub(crate) load: Load,
+    /// The workers' user may not kill connections.
+    pub(crate) without_kill: bool,
+}
+
+/// Faults of one kind of target, one at a time for each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Faults {
+    pub(crate) kinds: &'static [(Kind, u32)],
+    /// Milliseconds.
+    pub(crate) pause: (u64, u64),
+}
+
+/// What the workers do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Tasks of each worker that call for any key.
+    pub(crate) tasks: u32,
+    /// Tasks of each worker that queue for the one long queue.
+    pub(crate) queue_tasks: u32,
+    /// Keys that get `hot_share` of the calls.
+    pub(crate) hot_keys: u32,
+    pub(crate) hot_share: f64,
+    /// Milliseconds between two calls of a task.
+    pub(crate) think: (u64, u64),
+    pub(crate) bodies: Bodies,
+    /// Shares of the doors: attribute, run, guard, try.
+    pub(crate) doors: [u32; 4],
+    /// How many calls are dropped on their way.
+    pub(crate) dropped: f64,
+    /// Waits in ms, by weight, for the doors that can choose.
+    pub(crate) waits: &'static [(u64, u32)],
+}
+
+/// The shares of the bodies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bodies {
+    pub(crate) ms_1: u32,
+    pub(crate) ms_5: u32,
+    pub(crate) ms_20: u32,
+    /// 1.3 times the lease.
+    pub(crate) long: u32,
+    /// Half of the lease, without an await.
+    pub(crate) blocking: u32,
+    /// 1.5 times the lease, without an await.
+    pub(crate) blocking_long: u32,
+}
+
+const NONE: Faults = Faults {
+    kinds: &[],
+    pause: (1_000, 1_000),
+};
+
+const USUAL: Bodies = Bodies {
+    ms_1: 500,
+    ms_5: 350,
+    ms_20: 110,
+    long: 30,
+    blocking: 10,
+    blocking_long: 0,
+};
+
+/// Where bodies should meet faults.
+const LONGER: Bodies = Bodies {
+    ms_1: 300,
+    ms_5: 520,
+    ms_20: 80,
+    long: 80,
+    blocking: 20,
+    blocking_long: 0,
+};
+
+const USUAL_LOAD: Load = Load {
+    tasks: 10,
+    queue_tasks: 20,
+    hot_keys: 4,
+    hot_share: 0.4,
+    think: (0, 60),
+    bodies: USUAL,
+    doors: [3, 3, 3, 1],
+    dropped: 0.03,
+    waits: &[(200, 2), (2_000, 4), (6_000, 4)],
+};
+
+/// Fewer keys, fewer tasks: every call meets another.
+const NARROW_LOAD: Load = Load {
+    tasks: 12,
+    queue_tasks: 0,
+    hot_keys: 2,
+    hot_share: 0.3,
+    think: (0, 40),
+    bodies: LONGER,
+    ..USUAL_LOAD
+};
+
+const NARROW: Profile = Profile {
+    name: "",
+    workers: 4,
+    keys: 12,
+    leases: &[(300, 1)],
+    process: NONE,
+    link: NONE,
+    server: NONE,
+    spare_one: true,
+    load: NARROW_LOAD,
+    without_kill: false,
+};
+
+const PROCESS: Faults = Faults {
+    kinds: &[
+        (Kind::ClientStop, 6),
+        (Kind::ClientKill, 2),
+        (Kind::ClientSuspend, 2),
+    ],
+    pause: (1_500, 5_000),
+};
+
+const LINK: Faults = Faults {
+    kinds: &[
+        (Kind::BlackHole, 2),
+        (Kind::DropToServer, 2),
+        (Kind::DropToClient, 2),
+        (Kind::HalfOpen, 2),
+        (Kind::Reset, 2),
+        (Kind::Delay, 3),
+        (Kind::DelayReplies, 3),
+        (Kind::SwallowReply, 3),
+        (Kind::Drip, 2),
+        (Kind::DropPushes, 2),
+        (Kind::HoldReplies, 2),
+        (Kind::HoldRequests, 2),
+        (Kind::DelayRenewals, 2),
+    ],
+    pause: (600, 2_400),
+};
+
+const LOSSLESS_SERVER: &[(Kind, u32)] = &[
+    (Kind::ServerStop, 6),
+    (Kind::RestartLossless, 2),
+    (Kind::ScriptFlush, 4),
+    (Kind::OutOfMemory, 4),
+    (Kind::Refuse, 3),
+    (Kind::RefuseThenKillPubsub, 2),
+    (Kind::KillClients, 3),
+    (Kind::KillPubsub, 3),
+    (Kind::PauseWrites, 3),
+    (Kind::Busy, 3),
+    (Kind::TakeRight, 3),
+    (Kind::ForeignFence, 3),
+];
+
+const ANY_SERVER: &[(Kind, u32)] = &[
+    (Kind::ServerStop, 6),
+    (Kind::RestartLossless, 2),
+    (Kind::RestartLossy, 3),
+    (Kind::FlushAll, 4),
+    (Kind::ClockStep, 5),
+    (Kind::ScriptFlush, 4),
+    (Kind::OutOfMemory, 4),
+    (Kind::Refuse, 3),
+    (Kind::RefuseThenKillPubsub, 2),
+    (Kind::KillClients, 3),
+    (Kind::KillPubsub, 3),
+    (Kind::PauseWrites, 3),
+    (Kind::Busy, 3),
+    (Kind::TakeRight, 3),
+    (Kind::ForeignFence, 3),
+];
+
+const ALL: Profile = Profile {
+    name: "all",
+    workers: 6,
+    keys: 64,
+    leases: &[(300, 4), (1_000, 4), (3_000, 2)],
+    process: PROCESS,
+    link: LINK,
+    server: Faults {
+        kinds: ANY_SERVER,
+        pause: (200, 900),
+    },
+    spare_one: false,
+    load: USUAL_LOAD,
+    without_kill: false,
+};
+
+const PROFILES: &[Profile] = &[
+    ALL,
+    Profile {
+        name: "lossless",
+        server: Faults {
+            kinds: LOSSLESS_SERVER,
+            ..ALL.server
+        },
+        ..ALL
+    },
+    // Nothing goes wrong, and bodies block the only thread of their runtime for longer than the lease.
+    Profile {
+        name: "calm",
+        load: Load {
+            bodies: Bodies {
+                blocking_long: 10,
+                ..LONGER
+            },
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "pause",
+        process: Faults {
+            kinds: &[(Kind::ClientStop, 1)],
+            pause: (200, 900),
+        },
+        link: Faults {
+            kinds: &[(Kind::DelayRepliesBit, 1)],
+            pause: (200, 1_000),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "kill",
+        leases: &[(300, 1), (1_000, 1)],
+        process: Faults {
+            kinds: &[(Kind::ClientKill, 1)],
+            pause: (300, 1_500),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "swallow",
+        leases: &[(3_000, 1)],
+        link: Faults {
+            kinds: &[(Kind::SwallowReply, 1)],
+            pause: (50, 400),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "slow-replies",
+        link: Faults {
+            kinds: &[(Kind::DelayRepliesLong, 1)],
+            pause: (100, 400),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "late",
+        leases: &[(1_500, 1)],
+        link: Faults {
+            kinds: &[(Kind::HoldRequests, 1)],
+            pause: (200, 1_000),
+        },
+        without_kill: true,
+        ..NARROW
+    },
+    Profile {
+        name: "oom",
+        leases: &[(300, 1), (1_000, 1)],
+        server: Faults {
+            kinds: &[(Kind::OutOfMemoryLong, 1)],
+            pause: (200, 600),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "refuse",
+        leases: &[(300, 1), (1_000, 1)],
+        process: Faults {
+            kinds: &[(Kind::ClientKill, 1)],
+            pause: (500, 2_000),
+        },
+        server: Faults {
+            kinds: &[(Kind::Refuse, 1), (Kind::RefuseThenKillPubsub, 2)],
+            pause: (100, 500),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "frozen-waiters",
+        keys: 3,
+        leases: &[(8_000, 1)],
+        process: Faults {
+            kinds: &[(Kind::ClientStopLong, 1)],
+            pause: (300, 1_000),
+        },
+        load: Load {
+            tasks: 6,
+            hot_keys: 0,
+            waits: &[(20_000, 1)],
+            dropped: 0.0,
+            bodies: Bodies {
+                ms_1: 1,
+                ms_5: 1,
+                ms_20: 0,
+                long: 0,
+                blocking: 0,
+                blocking_long: 0,
+            },
+            doors: [0, 1, 1, 0],
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "drop-pushes",
+        leases: &[(300, 1), (1_000, 1)],
+        link: Faults {
+            kinds: &[(Kind::DropPushes, 1)],
+            pause: (50, 300),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "resets",
+        leases: &[(1_000, 1)],
+        link: Faults {
+            kinds: &[(Kind::Reset, 1)],
+            pause: (200, 900),
+        },
+        server: Faults {
+            kinds: &[(Kind::KillPubsub, 1)],
+            pause: (300, 900),
+        },
+        load: Load {
+            queue_tasks: 20,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "late-pushes",
+        link: Faults {
+            kinds: &[(Kind::HoldReplies, 1)],
+            pause: (50, 400),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "suspend",
+        leases: &[(1_000, 1)],
+        process: Faults {
+            kinds: &[(Kind::ClientSuspend, 1)],
+            pause: (300, 1_000),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "foreign-fence",
+        leases: &[(300, 1), (1_000, 1)],
+        server: Faults {
+            kinds: &[(Kind::ForeignFence, 3), (Kind::TakeRight, 1)],
+            pause: (50, 200),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "renew-late",
+        link: Faults {
+            kinds: &[(Kind::DelayRenewals, 1)],
+            pause: (50, 300),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "flush",
+        leases: &[(1_000, 1), (3_000, 1)],
+        server: Faults {
+            kinds: &[(Kind::FlushAll, 1)],
+            pause: (300, 900),
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "restart",
+        leases: &[(300, 1), (1_000, 1)],
+        server: Faults {
+            kinds: &[(Kind::RestartLossy, 1), (Kind::RestartLossless, 1)],
+            pause: (400, 1_200),
+        },
+        ..NARROW
+    },
+];
+
+impl Profile {
+    pub(crate) fn named(name: &str) -> anyhow::Result<&'static Profile> {
+        let found = PROFILES.iter().find(|profile| profile.name == name);
+        found.ok_or_else(|| {
+            let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
+            anyhow::anyhow!(
+                "there is no profile `{name}`; there are {}",
+                names.join(", ")
+            )
+        })
+    }
+
+    pub(crate) fn longest_lease(&self) -> u64 {
+        self.leases.iter().map(|(ms, _)| *ms).max().unwrap_or(0)
+    }
+
+    /// How many tasks of a worker call for any key.
+    pub(crate) fn tasks(&self, worker: u32) -> u32 {
+        if self.name == "frozen-waiters" && worker == 0 {
+            // More than one call drives away at once, for each key.
+            return 24 * self.keys;
+        }
+        self.load.tasks
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn profiles() -> &'static [Profile] {
+    PROFILES
+}

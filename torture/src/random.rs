@@ -1,0 +1,99 @@
+//! Seeded randomness: the same seed gives the same run's plan, on every machine.
+
+use std::time::Duration;
+
+/// SplitMix64: small, fast, and good enough to choose faults with.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// A stream of its own for each list of seeds.
+    pub(crate) fn new(seeds: &[u64]) -> Self {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        for seed in seeds {
+            random.0 ^= *seed;
+            random.0 = random.next();
+        }
+        random
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `end`, which is not zero.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// From 0 to 1, without 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub(crate) fn chance(&mut self, of: f64) -> bool {
+        self.unit() < of
+    }
+
+    /// Milliseconds between two bounds, both included.
+    pub(crate) fn millis(&mut self, (from, to): (u64, u64)) -> Duration {
+        Duration::from_millis(from + self.below(to - from + 1))
+    }
+
+    /// Milliseconds between two bounds, each order of magnitude as likely as the next.
+    pub(crate) fn spread_millis(&mut self, (from, to): (u64, u64)) -> Duration {
+        let (from, to) = (from as f64, to as f64);
+        Duration::from_micros((1e3 * from * (to / from).powf(self.unit())) as u64)
+    }
+
+    /// One of several, by weight.
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[(T, u32)]) -> T {
+        let total: u64 = choices.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        let mut at = self.below(total.max(1));
+        for (choice, weight) in choices {
+            if at < u64::from(*weight) {
+                return *choice;
+            }
+            at -= u64::from(*weight);
+        }
+        choices[0].0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_numbers_and_another_seed_others() {
+        let draw = |seeds: &[u64]| {
+            let mut random = Random::new(seeds);
+            (0..100).map(|_| random.next()).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(&[1, 2]), draw(&[1, 2]));
+        assert_ne!(draw(&[1, 2]), draw(&[2, 1]));
+    }
+
+    #[test]
+    fn choices_come_by_their_weight() {
+        let mut random = Random::new(&[7]);
+        let picks = (0..10_000).filter(|_| random.pick(&[(true, 1), (false, 3)]));
+        assert!((2_300..2_700).contains(&picks.count()));
+        assert!((0..1_000).all(|_| random.pick(&[(true, 0), (false, 1), (true, 0)]) == false));
+    }
+
+    #[test]
+    fn bounds_are_kept() {
+        let mut random = Random::new(&[7]);
+        for _ in 0..1_000 {
+            let ms = random.millis((3, 5)).as_millis();
+            assert!((3..=5).contains(&ms));
+            let ms = random.spread_millis((100, 60_000)).as_millis();
+            assert!((100..=60_000).contains(&ms));
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! What commands mean for locks.
+
+use super::line::Line;
+use crate::history::{Nanos, ServerEvent};
+
+const LOCK: &str = "distlock:lock:";
+const QUEUE: &str = "distlock:queue:";
+const CHANNEL: &str = "distlock:client:";
+
+/// Turns lines of MONITOR into events.
+#[derive(Debug, Default)]
+pub(crate) struct Translator {
+    /// Of the client's command under way, to which those of its script belong.
+    serial: u64,
+}
+
+impl Translator {
+    pub(crate) fn translate(&mut self, at: Nanos, line: &Line) -> Option<ServerEvent> {
+        let Line { wall_us, words, .. } = line;
+        let wall_us = *wall_us;
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        if !line.in_script {
+            self.serial += 1;
+        }
+        let serial = self.serial;
+        let command = words.first()?.to_ascii_uppercase();
+        match (command.as_str(), words.get(1..)?) {
+            ("EVALSHA" | "EVAL", [_, count, rest @ ..]) if !line.in_script => {
+                let keys: usize = count.parse().ok()?;
+                let (keys, args) = rest.split_at_checked(keys)?;
+                Some(ServerEvent::Script {
+                    at,
+                    wall_us,
+                    serial,
+                    verb: verb(keys, args).to_owned(),
+                    owner: args.first().map(|owner| (*owner).to_owned()),
+                })
+            }
+            ("FLUSHALL" | "FLUSHDB", _) => Some(ServerEvent::Amnesia { at }),
+            ("SET", [key, value, options @ ..]) => {
+                let key = lock(key)?;
+                let mut fields = value.split(' ');
+                let owner = fields.next()?.to_owned();
+                let token = fields.next()?;
+                Some(ServerEvent::Set {
+                    at,
+                    wall_us,
+                    serial,
+                    key,
+                    owner,
+                    token: token.parse().ok()?,
+                    kept: token.starts_with('0'),
+                    until_us: until(wall_us, options),
+                })
+            }
+            ("PEXPIRE", [key, ms]) => Some(ServerEvent::Extend {
+                at,
+                wall_us,
+                serial,
+                key: lock(key)?,
+                until_us: until(wall_us, &["PX", ms]),
+            }),
+            ("DEL", [key]) => Some(ServerEvent::Delete {
+                at,
+                wall_us,
+                serial,
+                key: lock(key)?,
+            }),
+            ("ZADD", [key, _, owner]) | ("ZREM", [key, owner]) => Some(ServerEvent::Queue {
+                at,
+                wall_us,
+                serial,
+                key: plain(key, QUEUE)?,
+                owner: (*owner).to_owned(),
+                added: command == "ZADD",
+            }),
+            ("PUBLISH", [channel, message]) if channel.starts_with(CHANNEL) => {
+                let mut fields = message.splitn(5, ' ');
+                let owner = fields.next()?.to_owned();
+                let token = fields.next()?.parse().ok()?;
+                Some(ServerEvent::Publish {
+                    at,
+                    wall_us,
+                    serial,
+                    key: lock(fields.nth(2)?)?,
+                    owner,
+                    token,
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Which script it is, by the shape of its call: its hash would not tell a saboteur's.
+fn verb(keys: &[&str], args: &[&str]) -> &'static str {
+    let first = args.first().copied().unwrap_or_default();
+    match (keys.len(), args.len()) {
+        (3, 0) => "inspect",
+        // `owner token`.
+        (_, 2..) if first.contains(' ') => "renew",
+        // The client alone, without the sequence of an owner.
+        (_, 2..) if !first.contains(':') => "look",
+        (4, 9) => "ask",
+        (4, 4) => "release",
+        (3, 2) => "confirm",
+        _ => "other",
+    }
+}
+
+/// The key that the caller wrote.
+fn plain(key: &str, prefix: &str) -> Option<String> {
+    let tagged = key.strip_prefix(prefix)?;
+    let inner = tagged.strip_prefix('{')?.strip_suffix('}')?;
+    Some(inner.to_owned())
+}
+
+fn lock(key: &str) -> Option<String> {
+    plain(key, LOCK)
+}
+
+/// When a key expires, in microseconds of the server's time; never is the end of time.
+fn until(wall_us: u64, options: &[&str]) -> u64 {
+    match options {
+        [kind, ms, ..] => {
+            let ms: u64 = ms.parse().unwrap_or(0);
+            if kind.eq_ignore_ascii_case("PXAT") {
+                ms * 1_000
+            } else {
+                wall_us + ms * 1_000
+            }
+        }
+        _ => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use distlock::LockManager;
+    use distlock_tests::RedisServer;
+
+    use super::*;
+
+    fn translated(lines: &[String]) -> Vec<ServerEvent> {
+        let mut translator = Translator::default();
+        let lines = lines
+            .iter()
+            .map(|line| Line::parse(line).unwrap_or_else(|| panic!("cannot read {line}")));
+        lines
+            .filter_map(|line| translator.translate(0, &line))
+            .collect()
+    }
+
+    fn shown(event: &ServerEvent) -> String {
+        match event {
+            ServerEvent::Script { verb, .. } => verb.clone(),
+            ServerEvent::Set { key, kept, .. } => format!("set {key} {kept}"),
+            ServerEvent::Extend { key, .. } => format!("extend {key}"),
+            ServerEvent::Delete { key, .. } => format!("delete {key}"),
+            ServerEvent::Queue { key, added, .. } => format!("queue {key} {added}"),
+            ServerEvent::Publish { key, .. } => format!("publish {key}"),
+            ServerEvent::Amnesia { .. } => "amnesia".into(),
+            ServerEvent::Gap { .. } => "gap".into(),
+        }
+    }
+
+    /// The whole life of two holds, and nothing more: what the real scripts do on a real server.
+    #[tokio::test]
+    async fn a_hand_off_is_read_back() {
+        let server = RedisServer::start();
+        let manager = LockManager::connect(server.url()).await.unwrap();
+        let lock = |lease| {
+            let lock = manager.lock("k").wait(Duration::from_secs(10));
+            lock.lease(Duration::from_millis(lease))
+        };
+        let monitor = server.monitor();
+        let first = lock(600).acquire().await.unwrap();
+        let first_token = first.fencing_token().get();
+        let behind = lock(60_000).min_hold(Duration::from_secs(60));
+        let waiting = tokio::spawn(async move { behind.acquire().await });
+        while manager.inspect("k").await.unwrap().waiters == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        // Long enough for a renewal.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        first.release().await.unwrap();
+        let second = waiting.await.unwrap().unwrap();
+        let second_token = second.fencing_token().get();
+        // Long enough for its confirmation.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        second.release().await.unwrap();
+        server.client().cmd(&["FLUSHALL"]);
+        let events = translated(&monitor.stop());
+
+        let interesting: Vec<_> = events
+            .iter()
+            .map(shown)
+            .filter(|event| event != "inspect" && event != "look")
+            .collect();
+        let mut expected = vec!["ask", "set k false", "ask", "queue k true"];
+        expected.extend(["renew", "extend k"].repeat(renewals(&interesting)));
+        expected.extend([
+            "release",
+            "delete k",
+            "delete k",
+            "publish k",
+            "queue k true",
+        ]);
+        expected.extend(["set k false", "confirm", "extend k", "queue k false"]);
+        expected.extend(["release", "delete k", "set k true", "amnesia"]);
+        assert_eq!(interesting, expected);
+
+        let tokens: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                ServerEvent::Set { token, .. } | ServerEvent::Publish { token, .. } => Some(*token),
+                _ => None,
+            })
+            .collect();
+        let second = second_token;
+        assert_eq!(tokens, [first_token, second, second, second]);
+        // TTLs: lease and grace; then a short grant; then the rest of the shortest hold.
+        let ttls: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                ServerEvent::Set {
+                    until_us, wall_us, ..
+                } => Some((until_us - wall_us) as f64 / 1e6),
+                _ => None,
+            })
+            .collect();
+        for (ttl, expected) in ttls.iter().zip([0.85, 1.25, 59.0]) {
+            assert!((ttl - expected).abs() < 1.1, "{ttls:?}");
+        }
+        // All that a script did belongs to it.
+        let serial_of = |wanted: &str| {
+            events.iter().find_map(|event| match event {
+                ServerEvent::Script { verb, serial, .. } if verb == wanted => Some(*serial),
+                _ => None,
+            })
+        };
+        let published = events.iter().find_map(|event| match event {
+            ServerEvent::Publish { serial, owner, .. } => Some((*serial, owner.clone())),
+            _ => None,
+        });
+        let (serial, owner) = published.unwrap();
+        assert_eq!(serial_of("release"), Some(serial));
+        let confirmed = events.iter().any(|event| {
+            matches!(event, ServerEvent::Script { verb, owner: Some(by), .. } if verb == "confirm" && *by == owner)
+        });
+        assert!(confirmed);
+        manager.shutdown().await;
+    }
+
+    fn renewals(events: &[String]) -> usize {
+        let count = events.iter().filter(|event| *event == "renew").count();
+        assert!(count >= 1, "{events:?}");
+        count
+    }
+
+    #[test]
+    fn scripts_are_told_apart_by_their_shape() {
+        let keys = ["l", "q", "e", "f"];
+        let (owner, client) = ("ab:1", "ab");
+        let nine = [owner, "1", "1", "1", "1", client, "c", "n", "9"];
+        assert_eq!(verb(&keys, &nine), "ask");
+        assert_eq!(verb(&keys, &[owner, client, "c", "0"]), "release");
+        assert_eq!(verb(&keys[..3], &[owner, "1250"]), "confirm");
+        assert_eq!(verb(&keys[..3], &[]), "inspect");
+        assert_eq!(verb(&keys[..1], &["ab:1 7", "1250"]), "renew");
+        assert_eq!(
+            verb(&keys, &["ab:1 7", "1", "a", "1", "a", "1", "a", "1"]),
+            "renew"
+        );
+        assert_eq!(verb(&[], &[client, "c"]), "look");
+        // As many arguments as a release, or an ask, has.
+        assert_eq!(verb(&keys, &[client, "c", "1", owner]), "look");
+        let six = [client, "c", "6", owner, owner, owner, owner, owner, owner];
+        assert_eq!(verb(&keys, &six), "look");
+        assert_eq!(verb(&keys, &["x:1"]), "other");
+    }
+}

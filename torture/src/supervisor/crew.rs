@@ -1,0 +1,168 @@
+//! The worker processes.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use distlock_tests::Worker;
+
+use super::Setup;
+use crate::history::{SupervisorEvent, now};
+use crate::sabotage;
+use crate::suspend::Suspends;
+
+/// All workers, by number.
+#[derive(Debug)]
+pub(crate) struct Crew<'a> {
+    setup: &'a Setup,
+    suspends: Option<Suspends>,
+    members: Vec<Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    generation: u32,
+    /// `None` between a kill and the successor.
+    process: Option<Worker>,
+}
+
+impl<'a> Crew<'a> {
+    pub(crate) fn start(setup: &'a Setup, suspends: Option<Suspends>) -> anyhow::Result<Self> {
+        let mut crew = Crew {
+            setup,
+            suspends,
+            members: Vec::new(),
+        };
+        for worker in 0..setup.workers {
+            crew.members.push(Member {
+                generation: 0,
+                process: None,
+            });
+            crew.spawn(worker)?;
+        }
+        for member in &crew.members {
+            if let Some(process) = &member.process {
+                process.expect_line("connected", Duration::from_secs(30));
+            }
+        }
+        Ok(crew)
+    }
+
+    /// Starts the next generation of a worker.
+    pub(crate) fn spawn(&mut self, worker: u32) -> anyhow::Result<()> {
+        let setup = self.setup;
+        let member = &mut self.members[worker as usize];
+        member.generation += 1;
+        let generation = member.generation;
+        let program = std::env::current_exe().context("cannot find the program to start again")?;
+        let mut command = Command::new(program);
+        command
+            .arg("worker")
+            .args(["--number", &worker.to_string()])
+            .args(["--generation", &generation.to_string()])
+            .args(["--profile", setup.profile.name])
+            .args(["--seed", &setup.seed.to_string()])
+            .args(["--keys", &setup.keys.to_string()])
+            .args(["--resource", &setup.resource.to_string()])
+            .args(["--server", &setup.field.address().to_string()])
+            .arg("--dir")
+            .arg(&setup.dir)
+            .env("DISTLOCK_URL", setup.field.url(worker));
+        if let Some(name) = &setup.sabotage {
+            command.env(sabotage::VARIABLE, name);
+        }
+        if let Some(suspends) = &self.suspends {
+            suspends.preload(worker, &mut command);
+        }
+        let process = Worker::spawn(&mut command);
+        setup.log.record(&SupervisorEvent::WorkerStarted {
+            at: now(),
+            worker,
+            generation,
+            pid: process.pid(),
+        });
+        member.process = Some(process);
+        Ok(())
+    }
+
+    pub(crate) fn stop_process(&mut self, worker: u32) {
+        if let Some(process) = &mut self.members[worker as usize].process {
+            process.stop_process();
+        }
+    }
+
+    pub(crate) fn cont_process(&mut self, worker: u32) {
+        if let Some(process) = &mut self.members[worker as usize].process {
+            process.cont_process();
+        }
+    }
+
+    /// Lets a stopped worker go on as if no time had passed.
+    pub(crate) fn resume(&mut self, worker: u32, stopped: Duration) -> anyhow::Result<()> {
+        if let Some(suspends) = &mut self.suspends {
+            suspends.take_out(worker, stopped)?;
+        }
+        self.cont_process(worker);
+        Ok(())
+    }
+
+    pub(crate) fn kill(&mut self, worker: u32) {
+        let member = &mut self.members[worker as usize];
+        if let Some(process) = member.process.take() {
+            process.kill();
+            self.ended(worker, true);
+        }
+    }
+
+    fn ended(&self, worker: u32, killed: bool) {
+        self.setup.log.record(&SupervisorEvent::WorkerEnded {
+            at: now(),
+            worker,
+            generation: self.members[worker as usize].generation,
+            killed,
+        });
+    }
+
+    /// Tells all to begin nothing new, and waits until what they began has returned. Those that are
+    /// not done in time are recorded as stuck.
+    pub(crate) fn quiet(&mut self, within: Duration) {
+        for member in &mut self.members {
+            if let Some(process) = &mut member.process {
+                process.send("quiet");
+            }
+        }
+        let deadline = Instant::now() + within;
+        let mut busy: Vec<u32> = (0..self.setup.workers).collect();
+        while !busy.is_empty() && Instant::now() < deadline {
+            busy.retain(|worker| {
+                let process = &self.members[*worker as usize].process;
+                let lines = process.as_ref().map(Worker::drain_lines);
+                !lines.is_none_or(|lines| lines.iter().any(|line| line == "idle"))
+            });
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for worker in busy {
+            let generation = self.members[worker as usize].generation;
+            self.setup.log.record(&SupervisorEvent::WorkerStuck {
+                at: now(),
+                worker,
+                generation,
+            });
+        }
+    }
+
+    /// Ends all, in order.
+    pub(crate) fn stop(&mut self) {
+        for member in &mut self.members {
+            if let Some(process) = &mut member.process {
+                process.close_stdin();
+            }
+        }
+        for worker in 0..self.setup.workers {
+            if let Some(mut process) = self.members[worker as usize].process.take() {
+                process.wait(Duration::from_secs(30));
+                self.ended(worker, false);
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The ways into the lock, all of the public API.
+
+use distlock::{Error, Lock, LockGuard, LockManager, distributed_lock};
+
+use super::body::{Ended, Ticket, body};
+use crate::history::{Call, OnLost, Outcome, WorkerEvent, now};
+
+/// What a call came to, and the error's text.
+pub(super) type Returned = (Outcome, Option<String>);
+
+/// Makes the call.
+pub(super) async fn enter(ticket: &Ticket) -> Returned {
+    let order = &ticket.order;
+    let lock = || {
+        let lock = ticket.context.manager.lock(order.key.clone());
+        lock.lease(order.lease).wait(order.wait)
+    };
+    match order.call {
+        Call::Attribute => of_result(annotated(ticket).await),
+        Call::Run => of_result(lock().run(async |held| body(ticket, held).await).await),
+        Call::Guard => match lock().acquire().await {
+            Ok(guard) => use_guard(ticket, guard).await,
+            Err(error) => refused(&error),
+        },
+        Call::Try => try_guard(ticket, lock()).await,
+    }
+}
+
+async fn try_guard(ticket: &Ticket, lock: Lock) -> Returned {
+    match lock.try_acquire().await {
+        Ok(Some(guard)) => use_guard(ticket, guard).await,
+        Ok(None) => (Outcome::Busy, None),
+        Err(error) => refused(&error),
+    }
+}
+
+/// A guard does not stop its body. Whoever uses one should, and half of us do.
+async fn use_guard(ticket: &Ticket, guard: LockGuard) -> Returned {
+    let racing = ticket.op % 2 == 0;
+    let ended = guard
+        .scope(async {
+            let work = body(ticket, distlock::current());
+            if racing {
+                tokio::select! {
+                    biased;
+                    _ = guard.lost() => None,
+                    ended = work => Some(ended),
+                }
+            } else {
+                Some(work.await)
+            }
+        })
+        .await;
+    ticket.record(&WorkerEvent::Releasing {
+        at: now(),
+        op: ticket.op,
+    });
+    if ticket.order.drop_guard {
+        drop(guard);
+        return (Outcome::Dropped, Some("the guard".into()));
+    }
+    match (guard.release().await, ended) {
+        (Ok(()), Some(ended)) => of_ended(ended),
+        // Stopped, and yet nothing was lost.
+        (Ok(()), None) => (Outcome::Other, Some("lost() resolved".into())),
+        (Err(error), _) => refused(&error),
+    }
+}
+
+fn of_result(result: Result<Ended, Error>) -> Returned {
+    match result {
+        Ok(ended) => of_ended(ended),
+        Err(error) => refused(&error),
+    }
+}
+
+fn of_ended(ended: Ended) -> Returned {
+    match ended {
+        Ended::Done => (Outcome::Ok, None),
+        Ended::Stale => (Outcome::Stale, None),
+    }
+}
+
+fn refused(error: &Error) -> Returned {
+    let outcome = match error {
+        Error::Busy { .. } => Outcome::Busy,
+        Error::Unavailable { .. } => Outcome::Unavailable,
+        Error::Lost {
+            completed: true, ..
+        } => Outcome::LostCompleted,
+        Error::Lost { .. } => Outcome::Lost,
+        Error::HoldLimit { .. } => Outcome::HoldLimit,
+        Error::ShutDown { .. } => Outcome::ShutDown,
+        Error::ForeignKey { .. } => Outcome::ForeignKey,
+        _ => Outcome::Other,
+    };
+    (outcome, Some(error.to_string()))
+}
+
+/// An attribute's options are constants, so there is a function for each lease and each way to lose.
+macro_rules! annotated {
+    ($($lease:literal $ms:literal $wait:literal $wait_ms:literal $cancel:ident $finish:ident;)*) => {
+        $(
+            #[distributed_lock(key = "<ticket.order.key>", lease = $lease, wait = $wait, locks = manager(ticket))]
+            async fn $cancel(ticket: &Ticket) -> Result<Ended, Error> {
+                Ok(body(ticket, distlock::current()).await)
+            }
+
+            #[distributed_lock(
+                key = "<ticket.order.key>",
+                lease = $lease,
+                wait = $wait,
+                on_lost = "finish",
+                locks = manager(ticket)
+            )]
+            async fn $finish(ticket: &Ticket) -> Result<Ended, Error> {
+                Ok(body(ticket, distlock::current()).await)
+            }
+        )*
+
+        async fn annotated(ticket: &Ticket) -> Result<Ended, Error> {
+            let lease = ticket.order.lease.as_millis();
+            match (lease, ticket.order.on_lost) {
+                $(
+                    ($ms, OnLost::Cancel) => $cancel(ticket).await,
+                    ($ms, OnLost::Finish) => $finish(ticket).await,
+                )*
+                _ => unreachable!("there is no annotated function with a lease of {lease} ms"),
+            }
+        }
+
+        /// The wait of the annotated function with this lease, in ms.
+        pub(super) fn annotated_wait(lease_ms: u128) -> Option<u64> {
+            match lease_ms {
+                $($ms => Some($wait_ms),)*
+                _ => None,
+            }
+        }
+
+        #[cfg(test)]
+        const DURATIONS: &[(&str, u64, &str, u64)] = &[$(($lease, $ms, $wait, $wait_ms)),*];
+    };
+}
+
+annotated! {
+    "300ms" 300 "2s" 2_000 cancel_300 finish_300;
+    "1s" 1_000 "4s" 4_000 cancel_1000 finish_1000;
+    "1500ms" 1_500 "4s" 4_000 cancel_1500 finish_1500;
+    "3s" 3_000 "6s" 6_000 cancel_3000 finish_3000;
+    "8s" 8_000 "20s" 20_000 cancel_8000 finish_8000;
+}
+
+fn manager(ticket: &Ticket) -> &LockManager {
+    &ticket.context.manager
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::profiles;
+
+    #[test]
+    fn every_lease_of_every_profile_has_its_functions() {
+        for profile in profiles() {
+            for (lease, _) in profile.leases {
+                let wait = annotated_wait(u128::from(*lease));
+                assert!(wait.is_some(), "{}: {lease} ms", profile.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_recorded() {
+        let millis = |text: &str| match text.strip_suffix("ms") {
+            Some(ms) => ms.parse::<u64>().unwrap(),
+            None => 1_000 * text.strip_suffix('s').unwrap().parse::<u64>().unwrap(),
+        };
+        for (lease, lease_ms, wait, wait_ms) in DURATIONS {
+            assert_eq!(millis(lease), *lease_ms);
+            assert_eq!(millis(wait), *wait_ms);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Watches holds from a thread of its own, whatever the bodies do to the worker's runtime.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use distlock::{Error, Held, LossReason};
+use distlock_tests::Resp;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::history::{Recorder, WorkerEvent, now};
+
+/// Between two samples of one hold.
+const SAMPLE_EVERY: Duration = Duration::from_millis(8);
+/// Of how many samples one comes with an audit.
+const AUDIT_EVERY: u32 = 4;
+/// Audits under way or waiting; further ones are left out.
+const AUDITS: usize = 8;
+const AUDIT_WITHIN: Duration = Duration::from_secs(1);
+
+/// The observer's threads.
+#[derive(Debug)]
+pub(super) struct Observer {
+    handle: Handle,
+    recorder: Arc<Recorder>,
+    audits: SyncSender<Audit>,
+    stop: oneshot::Sender<()>,
+    threads: [JoinHandle<()>; 2],
+}
+
+/// A hold to be compared with what the server says.
+#[derive(Debug)]
+pub(super) struct Audit {
+    op: u64,
+    held: Held,
+}
+
+impl Observer {
+    /// `server`: the lock server, past all faults.
+    pub(super) fn start(
+        recorder: Arc<Recorder>,
+        server: std::net::SocketAddr,
+    ) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let watching = std::thread::Builder::new()
+            .name("observer".into())
+            .spawn(move || drop(runtime.block_on(stopped)))?;
+        let (audits, orders) = sync_channel(AUDITS);
+        let of_auditor = recorder.clone();
+        let auditing = std::thread::Builder::new()
+            .name("auditor".into())
+            .spawn(move || audit_all(&orders, server, &of_auditor))?;
+        Ok(Observer {
+            handle,
+            recorder,
+            audits,
+            stop,
+            threads: [watching, auditing],
+        })
+    }
+
+    /// Records samples, audits and the loss of a hold, until it is over.
+    pub(super) fn watch(&self, op: u64, held: Held) {
+        let recorder = self.recorder.clone();
+        let audits = self.audits.clone();
+        self.handle.spawn(async move {
+            let lost = held.lost();
+            tokio::pin!(lost);
+            for number in 0_u32.. {
+                let ended = tokio::time::timeout(SAMPLE_EVERY, &mut lost).await;
+                let at = now();
+                if let Ok(error) = ended {
+                    let released = matches!(
+                        error,
+                        Error::Lost {
+                            reason: LossReason::Released,
+                            ..
+                        }
+                    );
+                    if !released {
+                        recorder.record(&WorkerEvent::LossSeen { at, op });
+                    }
+                    return;
+                }
+                recorder.record(&WorkerEvent::Sampled {
+                    at,
+                    op,
+                    remaining_us: micros(held.remaining()),
+                });
+                if number % AUDIT_EVERY == 1 {
+                    let held = held.clone();
+                    // Full: the server does not answer, and an audit more would not either.
+                    let _ = audits.try_send(Audit { op, held });
+                }
+            }
+        });
+    }
+
+    /// Audits a hold now.
+    pub(super) fn audit(&self, op: u64, held: &Held) {
+        let held = held.clone();
+        let _ = self.audits.try_send(Audit { op, held });
+    }
+
+    /// Ends the threads; what is watched still is not watched any more.
+    pub(super) fn stop(self) {
+        let _ = self.stop.send(());
+        let [watching, auditing] = self.threads;
+        let _ = watching.join();
+        // Its orders come from here and from the tasks that have just ended.
+        drop(self.audits);
+        let _ = auditing.join();
+    }
+}
+
+/// Whole microseconds: never more than what is left.
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn audit_all(orders: &Receiver<Audit>, server: std::net::SocketAddr, recorder: &Recorder) {
+    let mut connection = None;
+    for Audit { op, held } in orders {
+        let key = format!("distlock:lock:{{{}}}", held.key());
+        let at = now();
+        let Some(value) = read(&mut connection, server, &key) else {
+            connection = None;
+            continue;
+        };
+        let believed_after = now();
+        if held.is_held() {
+            let found = value.and_then(|value| value.split(' ').nth(1)?.parse().ok());
+            recorder.record(&WorkerEvent::Audited {
+                at,
+                believed_after,
+                op,
+                token: held.fencing_token().get(),
+                found,
+            });
+        }
+    }
+}
+
+/// The value at `key`; `None` if the server did not say.
+fn read(
+    connection: &mut Option<Resp>,
+    server: std::net::SocketAddr,
+    key: &str,
+) -> Option<Option<String>> {
+    if connection.is_none() {
+        let mut fresh = Resp::connect(server).ok()?;
+        fresh.set_timeout(AUDIT_WITHIN);
+        *connection = Some(fresh);
+    }
+    let reply = connection.as_mut()?.try_cmd(&["GET", key]).ok()?;
+    if reply.is_error() {
+        return None;
+    }
+    Some(reply.text().map(str::to_owned))
+}
