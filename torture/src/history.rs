@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::sync::Mutex;
 
+use anyhow::Context;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Nanoseconds on the boot clock.
@@ -387,16 +388,28 @@ impl Recorder {
     }
 }
 
-/// Reads one history file. A last line that was cut short by a kill is left out.
-pub(crate) fn read<E: DeserializeOwned>(path: &Path) -> anyhow::Result<Vec<E>> {
-    let mut events = Vec::new();
-    let mut lines = BufReader::new(File::open(path)?).lines().peekable();
-    while let Some(line) = lines.next() {
-        match serde_json::from_str(&line?) {
-            Ok(event) => events.push(event),
-            Err(_) if lines.peek().is_none() => {}
-            Err(error) => return Err(error.into()),
+/// Reads one history file, an event at a time: a long run's lines need not fit into memory together. A last
+/// line that was cut short by a kill is left out.
+pub(crate) fn stream<E: DeserializeOwned>(
+    path: &Path,
+) -> anyhow::Result<impl Iterator<Item = anyhow::Result<E>>> {
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| name.clone())?;
+    let mut lines = BufReader::with_capacity(1 << 20, file).lines().peekable();
+    Ok(std::iter::from_fn(move || {
+        let line = match lines.next()? {
+            Ok(line) => line,
+            Err(error) => return Some(Err(error.into())),
+        };
+        match serde_json::from_str(&line) {
+            Ok(event) => Some(Ok(event)),
+            Err(_) if lines.peek().is_none() => None,
+            Err(error) => Some(Err(anyhow::anyhow!("{name}: {error} in `{line}`"))),
         }
-    }
-    Ok(events)
+    }))
+}
+
+/// All of one history file.
+pub(crate) fn read<E: DeserializeOwned>(path: &Path) -> anyhow::Result<Vec<E>> {
+    stream(path)?.collect()
 }

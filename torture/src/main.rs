@@ -10,11 +10,13 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::{Parser, Subcommand};
 
+mod check;
 mod history;
 mod nemesis;
 mod plan;
 mod profile;
 mod random;
+mod report;
 mod resource;
 mod sabotage;
 mod server_log;
@@ -64,6 +66,9 @@ enum Part {
     Worker(worker::Args),
     #[command(hide = true)]
     Resource(resource::Args),
+    /// Judges a history that was kept.
+    #[command(hide = true)]
+    Check { dir: PathBuf },
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -71,6 +76,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match args.part {
         Some(Part::Worker(args)) => worker::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Part::Resource(args)) => resource::run(&args).map(|()| ExitCode::SUCCESS),
+        Some(Part::Check { dir }) => verdict(&dir).map(code),
         None => supervise(args),
     }
 }
@@ -101,16 +107,27 @@ fn supervise(args: Args) -> anyhow::Result<ExitCode> {
     if !matches!(result, Ok(true)) && args.dir.is_none() {
         eprintln!("the history is in {}", temporary.keep().display());
     }
-    Ok(if result? {
+    result.map(code)
+}
+
+fn code(passed: bool) -> ExitCode {
+    if passed {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    })
+    }
 }
 
 /// Runs and checks; whether all is well.
 fn judge(options: &Options, dir: &std::path::Path) -> anyhow::Result<bool> {
     supervisor::run(options, dir)?;
     println!("{}", Figures::of(dir)?);
-    Ok(true)
+    verdict(dir)
+}
+
+/// Checks a history and reports; whether all is well.
+fn verdict(dir: &std::path::Path) -> anyhow::Result<bool> {
+    let verdict = check::check(dir)?;
+    report::report(dir, &verdict)?;
+    Ok(verdict.passed())
 }

@@ -1,0 +1,197 @@
+//! Which faults were in force when.
+
+use std::collections::BTreeMap;
+
+use crate::check::spans::{Span, Spans};
+use crate::history::{Nanos, SupervisorEvent};
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Fault {
+    pub(crate) number: u64,
+    pub(crate) kind: String,
+    /// `None`: it concerns everybody.
+    pub(crate) worker: Option<u32>,
+    pub(crate) lossless: bool,
+    pub(crate) span: Span,
+    pub(crate) detail: String,
+}
+
+impl Fault {
+    /// Whether a process was stopped by it.
+    pub(crate) fn stops(&self) -> bool {
+        self.worker.is_some() && (self.kind.contains("stop") || self.kind.contains("pause"))
+    }
+
+    /// Whether no holder may lose its lock by it.
+    pub(crate) fn harmless_to_holders(&self) -> bool {
+        ["oom", "script_flush", "drop_pushes"]
+            .iter()
+            .any(|kind| self.kind.contains(kind))
+    }
+}
+
+/// All faults of a run, and the stretches of time that invariants ask for.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) list: Vec<Fault>,
+    /// In force for anybody.
+    pub(crate) any: Spans,
+    /// Those by which the server may lose a lock.
+    pub(crate) lossy: Spans,
+    /// Those that concern everybody.
+    pub(crate) server: Spans,
+    /// Those that concern everybody, and by which a holder may lose its lock.
+    harmful: Spans,
+    workers: BTreeMap<u32, Spans>,
+    stops: BTreeMap<u32, Spans>,
+    none: Spans,
+}
+
+impl Faults {
+    pub(crate) fn new(list: Vec<Fault>) -> Faults {
+        let spans = |wanted: &dyn Fn(&Fault) -> bool| {
+            Spans::of(list.iter().filter(|f| wanted(f)).map(|f| f.span))
+        };
+        let mut workers = BTreeMap::new();
+        let mut stops = BTreeMap::new();
+        for fault in &list {
+            if let Some(worker) = fault.worker {
+                workers
+                    .entry(worker)
+                    .or_insert_with(|| spans(&|f| f.worker == Some(worker)));
+                stops
+                    .entry(worker)
+                    .or_insert_with(|| spans(&|f| f.worker == Some(worker) && f.stops()));
+            }
+        }
+        Faults {
+            any: spans(&|_| true),
+            lossy: spans(&|f| !f.lossless),
+            server: spans(&|f| f.worker.is_none()),
+            harmful: spans(&|f| f.worker.is_none() && !f.harmless_to_holders()),
+            workers,
+            stops,
+            none: Spans::default(),
+            list,
+        }
+    }
+
+    /// Faults as the supervisor recorded them: without a `Healed` they are over at once.
+    pub(crate) fn of(events: &[SupervisorEvent]) -> Faults {
+        let mut list: Vec<Fault> = Vec::new();
+        let mut by_number = BTreeMap::new();
+        for event in events {
+            match event {
+                SupervisorEvent::Fault {
+                    at,
+                    number,
+                    kind,
+                    worker,
+                    lossless,
+                    detail,
+                } => {
+                    by_number.insert(*number, list.len());
+                    list.push(Fault {
+                        number: *number,
+                        kind: kind.clone(),
+                        worker: *worker,
+                        lossless: *lossless,
+                        span: Span::new(*at, *at),
+                        detail: detail.clone(),
+                    });
+                }
+                SupervisorEvent::Healed { at, number } => {
+                    if let Some(&index) = by_number.get(number) {
+                        list[index].span.until = *at;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Faults::new(list)
+    }
+
+    /// When any fault of this worker alone was in force.
+    pub(crate) fn of_worker(&self, worker: u32) -> &Spans {
+        self.workers.get(&worker).unwrap_or(&self.none)
+    }
+
+    /// When this worker was stopped.
+    pub(crate) fn stops_of(&self, worker: u32) -> &Spans {
+        self.stops.get(&worker).unwrap_or(&self.none)
+    }
+
+    /// Whether neither this worker nor the server was faulted then.
+    pub(crate) fn spares(&self, worker: u32, span: Span) -> bool {
+        !self.of_worker(worker).touches(span) && !self.server.touches(span)
+    }
+
+    /// Whether this worker may lose what it holds by what was in force then.
+    pub(crate) fn harms(&self, worker: u32, span: Span) -> bool {
+        self.harmful.touches(span)
+            || self.list.iter().any(|f| {
+                f.worker == Some(worker)
+                    && !f.harmless_to_holders()
+                    && f.span.from <= span.until
+                    && f.span.until >= span.from
+            })
+    }
+
+    /// Whether a lock may be lost because of what happened up to `memory` before.
+    pub(crate) fn lossy_within(&self, span: Span, memory: Nanos) -> bool {
+        self.lossy.touches(span.widened(memory, 0))
+    }
+
+    /// Those in force then, in words.
+    pub(crate) fn named(&self, span: Span) -> Vec<String> {
+        self.list
+            .iter()
+            .filter(|f| f.span.from <= span.until && f.span.until >= span.from)
+            .map(|f| match f.worker {
+                Some(worker) => format!("#{} {} of worker {worker}", f.number, f.kind),
+                None => format!("#{} {}", f.number, f.kind),
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(at: Nanos, number: u64, kind: &str, worker: Option<u32>) -> SupervisorEvent {
+        SupervisorEvent::Fault {
+            at,
+            number,
+            kind: kind.into(),
+            worker,
+            lossless: kind != "flush_all",
+            detail: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_in_force_when() {
+        let faults = Faults::of(&[
+            fault(10, 1, "worker_stop", Some(3)),
+            fault(15, 2, "flush_all", None),
+            SupervisorEvent::Healed { at: 20, number: 1 },
+            fault(30, 3, "script_flush", None),
+        ]);
+        assert!(faults.stops_of(3).touches(Span::new(18, 19)));
+        assert!(!faults.stops_of(2).touches(Span::new(18, 19)));
+        assert!(faults.server.touches(Span::new(15, 15)));
+        assert!(!faults.server.touches(Span::new(16, 29)));
+        assert!(faults.lossy_within(Span::new(18, 19), 3));
+        assert!(!faults.lossy_within(Span::new(18, 19), 2));
+        assert!(!faults.harms(3, Span::new(25, 40)));
+        assert!(faults.harms(3, Span::new(19, 40)));
+        assert!(!faults.harms(2, Span::new(19, 40)));
+        assert!(!faults.spares(3, Span::new(19, 30)));
+        assert!(faults.spares(2, Span::new(19, 29)));
+        assert_eq!(
+            faults.named(Span::new(14, 16)),
+            ["#1 worker_stop of worker 3", "#2 flush_all"]
+        );
+    }
+}

@@ -1,0 +1,250 @@
+//! I9: no orphans.
+//!
+//! A lock whose token nobody ever believed in, of a worker that nothing happened to, is gone within a grant's
+//! lease and grace. Such a worker has no more entries in a queue than calls under way (or returned within the
+//! last second). In the end nothing is left.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::check::evidence::{Finding, Id, Violation};
+use crate::check::owners::Owners;
+use crate::check::run::{Key, MILLI, Op, Run, SECOND, grace, grant_lease};
+use crate::check::spans::Span;
+use crate::check::truth::{End, LockSpan, Place, Truth};
+use crate::history::Nanos;
+
+const SLACK: Nanos = 300 * MILLI;
+/// How long an entry may outlive its call.
+const LEAVING: Nanos = SECOND;
+
+/// Locks that nobody believed in.
+pub(crate) fn orphans<'a>(
+    truth: &'a Truth,
+    owners: &'a Owners<'_>,
+) -> impl Iterator<Item = &'a LockSpan> {
+    truth.locks.iter().filter(|lock| {
+        !lock.kept
+            && !matches!(lock.end, End::Unknown | End::Open)
+            && owners.op(lock.key, lock.token).is_none()
+    })
+}
+
+/// Whether nothing happened to the worker that owned it, nor to the server.
+pub(crate) fn spared(
+    run: &Run,
+    truth: &Truth,
+    owners: &Owners<'_>,
+    owner: u32,
+    span: Span,
+) -> bool {
+    let Some((worker, generation)) = owners.process(truth, owner) else {
+        return false;
+    };
+    let process = &run.processes[&(worker, generation)];
+    let lived = process.ended.is_none_or(|at| at > span.until) || !process.killed;
+    lived && run.faults.spares(worker, span.widened(SECOND, 0))
+}
+
+pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
+    let mut finding = Finding::new(Id::I9);
+    let lease = grant_lease(run.longest_lease());
+    let bound = lease + grace(lease) + SLACK;
+    let mut oldest = 0;
+    for lock in orphans(truth, owners) {
+        if !spared(run, truth, owners, lock.owner, lock.span) {
+            continue;
+        }
+        finding.checked += 1;
+        oldest = oldest.max(lock.span.length());
+        if lock.span.length() > bound {
+            finding.violation(run, || Violation {
+                key: run.keys.name(lock.key).to_owned(),
+                span: lock.span,
+                ops: Vec::new(),
+                tokens: vec![lock.token],
+                what: format!(
+                    "nobody believed in the lock of {}, which stayed for {} ms",
+                    truth.owners.name(lock.owner),
+                    lock.span.length() / MILLI
+                ),
+            });
+        }
+    }
+    entries(run, truth, owners, &mut finding);
+    if let Some((at, keys)) = &run.leftovers {
+        finding.checked += 1;
+        // The last token of a key is kept for two hours, so that the next is greater.
+        for key in keys.iter().filter(|key| !key.contains(":fence:")) {
+            finding.violation(run, || Violation {
+                key: key.clone(),
+                span: Span::new(*at, *at),
+                ops: Vec::new(),
+                tokens: Vec::new(),
+                what: "left on the server after everybody had gone".to_owned(),
+            });
+        }
+    }
+    finding.note = format!("oldest of a spared worker {} ms", oldest / MILLI);
+    finding
+}
+
+/// More entries than calls: some call has left its entry behind.
+fn entries(run: &Run, truth: &Truth, owners: &Owners<'_>, finding: &mut Finding) {
+    let mut calls: HashMap<(Key, u32, u32), Vec<&Op>> = HashMap::new();
+    for op in &run.ops {
+        let of = (op.key, op.id.worker, op.id.generation);
+        calls.entry(of).or_default().push(op);
+    }
+    let mut places: BTreeMap<(Key, u32, u32), Vec<&Place>> = BTreeMap::new();
+    for entry in &truth.entries {
+        if let Some((worker, generation)) = owners.process(truth, entry.owner) {
+            let of = (entry.key, worker, generation);
+            places.entry(of).or_default().push(entry);
+        }
+    }
+    for (of, places) in places {
+        finding.checked += places.len() as u64;
+        let ops = calls.get(&of).map_or(&[][..], |ops| ops);
+        for span in surplus(&places, ops) {
+            let before = span.widened(SECOND + LEAVING, 0);
+            let process = &run.processes[&(of.1, of.2)];
+            let gone = process.ended.is_some_and(|at| at <= span.until);
+            if gone || !run.faults.spares(of.1, before) {
+                continue;
+            }
+            finding.violation(run, || Violation {
+                key: run.keys.name(of.0).to_owned(),
+                span,
+                ops: Vec::new(),
+                tokens: Vec::new(),
+                what: format!(
+                    "worker {}.{} had more entries in the queue than calls, for {} ms beyond a second",
+                    of.1,
+                    of.2,
+                    span.length() / MILLI
+                ),
+            });
+        }
+    }
+}
+
+/// When there were more entries than calls that might own them.
+fn surplus(entries: &[&Place], ops: &[&Op]) -> Vec<Span> {
+    // At the same moment calls come before they go, and entries go before they come.
+    let mut steps: Vec<(Nanos, u8, i64)> = Vec::new();
+    for op in ops {
+        let span = op.whole();
+        steps.push((span.from, 0, -1));
+        steps.push((span.until.saturating_add(LEAVING), 3, 1));
+    }
+    for entry in entries {
+        steps.push((entry.span.from, 2, 1));
+        steps.push((entry.span.until, 1, -1));
+    }
+    steps.sort_unstable();
+    let (mut surplus, mut since, mut found) = (0i64, None, Vec::new());
+    for (at, _, step) in steps {
+        surplus += step;
+        match (surplus > 0, since) {
+            (true, None) => since = Some(at),
+            (false, Some(from)) => {
+                since = None;
+                if at > from {
+                    found.push(Span::new(from, at));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::testing::{History, Server, Story};
+    use crate::history::{Outcome, SupervisorEvent};
+
+    fn found(history: &History, server: Server) -> u64 {
+        let (run, truth) = history.build_with(server);
+        check(&run, &truth, &Owners::new(&run, &truth)).violations
+    }
+
+    /// Worker 1 is client `a`: it once held a lock.
+    fn known() -> (History, Server) {
+        let mut history = History::default();
+        history.call(Story::new(1, 1, "k", 10).held(11, 20, 100));
+        let mut server = Server::default();
+        server.take(10, "k", "a:1", 100, 1250);
+        server.release(20, "k", "a:1");
+        (history, server)
+    }
+
+    #[test]
+    fn an_orphan_that_is_gone_in_time() {
+        let (history, mut server) = known();
+        server.take(100, "k", "a:2", 101, 1250);
+        server.look(3000, "b");
+        assert_eq!(found(&history, server), 0);
+    }
+
+    #[test]
+    fn an_orphan_that_stays() {
+        let (mut history, mut server) = known();
+        server.take(100, "k", "a:2", 101, 1600);
+        server.look(3000, "b");
+        assert_eq!(found(&history, server.clone()), 1);
+        history.fault(150, 200, "link_drop", Some(1), true);
+        assert_eq!(found(&history, server), 0);
+    }
+
+    #[test]
+    fn a_lock_that_somebody_believed_in_is_none() {
+        let (mut history, mut server) = known();
+        server.take(100, "k", "a:2", 101, 9000);
+        server.look(10_000, "b");
+        history.call(Story::new(1, 2, "k", 90).acquired(101, 101, 990).lost(1000));
+        assert_eq!(found(&history, server), 0);
+    }
+
+    #[test]
+    fn an_entry_ends_with_its_call() {
+        let (mut history, mut server) = known();
+        history
+            .call(Story::new(1, 2, "k", 90).returned(1000, Outcome::Busy))
+            .call(Story::new(1, 3, "k", 95).returned(1000, Outcome::Busy));
+        server.queue(100, "k", "a:2");
+        server.queue(101, "k", "a:3");
+        server.leave(1001, "k", "a:2");
+        server.leave(1500, "k", "a:3");
+        assert_eq!(found(&history, server), 0);
+    }
+
+    #[test]
+    fn an_entry_that_is_left_behind() {
+        let (mut history, mut server) = known();
+        history
+            .call(Story::new(1, 2, "k", 90).returned(1000, Outcome::Dropped))
+            .call(Story::new(1, 3, "k", 1500).returned(5000, Outcome::Busy));
+        server.queue(100, "k", "a:2");
+        server.queue(1600, "k", "a:3");
+        server.leave(2300, "k", "a:2");
+        server.leave(2300, "k", "a:3");
+        assert_eq!(found(&history, server.clone()), 1); // 2000 to 2300
+        history.fault(900, 1100, "link_drop", Some(1), true);
+        assert_eq!(found(&history, server), 0);
+    }
+
+    #[test]
+    fn what_is_left_in_the_end() {
+        let (mut history, server) = known();
+        let left = |keys: &[&str]| SupervisorEvent::Leftovers {
+            at: 1,
+            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        };
+        history.supervisor.push(left(&["distlock:fence:{k}"]));
+        assert_eq!(found(&history, server.clone()), 0);
+        history.supervisor.push(left(&["distlock:queue:{k}"]));
+        assert_eq!(found(&history, server), 1);
+    }
+}

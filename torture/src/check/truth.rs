@@ -1,0 +1,560 @@
+//! What the server held: its commands replayed, its locks and queues as stretches of time.
+//!
+//! A lock ends when it is deleted, when another is written over it, when its time has come by the server's
+//! own clock, or when the server forgets everything. The server decides what has expired when a script
+//! begins, so nothing expires inside one.
+
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+
+use crate::check::fifo::Passed;
+use crate::check::ownership::{self, Breach};
+use crate::check::run::{Key, MICRO, Names, SECOND};
+use crate::check::spans::{Span, Spans};
+use crate::history::{Nanos, ServerEvent};
+
+/// An owner's name, as a number.
+pub(crate) type Owner = u32;
+/// The part of an owner before its `:`, as a number.
+pub(crate) type Client = u32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Deleted,
+    Expired,
+    Replaced,
+    Forgotten,
+    /// MONITOR was interrupted.
+    Unknown,
+    /// The history ended first.
+    Open,
+}
+
+/// A lock, as long as the server kept it for one owner and token.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LockSpan {
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    pub(crate) token: u64,
+    /// Released, and kept taken by `min_hold`.
+    pub(crate) kept: bool,
+    pub(crate) span: Span,
+    pub(crate) end: End,
+    /// The server's clock when it was written.
+    pub(crate) wall_us: u64,
+    /// Given to a waiter by a message.
+    pub(crate) pushed: bool,
+    /// Its holder has prolonged it.
+    pub(crate) confirmed: bool,
+}
+
+/// A place in a queue, as long as it was there.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    pub(crate) span: Span,
+    /// It was still there when the history, or what is known of it, ended.
+    pub(crate) open: bool,
+}
+
+/// The script that is being executed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Script {
+    pub(crate) serial: u64,
+    pub(crate) at: Nanos,
+    pub(crate) wall_us: u64,
+    pub(crate) verb: String,
+    pub(crate) owner: Option<String>,
+}
+
+/// A lock that exists now.
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    /// Where it is in `Truth::locks`.
+    index: usize,
+    pub(crate) owner: Owner,
+    pub(crate) token: u64,
+    pub(crate) kept: bool,
+    /// By the server's clock; the earliest and the latest that it may be.
+    pub(crate) until_us: (u64, u64),
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Those who wait and have not been granted, by their order of arrival.
+    waiting: BTreeMap<u64, Owner>,
+    /// Every entry, also granted ones: its order and when it came.
+    entries: HashMap<Owner, (u64, Nanos)>,
+    /// The entry that was removed last, and by which script: a script removes whom it serves.
+    removed: Option<(u64, Owner, u64)>,
+}
+
+/// What the server held in the course of time.
+#[derive(Debug, Default)]
+pub(crate) struct Truth {
+    pub(crate) owners: Names,
+    pub(crate) clients: Names,
+    client_of: Vec<Client>,
+    /// In the order of their beginning.
+    pub(crate) locks: Vec<LockSpan>,
+    pub(crate) entries: Vec<Place>,
+    /// Grants that were published.
+    pub(crate) grants: u64,
+    pub(crate) scripts: u64,
+    pub(crate) writes: u64,
+    pub(crate) breaches: Vec<Breach>,
+    pub(crate) passed: Vec<Passed>,
+    pub(crate) amnesias: Vec<Nanos>,
+    pub(crate) gaps: Spans,
+    by_token: HashMap<(Key, u64), usize>,
+}
+
+impl Truth {
+    pub(crate) fn client_of(&self, owner: Owner) -> Client {
+        self.client_of[owner as usize]
+    }
+
+    /// The lock that carried this token.
+    pub(crate) fn lock(&self, key: Key, token: u64) -> Option<&LockSpan> {
+        self.by_token.get(&(key, token)).map(|&i| &self.locks[i])
+    }
+}
+
+/// Replays the server's events.
+#[derive(Debug)]
+pub(crate) struct Replay<'a> {
+    keys: &'a mut Names,
+    truth: Truth,
+    script: Option<Script>,
+    live: HashMap<Key, Live>,
+    queues: HashMap<Key, Queue>,
+    /// When locks expire by the server's clock, the next one first; those that changed since are skipped.
+    expiries: BinaryHeap<Reverse<(u64, Key)>>,
+    /// What this script has published and not yet written.
+    published: Option<(Key, u64)>,
+    gaps: Vec<Span>,
+    arrivals: u64,
+    last_at: Nanos,
+    /// A queue that nobody joins disappears; entries older than this may have.
+    oldest: Nanos,
+}
+
+impl<'a> Replay<'a> {
+    /// `longest_wait`: of any call.
+    pub(crate) fn new(keys: &'a mut Names, longest_wait: Nanos) -> Self {
+        Replay {
+            keys,
+            truth: Truth::default(),
+            script: None,
+            live: HashMap::new(),
+            queues: HashMap::new(),
+            expiries: BinaryHeap::new(),
+            published: None,
+            gaps: Vec::new(),
+            arrivals: 0,
+            last_at: 0,
+            oldest: longest_wait + 12 * SECOND,
+        }
+    }
+
+    pub(crate) fn push(&mut self, event: ServerEvent) {
+        match event {
+            ServerEvent::Script {
+                at,
+                wall_us,
+                serial,
+                verb,
+                owner,
+            } => {
+                self.expire(at, wall_us);
+                self.truth.scripts += 1;
+                self.published = None;
+                self.script = Some(Script {
+                    serial,
+                    at,
+                    wall_us,
+                    verb,
+                    owner,
+                });
+                self.last_at = at;
+            }
+            ServerEvent::Set {
+                at,
+                wall_us,
+                serial,
+                key,
+                owner,
+                token,
+                kept,
+                until_us,
+            } => {
+                self.begin(at, wall_us, serial);
+                let key = self.keys.number(&key);
+                let owner = self.owner(&owner);
+                self.set(at, wall_us, serial, key, owner, token, kept, until_us);
+            }
+            ServerEvent::Extend {
+                at,
+                wall_us,
+                serial,
+                key,
+                until_us,
+            } => {
+                self.begin(at, wall_us, serial);
+                let key = self.keys.number(&key);
+                self.extend(at, wall_us, key, until_us);
+            }
+            ServerEvent::Delete {
+                at,
+                wall_us,
+                serial,
+                key,
+            } => {
+                self.begin(at, wall_us, serial);
+                let key = self.keys.number(&key);
+                self.judge(at, key, None);
+                self.truth.writes += 1;
+                self.end(key, at, End::Deleted);
+            }
+            ServerEvent::Queue {
+                at,
+                wall_us,
+                serial,
+                key,
+                owner,
+                added,
+            } => {
+                self.begin(at, wall_us, serial);
+                let key = self.keys.number(&key);
+                let owner = self.owner(&owner);
+                self.queue(at, serial, key, owner, added);
+            }
+            ServerEvent::Publish {
+                at,
+                wall_us,
+                serial,
+                key,
+                token,
+                ..
+            } => {
+                self.begin(at, wall_us, serial);
+                let key = self.keys.number(&key);
+                self.truth.grants += 1;
+                self.published = Some((key, token));
+            }
+            ServerEvent::Amnesia { at } => {
+                self.forget(at, End::Forgotten);
+                self.truth.amnesias.push(at);
+                self.script = None;
+            }
+            ServerEvent::Gap { from, until } => {
+                self.forget(from.max(self.last_at).min(until), End::Unknown);
+                self.gaps.push(Span::new(from, until));
+                self.script = None;
+                self.last_at = self.last_at.max(until);
+            }
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Truth {
+        self.forget(self.last_at, End::Open);
+        self.truth.gaps = Spans::of(std::mem::take(&mut self.gaps));
+        self.truth.entries.sort_by_key(|entry| entry.span.from);
+        self.truth
+    }
+
+    fn owner(&mut self, name: &str) -> Owner {
+        let owner = self.truth.owners.number(name);
+        if owner as usize == self.truth.client_of.len() {
+            let client = name.split(':').next().unwrap_or(name);
+            let client = self.truth.clients.number(client);
+            self.truth.client_of.push(client);
+        }
+        owner
+    }
+
+    /// A command that belongs to no script stands for itself.
+    fn begin(&mut self, at: Nanos, wall_us: u64, serial: u64) {
+        if self.script.as_ref().is_none_or(|s| s.serial != serial) {
+            self.script = None;
+            self.published = None;
+            self.expire(at, wall_us);
+        }
+        self.last_at = at;
+    }
+
+    /// Ends what has expired by the server's clock.
+    fn expire(&mut self, at: Nanos, wall_us: u64) {
+        while let Some(&Reverse((until, key))) = self.expiries.peek() {
+            if until >= wall_us {
+                break;
+            }
+            self.expiries.pop();
+            let Some(live) = self.live.get(&key) else {
+                continue;
+            };
+            if live.until_us.1 == until {
+                let ago = (wall_us - until) * MICRO;
+                let when = at.saturating_sub(ago).max(self.last_at);
+                self.end(key, when, End::Expired);
+            }
+        }
+    }
+
+    fn end(&mut self, key: Key, at: Nanos, end: End) {
+        if let Some(live) = self.live.remove(&key) {
+            let lock = &mut self.truth.locks[live.index];
+            lock.span.until = at.max(lock.span.from);
+            lock.end = end;
+        }
+    }
+
+    fn forget(&mut self, at: Nanos, end: End) {
+        let keys: Vec<Key> = self.live.keys().copied().collect();
+        for key in keys {
+            self.end(key, at, end);
+        }
+        self.expiries.clear();
+        for (key, queue) in self.queues.drain() {
+            for (owner, (_, from)) in queue.entries {
+                self.truth.entries.push(Place {
+                    key,
+                    owner,
+                    span: Span::new(from, at.max(from)),
+                    open: end != End::Forgotten,
+                });
+            }
+        }
+    }
+
+    /// Asks whether the script may do that to the lock that is there. `until_us`: it sets the TTL.
+    fn judge(&mut self, at: Nanos, key: Key, until_us: Option<u64>) {
+        let (Some(script), Some(live)) = (&self.script, self.live.get(&key)) else {
+            return;
+        };
+        let holder = self.truth.owners.name(live.owner);
+        let wrong = match until_us {
+            None => ownership::may_delete(script, live, holder),
+            Some(until) => ownership::may_extend(script, live, holder, until),
+        };
+        self.breach(at, key, wrong);
+    }
+
+    fn breach(&mut self, at: Nanos, key: Key, wrong: Option<&'static str>) {
+        let Some(what) = wrong else { return };
+        let script = self.script.as_ref();
+        let live = self.live.get(&key);
+        self.truth.breaches.push(Breach {
+            at,
+            key,
+            verb: script.map_or_else(String::new, |s| s.verb.clone()),
+            by: script.and_then(|s| s.owner.clone()).unwrap_or_default(),
+            holder: live.map_or_else(String::new, |l| self.truth.owners.name(l.owner).to_owned()),
+            token: live.map_or(0, |l| l.token),
+            what,
+        });
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "an event's fields")]
+    fn set(
+        &mut self,
+        at: Nanos,
+        wall_us: u64,
+        serial: u64,
+        key: Key,
+        owner: Owner,
+        token: u64,
+        kept: bool,
+        until_us: u64,
+    ) {
+        self.truth.writes += 1;
+        let wrong = self.script.as_ref().and_then(|script| {
+            let live = self.live.get(&key);
+            let holder = live.map_or("", |live| self.truth.owners.name(live.owner));
+            ownership::may_set(script, live, holder)
+        });
+        self.breach(at, key, wrong);
+        if !kept {
+            self.serve(at, serial, key, owner, token);
+        }
+        self.end(key, at, End::Replaced);
+        let index = self.truth.locks.len();
+        self.truth.locks.push(LockSpan {
+            key,
+            owner,
+            token,
+            kept,
+            span: Span::new(at, Nanos::MAX),
+            end: End::Open,
+            wall_us,
+            pushed: self.published == Some((key, token)),
+            confirmed: false,
+        });
+        if !kept {
+            self.truth.by_token.entry((key, token)).or_insert(index);
+        }
+        let live = Live {
+            index,
+            owner,
+            token,
+            kept,
+            until_us: self.expiry(wall_us, until_us),
+        };
+        self.expiries.push(Reverse((live.until_us.1, key)));
+        self.live.insert(key, live);
+    }
+
+    /// A relative TTL counts from the beginning of the script, which may have been a while ago.
+    fn expiry(&self, wall_us: u64, until_us: u64) -> (u64, u64) {
+        let since = self
+            .script
+            .as_ref()
+            .map_or(0, |s| wall_us.saturating_sub(s.wall_us));
+        (until_us.saturating_sub(since), until_us)
+    }
+
+    fn extend(&mut self, at: Nanos, wall_us: u64, key: Key, until_us: u64) {
+        self.judge(at, key, Some(until_us));
+        self.truth.writes += 1;
+        let until = self.expiry(wall_us, until_us);
+        let Some(live) = self.live.get_mut(&key) else {
+            return;
+        };
+        if until.0 > live.until_us.1 {
+            self.truth.locks[live.index].confirmed = true;
+        }
+        live.until_us = until;
+        self.expiries.push(Reverse((until.1, key)));
+    }
+
+    fn queue(&mut self, at: Nanos, serial: u64, key: Key, owner: Owner, added: bool) {
+        let queue = self.queues.entry(key).or_default();
+        if added {
+            // Who is there already keeps its place.
+            if let Entry::Vacant(place) = queue.entries.entry(owner) {
+                self.arrivals += 1;
+                place.insert((self.arrivals, at));
+                queue.waiting.insert(self.arrivals, owner);
+            }
+        } else if let Some((order, from)) = queue.entries.remove(&owner) {
+            queue.waiting.remove(&order);
+            queue.removed = Some((serial, owner, order));
+            self.truth.entries.push(Place {
+                key,
+                owner,
+                span: Span::new(from, at),
+                open: false,
+            });
+        }
+    }
+
+    /// The lock goes to `owner`: notes whom it passes.
+    fn serve(&mut self, at: Nanos, serial: u64, key: Key, owner: Owner, token: u64) {
+        let oldest = at.saturating_sub(self.oldest);
+        let Some(queue) = self.queues.get_mut(&key) else {
+            return;
+        };
+        let own = match (queue.entries.get(&owner), queue.removed) {
+            (Some(&(order, _)), _) => {
+                queue.waiting.remove(&order);
+                Some(order)
+            }
+            (None, Some((by, whom, order))) if by == serial && whom == owner => Some(order),
+            _ => None,
+        };
+        let ahead = queue.waiting.iter().find_map(|(&order, &whom)| {
+            let (_, since) = *queue.entries.get(&whom)?;
+            let waits = since >= oldest && own.is_none_or(|own| order < own);
+            waits.then_some((whom, since))
+        });
+        if let Some((whom, since)) = ahead {
+            self.truth.passed.push(Passed {
+                at,
+                key,
+                granted: owner,
+                token,
+                whom,
+                since,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::testing::Server;
+
+    const MS: Nanos = 1_000_000;
+
+    #[test]
+    fn a_lock_ends_by_release_by_expiry_and_by_amnesia() {
+        let mut server = Server::default();
+        server.take(10, "k", "a:1", 100, 50);
+        server.release(30, "k", "a:1");
+        server.take(40, "k", "a:2", 101, 50);
+        server.look(200, "a"); // 90: expired
+        server.take(210, "k", "b:1", 102, 500);
+        server.amnesia(300);
+        let (truth, _) = server.replay();
+        let ends: Vec<_> = truth
+            .locks
+            .iter()
+            .map(|l| (l.span.from / MS, l.span.until / MS, l.end))
+            .collect();
+        assert_eq!(
+            ends,
+            [
+                (10, 30, End::Deleted),
+                (40, 90, End::Expired),
+                (210, 300, End::Forgotten)
+            ]
+        );
+        assert!(truth.breaches.is_empty());
+        assert!(truth.passed.is_empty());
+    }
+
+    #[test]
+    fn a_hand_over_is_pushed_and_its_confirmation_is_seen() {
+        let mut server = Server::default();
+        server.take(10, "k", "a:1", 100, 500);
+        server.queue(20, "k", "b:1");
+        server.hand_over(30, "k", "a:1", "b:1", 101, 400);
+        server.confirm(35, "k", "b:1", 1000);
+        server.release(50, "k", "b:1");
+        let (truth, _) = server.replay();
+        assert!(!truth.locks[0].pushed && !truth.locks[0].confirmed);
+        assert!(truth.locks[1].pushed && truth.locks[1].confirmed);
+        assert_eq!(truth.grants, 1);
+        let entry = &truth.entries[0];
+        assert_eq!(entry.span, Span::new(20 * MS, 35 * MS));
+        assert!(truth.breaches.is_empty() && truth.passed.is_empty());
+    }
+
+    #[test]
+    fn what_happened_in_a_gap_is_not_known() {
+        let mut server = Server::default();
+        server.take(10, "k", "a:1", 100, 1000);
+        server.queue(20, "k", "b:1");
+        server.gap(30, 60);
+        server.take(70, "k", "c:1", 101, 1000);
+        let (truth, _) = server.replay();
+        assert_eq!(truth.locks[0].end, End::Unknown);
+        assert!(truth.entries[0].open);
+        assert!(truth.breaches.is_empty() && truth.passed.is_empty());
+        assert!(truth.gaps.touches(Span::new(40 * MS, 40 * MS)));
+    }
+
+    #[test]
+    fn a_clock_that_steps_forward_ends_locks() {
+        let mut server = Server::default();
+        server.take(10, "k", "a:1", 100, 1000);
+        server.ahead_ms = 5_000;
+        server.look(20, "a");
+        let (truth, _) = server.replay();
+        assert_eq!(truth.locks[0].end, End::Expired);
+        assert_eq!(truth.locks[0].span.until / MS, 10);
+    }
+}
