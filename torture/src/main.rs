@@ -19,6 +19,7 @@ mod random;
 mod report;
 mod resource;
 mod sabotage;
+mod saboteurs;
 mod server_log;
 mod supervisor;
 mod suspend;
@@ -66,6 +67,8 @@ enum Part {
     Worker(worker::Args),
     #[command(hide = true)]
     Resource(resource::Args),
+    /// Breaks one thing after the other on purpose, and shows that it is noticed.
+    Saboteurs(saboteurs::Args),
     /// Judges a history that was kept.
     #[command(hide = true)]
     Check { dir: PathBuf },
@@ -76,6 +79,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match args.part {
         Some(Part::Worker(args)) => worker::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Part::Resource(args)) => resource::run(&args).map(|()| ExitCode::SUCCESS),
+        Some(Part::Saboteurs(args)) => saboteurs::run(&args).map(code),
         Some(Part::Check { dir }) => verdict(&dir).map(code),
         None => supervise(args),
     }

@@ -1,0 +1,186 @@
+//! The showing must bite: runs with the lock broken on purpose, each of which has to fail where it is
+//! broken, while the same seed passes with the lock as it is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::ensure;
+
+use crate::check::{self, Id};
+
+/// How many seeds a saboteur has to survive to count as missed.
+const SEEDS: u64 = 3;
+
+/// Which of them run.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only one for each kind of harm.
+    #[arg(long)]
+    short: bool,
+    /// Only this one.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// The first seed; a saboteur that is missed is tried with two more.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// One thing broken, and the run that shows it.
+#[derive(Debug)]
+struct Saboteur {
+    /// As `DISTLOCK_SABOTAGE` names it.
+    name: &'static str,
+    profile: &'static str,
+    seconds: u64,
+    /// The invariants that fail because of it, all consequences of one fault: one is enough.
+    breaks: &'static [Id],
+    /// Among those of a short run.
+    short: bool,
+}
+
+const fn saboteur(
+    name: &'static str,
+    profile: &'static str,
+    seconds: u64,
+    breaks: &'static [Id],
+) -> Saboteur {
+    Saboteur {
+        name,
+        profile,
+        seconds,
+        breaks,
+        short: false,
+    }
+}
+
+impl Saboteur {
+    const fn short(self) -> Self {
+        Saboteur {
+            short: true,
+            ..self
+        }
+    }
+}
+
+/// Every saboteur of the library (`distlock/src/sabotage.rs`) and of the resource.
+const SABOTEURS: &[Saboteur] = &[
+    saboteur("no-validity", "pause", 8, &[Id::I1]).short(),
+    saboteur("validity-from-reply", "slow-replies", 8, &[Id::I6]),
+    saboteur("del-without-token", "pause", 8, &[Id::I5]).short(),
+    saboteur("renew-recreates", "renew-late", 8, &[Id::I5, Id::I9]),
+    saboteur("renew-by-set", "oom", 8, &[Id::I13]),
+    saboteur("no-idempotent-acquire", "swallow", 8, &[Id::I9]).short(),
+    saboteur("watchdog-on-user-runtime", "calm", 8, &[Id::I13]).short(),
+    saboteur("fence-not-on-read", "pause", 8, &[Id::I2]),
+    saboteur("instant-instead-of-boottime", "suspend", 8, &[Id::I1]),
+    saboteur("set-before-incr", "foreign-fence", 8, &[Id::I9]),
+    saboteur("undo-then-ask-again", "slow-replies", 8, &[Id::I11]),
+    saboteur("no-apply-by", "late", 8, &[Id::I9]),
+    saboteur("publish-before-write", "refuse", 8, &[Id::I11]),
+    saboteur("long-grant-lease", "frozen-waiters", 8, &[Id::I9]),
+    saboteur("no-look", "drop-pushes", 8, &[Id::I8]).short(),
+    saboteur("dead-not-purged", "frozen-waiters", 8, &[Id::I8]),
+    saboteur("newcomer-passes", "kill", 8, &[Id::I12]),
+    saboteur("ask-before-subscribe", "resets", 8, &[Id::I12]),
+    saboteur("grant-age-unchecked", "late-pushes", 8, &[Id::I11]).short(),
+    saboteur("entry-leaked", "calm", 8, &[Id::I9]).short(),
+];
+
+/// Runs them all; whether all were caught.
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    ensure!(
+        cfg!(sabotage),
+        "this build has no saboteurs; run `./test.sh --saboteurs`, or build with RUSTFLAGS=\"--cfg sabotage\""
+    );
+    let chosen: Vec<_> = SABOTEURS
+        .iter()
+        .filter(|saboteur| match &args.only {
+            Some(name) => saboteur.name == name,
+            None => saboteur.short || !args.short,
+        })
+        .collect();
+    ensure!(!chosen.is_empty(), "there is no such saboteur");
+    let mut honest = BTreeMap::new();
+    let mut caught = 0;
+    for saboteur in &chosen {
+        let began = Instant::now();
+        let found = hunt(saboteur, args.seed, &mut honest)?;
+        caught += usize::from(found.is_some());
+        println!(
+            "{}  {:<28} {:<40} {:>4} s",
+            if found.is_some() { "caught" } else { "MISSED" },
+            saboteur.name,
+            found.unwrap_or_else(|| format!("{}, {SEEDS} seeds", saboteur.profile)),
+            began.elapsed().as_secs(),
+        );
+    }
+    println!("caught {caught}/{}", chosen.len());
+    Ok(caught == chosen.len())
+}
+
+/// The first seed with which the saboteur does what it is expected to, and the honest lock passes.
+fn hunt(
+    saboteur: &Saboteur,
+    first: u64,
+    honest: &mut BTreeMap<(&'static str, u64, u64), bool>,
+) -> anyhow::Result<Option<String>> {
+    for seed in first..first + SEEDS {
+        let broken = failed(saboteur, seed, Some(saboteur.name))?;
+        if !broken.iter().any(|id| saboteur.breaks.contains(id)) {
+            continue;
+        }
+        let run = (saboteur.profile, saboteur.seconds, seed);
+        let passes = match honest.get(&run) {
+            Some(passes) => *passes,
+            None => failed(saboteur, seed, None)?.is_empty(),
+        };
+        honest.insert(run, passes);
+        ensure!(
+            passes,
+            "the profile {} fails with seed {seed} although nothing is broken",
+            saboteur.profile
+        );
+        let ids: Vec<_> = broken.iter().map(ToString::to_string).collect();
+        let ids = ids.join(" ");
+        return Ok(Some(format!("{}, seed {seed}: {ids}", saboteur.profile)));
+    }
+    Ok(None)
+}
+
+/// Which invariants one run violates.
+fn failed(saboteur: &Saboteur, seed: u64, sabotage: Option<&str>) -> anyhow::Result<Vec<Id>> {
+    let dir = tempfile::Builder::new().prefix("torture-").tempdir()?;
+    torture(saboteur, seed, sabotage, dir.path())?;
+    Ok(check::check(dir.path())?.failed())
+}
+
+/// A run in a process of its own, so that nothing of it is left.
+fn torture(
+    saboteur: &Saboteur,
+    seed: u64,
+    sabotage: Option<&str>,
+    dir: &Path,
+) -> anyhow::Result<()> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["--profile", saboteur.profile])
+        .args(["--seconds", &saboteur.seconds.to_string()])
+        .args(["--seed", &seed.to_string()])
+        .arg("--dir")
+        .arg(dir)
+        .stdout(Stdio::null());
+    if let Some(name) = sabotage {
+        command.args(["--sabotage", name]);
+    }
+    let output = command.stderr(Stdio::piped()).output()?;
+    // It fails when an invariant does; without a report it has not come so far.
+    ensure!(
+        dir.join("report.json").exists(),
+        "the run of {} did not end: {}",
+        saboteur.name,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
