@@ -134,6 +134,10 @@ impl Oracle {
         }
     }
 
+    pub(crate) fn has_stepped_back(&self) -> bool {
+        lock(&self.state).stepped_back
+    }
+
     pub(crate) fn slept(&self) {
         lock(&self.state).slept = Some(self.network.now());
     }
@@ -402,6 +406,24 @@ impl State {
         self.tokens.insert(key.clone(), (token, false));
     }
 
+    /// Who takes a free lock passes nobody who still waits.
+    fn check_turn(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner) {
+        let me = owner_text(&self.clients[applied.client].id, owner);
+        for (key, before, after) in &applied.effects {
+            let passed = (before.queue.iter())
+                .take_while(|entry| entry.owner != me)
+                .find(|entry| after.queue.iter().any(|left| left.owner == entry.owner));
+            if let Some(passed) = passed
+                && before.hold.is_none()
+            {
+                self.trace.violated(
+                    now,
+                    format_args!("{me} passes {} in the queue of {key}", passed.owner),
+                );
+            }
+        }
+    }
+
     /// Nobody but its owner touches a lock, and only who may makes one.
     fn check_effect(
         &mut self,
@@ -505,6 +527,11 @@ impl Witness for Oracle {
                 }
             }
             state.check_effect(now, applied, key, before, after);
+        }
+        if let (Op::Ask { owner, .. }, Answer::Asked(AskReply::Held(_))) =
+            (applied.op, applied.answer)
+        {
+            state.check_turn(now, applied, *owner);
         }
         state.check_losses(now);
     }

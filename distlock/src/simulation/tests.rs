@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
 use super::*;
@@ -71,37 +71,82 @@ fn report(seed: u64, violation: &str) -> String {
     )
 }
 
-/// Lives through all seeds below a number, on two threads. Ends at the first violation.
-fn live_many(seeds: Range<u64>) -> Result<Counts, String> {
-    let (next, failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
-    let result = Mutex::new(Ok(Counts::new()));
-    let work = || {
+/// A world takes milliseconds; one that takes this long never ends.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// What the threads that live through many worlds share.
+struct Progress {
+    next: AtomicU64,
+    end: u64,
+    /// The world that each thread lives through, and since when.
+    under_way: Mutex<BTreeMap<u64, Instant>>,
+    result: Mutex<Result<Counts, String>>,
+}
+
+impl Progress {
+    fn work(&self) {
         let mut counts = Counts::new();
         loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end || failed.load(Ordering::Relaxed) {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            if seed >= self.end {
                 break;
             }
+            lock(&self.under_way).insert(seed, Instant::now());
             let outcome = live(seed);
+            lock(&self.under_way).remove(&seed);
             for (what, many) in outcome.counts() {
                 *counts.entry(what).or_default() += many;
             }
             if let Some(violation) = outcome.violation() {
-                failed.store(true, Ordering::Relaxed);
-                *lock(&result) = Err(report(seed, &violation));
+                self.fail(seed, &violation);
             }
         }
-        if let Ok(all) = &mut *lock(&result) {
+        if let Ok(all) = &mut *lock(&self.result) {
             for (what, many) in counts {
                 *all.entry(what).or_default() += many;
             }
         }
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(work);
-        scope.spawn(work);
+    }
+
+    fn fail(&self, seed: u64, violation: &str) {
+        self.next.store(self.end, Ordering::Relaxed);
+        *lock(&self.result) = Err(report(seed, violation));
+    }
+
+    fn hanging(&self) -> Option<u64> {
+        let under_way = lock(&self.under_way);
+        let mut seeds = under_way.iter();
+        seeds
+            .find(|(_, since)| since.elapsed() > HANGS)
+            .map(|(seed, _)| *seed)
+    }
+}
+
+/// Lives through many worlds, on two threads. Ends at the first violation.
+fn live_many(seeds: Range<u64>) -> Result<Counts, String> {
+    let progress = Arc::new(Progress {
+        next: AtomicU64::new(seeds.start),
+        end: seeds.end,
+        under_way: Mutex::default(),
+        result: Mutex::new(Ok(Counts::new())),
     });
-    result.into_inner().unwrap()
+    // Not scoped: a thread that hangs is left behind.
+    let (done, finished) = mpsc::channel::<()>();
+    for _ in 0..2 {
+        let (progress, done) = (progress.clone(), done.clone());
+        std::thread::spawn(move || {
+            progress.work();
+            drop(done);
+        });
+    }
+    drop(done);
+    while let Err(mpsc::RecvTimeoutError::Timeout) = finished.recv_timeout(Duration::from_secs(1)) {
+        if let Some(seed) = progress.hanging() {
+            progress.fail(seed, "the world never ends");
+            break;
+        }
+    }
+    std::mem::replace(&mut *lock(&progress.result), Ok(Counts::new()))
 }
 
 #[test]

@@ -160,6 +160,12 @@ impl User {
                 biased;
                 _ = guard.lost() => {
                     oracle.told_of_end(index, guard.hold());
+                    // A late answer to a renewal may still come.
+                    self.world.pause(self.random.below(60)).await;
+                    if guard.is_held() {
+                        let owner = guard.hold().owner;
+                        oracle.violated(format_args!("c{index} #{owner} is held after its loss"));
+                    }
                     return;
                 }
                 () = self.world.pause(plan.pause) => {}

@@ -112,8 +112,12 @@ impl Conditions {
     pub(crate) fn drawn(deadline: Millis, random: &SeededRandom) -> Self {
         let slowest = *random.pick(&[0, 1, 1, 2, 5, 20]);
         let slowest = slowest.min(deadline / 5);
-        let rates = std::array::from_fn(|_| {
-            if random.chance(500) {
+        // Grants are few, so where their messages suffer, many do.
+        let bad_pushes = random.chance(200);
+        let rates = std::array::from_fn(|fault| {
+            if bad_pushes && fault >= Fault::DelayedPush as usize {
+                random.between(100, 500)
+            } else if random.chance(500) {
                 random.between(1, 120)
             } else {
                 0
