@@ -5,6 +5,26 @@
 //!
 //! `world` puts it together, `workload` is what the clients do, `nemesis` what befalls them beside what
 //! befalls single messages (`store::faulty`), `oracle` what must always hold, `time` the clocks.
+//!
+//! A simulation that never fails shows nothing, so each of these was broken once, in a copy, and found
+//! (`ten_thousand_seeds` stops at the first violation, so the seed is also how many worlds it took):
+//!
+//! | broken | found at seed | because |
+//! |---|---|---|
+//! | `safe_until` counts from the reply | 2913 | believes to hold what the server does not have |
+//! | a pushed grant counts from its arrival | 19 | the same |
+//! | undo, then ask again with the same id | 3 | the same |
+//! | a hold takes the token of an older push | 4006 | the server says another token |
+//! | boot clock = tokio's `Instant` | 48 | believes through a suspend |
+//! | validity = lease + grace | 1260 | believes to hold what another has |
+//! | nobody looks | 2 | a key cannot be had after the chaos |
+//! | a dropped call leaves its entry | 53 | something is left behind |
+//! | `is_held` ignores the deadline | 5 | the watchdog turns for ever: the world never ends |
+//! | the body is not stopped at its loss | 28 | a body goes on after validity |
+//! | a renewal creates the lock anew | 0 | a token is given twice |
+//! | a release touches another's lock | 0 | made nothing of a lock that is not its own |
+//! | a newcomer passes the queue | 4 | passes somebody in the queue |
+//! | the previous token is ignored | 2 | a token is given twice |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
