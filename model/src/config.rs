@@ -1,0 +1,127 @@
+//! What is explored: the rules in force, the durations, who takes part, and which faults may happen.
+
+/// The rules of the protocol (design sections 3.1 and 3.2), each of which can be taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// A pushed grant is believed for what is left of it, by the server's time that it carries, and not
+    /// from when it was received.
+    pub grant_age: bool,
+    /// A hold takes its token from the reply that proved it, never from an older push.
+    pub token_of_proof: bool,
+    /// Rule 1: once an id was cancelled or released it is never asked for again.
+    pub no_way_back: bool,
+    /// Rule 2, first half: a new connection kills the old one in the server before anything else.
+    pub kill_old: bool,
+    /// Rule 2, second half: where it cannot, what was undone is undone again after its ask's apply-by.
+    pub undo_twice: bool,
+    /// Rule 3: a granting script writes, so that a refusing server stops it, before it publishes.
+    pub write_first: bool,
+    /// Rule 5: whoever finds the lock free drives the queue, and a waiting client looks from time to time.
+    pub drive: bool,
+    /// Rule 7: a newcomer never passes a queue.
+    pub queue_first: bool,
+}
+
+impl Rules {
+    /// The protocol as it is.
+    pub const ALL: Rules = Rules {
+        grant_age: true,
+        token_of_proof: true,
+        no_way_back: true,
+        kill_old: true,
+        undo_twice: true,
+        write_first: true,
+        drive: true,
+        queue_first: true,
+    };
+
+    /// The protocol where the server's user may not use `CLIENT KILL`: the second undo stands in.
+    pub const KILL_DENIED: Rules = Rules {
+        kill_old: false,
+        ..Rules::ALL
+    };
+}
+
+/// Durations, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// What a confirmed holder believes, counted from the send.
+    pub lease: u8,
+    /// What a pushed grant is good for until it is confirmed.
+    pub grant: u8,
+    /// How much longer than that the server keeps the key.
+    pub grace: u8,
+    /// A command's deadline: its apply-by, and when the client stops waiting for the answer.
+    pub deadline: u8,
+}
+
+/// The least that still tells every deadline from the others. No grace: what holds without it holds with it.
+pub const SHORT: Times = Times {
+    lease: 2,
+    grant: 1,
+    grace: 0,
+    deadline: 1,
+};
+
+/// A grant that may be a tick old and is still believed.
+pub const LONG: Times = Times {
+    lease: 3,
+    grant: 2,
+    grace: 0,
+    deadline: 1,
+};
+
+/// How often something bad may still happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Faults {
+    /// A client gives up a connection: answers and pushes under way are gone, commands under way are
+    /// applied later, in order, or a suffix of them is not.
+    pub cuts: u8,
+    /// The server closes a connection: commands under way are gone, answers under way still arrive.
+    pub closes: u8,
+    /// A client dies. The server may notice late or never.
+    pub crashes: u8,
+    /// The server loses its data; connections stay.
+    pub flushes: u8,
+    /// The server refuses writes for a while.
+    pub refusals: u8,
+    /// A call's `wait` ends, or its future is dropped.
+    pub give_ups: u8,
+    /// Ticks that pass although a message could be delivered or a client had something to do: a slow
+    /// network or a paused client. [`Faults::ANY`]: no bound, every message and every client may be
+    /// arbitrarily slow at any time.
+    pub late_ticks: u8,
+}
+
+impl Faults {
+    /// No bound on late ticks.
+    pub const ANY: u8 = u8::MAX;
+}
+
+/// One exploration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What it is called in the table.
+    pub name: &'static str,
+    /// How many calls each client makes, one after another. Its length is the number of clients, at most
+    /// three.
+    pub calls: &'static [u8],
+    /// The rules in force.
+    pub rules: Rules,
+    /// Durations.
+    pub times: Times,
+    /// Faults that may happen.
+    pub faults: Faults,
+    /// Whether holds are renewed, on a connection of their own. Without it a body that takes longer than
+    /// its lease loses it.
+    pub renewals: bool,
+    /// Whether a client may also confirm a fresh grant first (its pair of times was too old).
+    pub doubt: bool,
+    /// The most commands under way on one connection.
+    pub pipe: usize,
+    /// From any state at all, everybody who waits and lives is served within this many ticks if nothing
+    /// bad happens any more and bodies end.
+    pub served_within: u8,
+    /// Explore only states that are fewer steps away than this.
+    pub depth: Option<usize>,
+}

@@ -1,0 +1,240 @@
+//! Exploring a configuration, and telling what was found.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use crate::calm::Calm;
+use crate::config::Config;
+use crate::protocol::Action;
+use crate::show;
+use crate::state::State;
+
+/// What must be true in every state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Claim {
+    /// At most one body runs that believes to hold the lock, by its own safe deadline. Grants from before
+    /// a loss of data and from after it are not compared.
+    Exclusive,
+    /// Whoever believes to hold the lock is its owner in the server, with this token and for at least as
+    /// long, unless data was lost. (More than exclusion.)
+    Proven,
+    /// A body that starts later has a larger token.
+    TokensRise,
+    /// Who asks does not pass who stands in the queue already.
+    InOrder,
+    /// The server has nothing of an id that its client, which lives, has forgotten.
+    NothingLeft,
+    /// From here, if nothing bad happens any more, all who wait and live are served within the bound.
+    Served,
+}
+
+impl Claim {
+    /// All of them.
+    pub const ALL: [Claim; 6] = [
+        Claim::Exclusive,
+        Claim::Proven,
+        Claim::TokensRise,
+        Claim::InOrder,
+        Claim::NothingLeft,
+        Claim::Served,
+    ];
+
+    /// What it says, in few words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Claim::Exclusive => "one valid holder",
+            Claim::Proven => "belief is proven",
+            Claim::TokensRise => "tokens rise",
+            Claim::InOrder => "nobody is passed",
+            Claim::NothingLeft => "nothing is left behind",
+            Claim::Served => "all are served in time",
+        }
+    }
+}
+
+/// A configuration as stateright explores it.
+#[derive(Debug)]
+struct Explored {
+    config: Config,
+    calm: Calm,
+    claims: Vec<Claim>,
+    /// Claims that were refuted: the first counter-example is the shortest, so later ones are not told.
+    refuted: [AtomicU8; Claim::ALL.len()],
+    /// The longest that anybody waits in the calm.
+    longest: AtomicU8,
+}
+
+impl Explored {
+    fn claims(&self, claim: Claim, state: &State) -> bool {
+        self.holds(claim, state)
+            || self.refuted[claim as usize].swap(1, Ordering::Relaxed) != 0
+    }
+
+    fn holds(&self, claim: Claim, state: &State) -> bool {
+        match claim {
+            Claim::Exclusive => {
+                let mut seen = [false; 2];
+                state
+                    .holders()
+                    .all(|(_, proof)| !std::mem::replace(&mut seen[usize::from(proof.era)], true))
+            }
+            Claim::Proven => state.holders().all(|(id, proof)| {
+                proof.era != state.server.era
+                    || state.server.lock.is_some_and(|lock| {
+                        lock.owner == id && lock.token == proof.token && lock.ttl >= proof.left
+                    })
+            }),
+            Claim::TokensRise => !state.wrongs.inverted,
+            Claim::InOrder => !state.wrongs.passed,
+            Claim::NothingLeft => {
+                let owner = state.server.lock.map(|lock| lock.owner);
+                let queued = state.server.queue.iter().map(|entry| entry.id);
+                queued.chain(owner).all(|id| {
+                    let client = &state.clients[id.client()];
+                    client.crashed || client.id() == Some(id) || client.undoes(id)
+                })
+            }
+            Claim::Served => match self.calm.ticks(&self.config, state) {
+                None => false,
+                Some(ticks) => {
+                    self.longest.fetch_max(ticks, Ordering::Relaxed);
+                    ticks <= self.config.served_within
+                }
+            },
+        }
+    }
+}
+
+impl Model for Explored {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.config.initial()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        self.config.steps(state, actions);
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let next = self.config.after(state, action);
+        // Such as a look that changed nothing.
+        (next != *state).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let property = |claim: &Claim| {
+            let condition: fn(&Self, &State) -> bool = match claim {
+                Claim::Exclusive => |model, state| model.claims(Claim::Exclusive, state),
+                Claim::Proven => |model, state| model.claims(Claim::Proven, state),
+                Claim::TokensRise => |model, state| model.claims(Claim::TokensRise, state),
+                Claim::InOrder => |model, state| model.claims(Claim::InOrder, state),
+                Claim::NothingLeft => |model, state| model.claims(Claim::NothingLeft, state),
+                Claim::Served => |model, state| model.claims(Claim::Served, state),
+            };
+            Property::always(claim.name(), condition)
+        };
+        self.claims.iter().map(property).collect()
+    }
+}
+
+/// A claim that does not hold, and the steps that show it.
+#[derive(Clone, Debug)]
+pub struct CounterExample {
+    /// The claim.
+    pub claim: Claim,
+    /// The state before each step and the step; at last the state that refutes the claim.
+    pub steps: Vec<(State, Option<Action>)>,
+}
+
+impl CounterExample {
+    /// One line a step.
+    #[must_use]
+    pub fn trace(&self) -> String {
+        let mut trace = String::new();
+        for (number, pair) in self.steps.windows(2).enumerate() {
+            if let [(before, Some(action)), (after, _)] = pair {
+                let what = show::step(before, *action, after);
+                let _ = writeln!(trace, "{:>3}. {what}", number + 1);
+                let _ = writeln!(trace, "       {}", show::state(after));
+            }
+        }
+        trace
+    }
+}
+
+/// What an exploration found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Different states.
+    pub states: usize,
+    /// Steps to the farthest of them.
+    pub depth: usize,
+    /// How long it took.
+    pub took: Duration,
+    /// The longest that anybody waits in the calm, in ticks, over all states.
+    pub longest_wait: u8,
+    /// Claims that do not hold.
+    pub refuted: Vec<CounterExample>,
+}
+
+impl Report {
+    /// The counter-example to a claim.
+    #[must_use]
+    pub fn against(&self, claim: Claim) -> Option<&CounterExample> {
+        self.refuted.iter().find(|found| found.claim == claim)
+    }
+}
+
+/// Explores all of a configuration, or up to its depth.
+#[must_use]
+pub fn explore(config: &Config, threads: usize) -> Report {
+    run(config, &Claim::ALL, HasDiscoveries::All, threads)
+}
+
+/// Explores until a claim is refuted.
+#[must_use]
+pub fn refute(config: &Config, claim: Claim) -> Report {
+    let found = HasDiscoveries::AnyOf(BTreeSet::from([claim.name()]));
+    // One thread finds the shortest.
+    run(config, &[claim], found, 1)
+}
+
+fn run(config: &Config, claims: &[Claim], until: HasDiscoveries, threads: usize) -> Report {
+    let began = Instant::now();
+    let model = Explored {
+        config: config.clone(),
+        calm: Calm::default(),
+        claims: claims.to_vec(),
+        refuted: Default::default(),
+        longest: AtomicU8::new(0),
+    };
+    let mut checker = model.checker().threads(threads).finish_when(until);
+    if let Some(depth) = config.depth {
+        checker = checker.target_max_depth(depth);
+    }
+    let checker = checker.spawn_bfs().join();
+    let mut found = checker.discoveries();
+    let refuted = claims.iter().filter_map(|claim| {
+        let path = found.remove(claim.name())?;
+        let steps = path.into_vec();
+        Some(CounterExample {
+            claim: *claim,
+            steps,
+        })
+    });
+    Report {
+        refuted: refuted.collect(),
+        states: checker.unique_state_count(),
+        depth: checker.max_depth() - 1,
+        took: began.elapsed(),
+        longest_wait: checker.model().longest.load(Ordering::Relaxed),
+    }
+}
