@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
+use crate::action::Action;
 use crate::config::{Config, Faults};
-use crate::protocol::Action;
 use crate::state::{Call, State, Wrongs};
 
 /// Two extremes of what a calm system may do.
@@ -94,13 +94,7 @@ impl Calm {
             if let Some(ticks) = self.shard(key).get(&key) {
                 break *ticks;
             }
-            steps.clear();
-            config.steps(&state, &mut steps);
-            let action = steps
-                .iter()
-                .filter_map(|action| Some((rank(*action, manner)?, *action)))
-                .min_by_key(|(rank, _)| *rank)
-                .map_or(Action::Tick, |(_, action)| action);
+            let action = next(config, &state, manner, &mut steps);
             chain.push((key, action == Action::Tick));
             if chain.len() > LONGEST {
                 return None;
@@ -120,6 +114,33 @@ impl Calm {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a calm system does next.
+fn next(config: &Config, state: &State, manner: Manner, steps: &mut Vec<Action>) -> Action {
+    steps.clear();
+    config.steps(state, steps);
+    steps
+        .iter()
+        .filter_map(|action| Some((rank(*action, manner)?, *action)))
+        .min_by_key(|(rank, _)| *rank)
+        .map_or(Action::Tick, |(_, action)| action)
+}
+
+/// Where a calm system is so many ticks later, or when all are served.
+pub(crate) fn later(config: &Config, state: &State, ticks: u32) -> State {
+    let mut state = *state;
+    let mut steps = Vec::new();
+    let mut left = ticks;
+    for _ in 0..LONGEST {
+        if left == 0 || is_served(&state) {
+            break;
+        }
+        let action = next(config, &state, Manner::Lingering, &mut steps);
+        left -= u32::from(action == Action::Tick);
+        config.apply(&mut state, action);
+    }
+    state
 }
 
 /// Nobody who lives waits, runs a body, or takes anything back.

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::calm::Calm;
+use crate::action::Action;
+use crate::calm::{self, Calm};
 use crate::config::Config;
-use crate::protocol::Action;
 use crate::show;
 use crate::state::State;
 
@@ -72,8 +72,7 @@ struct Explored {
 
 impl Explored {
     fn claims(&self, claim: Claim, state: &State) -> bool {
-        self.holds(claim, state)
-            || self.refuted[claim as usize].swap(1, Ordering::Relaxed) != 0
+        self.holds(claim, state) || self.refuted[claim as usize].swap(1, Ordering::Relaxed) != 0
     }
 
     fn holds(&self, claim: Claim, state: &State) -> bool {
@@ -150,21 +149,34 @@ impl Model for Explored {
 pub struct CounterExample {
     /// The claim.
     pub claim: Claim,
-    /// The state before each step and the step; at last the state that refutes the claim.
-    pub steps: Vec<(State, Option<Action>)>,
+    /// The steps from the beginning, no shorter ones refute it (with one thread).
+    pub steps: Vec<Action>,
+    config: Config,
 }
 
 impl CounterExample {
-    /// One line a step.
+    /// Two lines a step: what happens, and what it leaves.
     #[must_use]
     pub fn trace(&self) -> String {
         let mut trace = String::new();
-        for (number, pair) in self.steps.windows(2).enumerate() {
-            if let [(before, Some(action)), (after, _)] = pair {
-                let what = show::step(before, *action, after);
-                let _ = writeln!(trace, "{:>3}. {what}", number + 1);
-                let _ = writeln!(trace, "       {}", show::state(after));
-            }
+        let mut state = self.config.initial();
+        for (number, action) in self.steps.iter().enumerate() {
+            // Tokens keep their numbers here, for the reader.
+            let mut after = state;
+            self.config.apply(&mut after, *action);
+            let what = show::step(&state, *action, &after);
+            let _ = writeln!(trace, "{:>3}. {what}", number + 1);
+            let _ = writeln!(trace, "     {}", show::state(&after));
+            state = after;
+        }
+        if self.claim == Claim::Served {
+            let ticks = 10 * u32::from(self.config.served_within.max(1));
+            let state = show::state(&calm::later(&self.config, &state, ticks));
+            let _ = writeln!(
+                trace,
+                "     and if nothing bad happens any more, {ticks} ticks later:"
+            );
+            let _ = writeln!(trace, "     {state}");
         }
         trace
     }
@@ -224,10 +236,10 @@ fn run(config: &Config, claims: &[Claim], until: HasDiscoveries, threads: usize)
     let mut found = checker.discoveries();
     let refuted = claims.iter().filter_map(|claim| {
         let path = found.remove(claim.name())?;
-        let steps = path.into_vec();
         Some(CounterExample {
             claim: *claim,
-            steps,
+            steps: path.into_actions(),
+            config: config.clone(),
         })
     });
     Report {

@@ -1,12 +1,22 @@
 //! A short list without an allocation: states are cloned by the million.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// At most `N` items in order. What is not used is the default, so that equal lists are equal bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct List<T, const N: usize> {
     len: u8,
     items: [T; N],
+}
+
+impl<T: Hash, const N: usize> Hash for List<T, N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.len.hash(state);
+        for item in &self.items[..usize::from(self.len)] {
+            item.hash(state);
+        }
+    }
 }
 
 impl<T: Copy + Default, const N: usize> Default for List<T, N> {

@@ -1,29 +1,118 @@
-//! x
-use model::*;
-fn main() {
-    let base = Config { name: "two clients", calls: &[1, 1], rules: Rules::ALL, times: SHORT,
-        faults: Faults { late_ticks: Faults::ANY, ..Faults::default() }, renewals: false, doubt: true, pipe: 3, served_within: 20, depth: None };
-    let args: Vec<u8> = std::env::args().skip(1).map(|a| a.parse().unwrap()).collect();
-    let calls: &'static [u8] = Vec::leak(vec![args[0]; args[1] as usize]);
-    let f = |i: usize| args.get(i).copied().unwrap_or(0);
-    let mut c = Config { calls, faults: Faults { cuts: f(2), closes: f(3), crashes: f(4), flushes: f(5), refusals: f(6), give_ups: f(7), late_ticks: f(8) }, ..base };
-    c.renewals = f(9) > 0;
-    c.times = if f(10) > 0 { LONG } else { SHORT };
-    c.doubt = f(11) > 0;
-    c.pipe = 2.max(f(12) as usize);
-    let d = f(13) as usize; if d > 0 { c.depth = Some(d) }
-    if let Ok(rule) = std::env::var("RULE") {
-        match rule.as_str() { "a" => c.rules.grant_age = false, "b" => c.rules.token_of_proof = false, "c" => c.rules.no_way_back = false,
-            "d" => { c.rules.kill_old = false; c.rules.undo_twice = false }, "k" => c.rules.kill_old = false,
-            "e" => c.rules.write_first = false, "f" => c.rules.drive = false, "g" => c.rules.queue_first = false, _ => {} }
-        if let Ok(w) = std::env::var("CLAIM") {
-            let r = refute(&c, Claim::ALL[w.parse::<usize>().unwrap()]);
-            println!("{} states depth {} {:?} longest {}", r.states, r.depth, r.took, r.longest_wait);
-            for x in &r.refuted { println!("-- {:?}\n{}", x.claim, x.trace()); }
-            return;
+//! Explores the protocol and prints what was found.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use model::{Config, Report, clean, deep, explore, refute, removals};
+
+/// Explores the hand-off protocol: first all of it, then without each of its rules.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Also the explorations that take minutes and gigabytes.
+    #[arg(long)]
+    deep: bool,
+    /// Only explorations whose name contains this.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// No traces, only the tables.
+    #[arg(long)]
+    brief: bool,
+    /// How many threads explore.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let mut configs = clean();
+    configs.extend(removals().map(|removal| removal.config));
+    if options.deep {
+        configs.extend(deep());
+    }
+    configs.retain(|config| config.name.contains(&options.only));
+    let mut as_expected = true;
+    println!("All rules\n");
+    println!(
+        "{:<52} {:<8} {:>11} {:>9} {:>6} {:>9}  found",
+        "configuration", "calls", "states", "depth", "wait", "time"
+    );
+    for config in &configs {
+        let report = explore(config, options.threads);
+        let refuted: Vec<_> = report
+            .refuted
+            .iter()
+            .map(|found| found.claim.name())
+            .collect();
+        let found = if refuted.is_empty() {
+            "nothing".to_owned()
+        } else {
+            as_expected = false;
+            format!("NOT {}", refuted.join(", NOT "))
+        };
+        row(config, &report, &found);
+        for found in &report.refuted {
+            println!("\n{}", found.trace());
         }
     }
-    let r = explore(&c, 2);
-    println!("{} states depth {} {:?} longest {}", r.states, r.depth, r.took, r.longest_wait);
-    for x in &r.refuted { println!("-- {:?}\n{}", x.claim, x.trace()); }
+    println!("\nWithout one rule\n");
+    let mut traces = String::new();
+    for removal in removals() {
+        let config = removal.removed();
+        if !config.name.contains(&options.only) {
+            continue;
+        }
+        let report = refute(&config, removal.claim);
+        let found = match report.against(removal.claim) {
+            Some(found) => {
+                traces += &format!(
+                    "\nWithout \"{}\": not \"{}\"\n\n{}",
+                    removal.rule,
+                    removal.claim.name(),
+                    found.trace()
+                );
+                format!(
+                    "NOT {} after {} steps",
+                    removal.claim.name(),
+                    found.steps.len()
+                )
+            }
+            None => {
+                as_expected = false;
+                "nothing, although the rule is missing".to_owned()
+            }
+        };
+        row(
+            &Config {
+                name: removal.rule,
+                ..config
+            },
+            &report,
+            &found,
+        );
+    }
+    if !options.brief {
+        println!("{traces}");
+    }
+    if as_expected {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn row(config: &Config, report: &Report, found: &str) {
+    let calls: Vec<_> = config.calls.iter().map(u8::to_string).collect();
+    let depth = match config.depth {
+        Some(_) => format!("{} (cut)", report.depth),
+        None => report.depth.to_string(),
+    };
+    println!(
+        "{:<52} {:<8} {:>11} {:>9} {:>6} {:>7.1} s  {found}",
+        config.name,
+        calls.join("+"),
+        report.states,
+        depth,
+        format!("{}/{}", report.longest_wait, config.served_within),
+        report.took.as_secs_f64(),
+    );
 }

@@ -2,7 +2,8 @@
 //! connection at once, in front of whatever the server answers there later.
 
 use crate::config::{Rules, Times};
-use crate::state::{Entry, Id, Link, Lock, Message, Proof, Sight, State, Token};
+use crate::state::{Entry, Id, Link, Lock, State};
+use crate::wire::{Message, Proof, Sight, Token};
 
 /// How far `drive` came.
 #[derive(PartialEq, Eq)]
@@ -197,7 +198,9 @@ impl Script<'_> {
         let era = self.state.server.era;
         let left = self.times.grant;
         let client = &mut self.state.clients[id.client()];
-        if client.link == Link::Up && !client.crashed {
+        // Without rule 3 a refusing server publishes without end.
+        let has_room = self.rules.write_first || client.down.len() + 1 < 8;
+        if client.link == Link::Up && !client.crashed && has_room {
             let proof = Proof { token, left, era };
             client.down.push(Message::Push(id, proof));
         }

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::protocol::Action;
-use crate::state::{
-    Call, Client, Command, Link, Message, Phase, Proof, Renewal, Sight, Signal, State, client_name,
-};
+use crate::action::Action;
+use crate::state::{Call, Client, Link, Phase, Renewal, Signal, State, client_name};
+use crate::wire::{Command, Message, Proof, Sight};
 
 /// A step, and what it was about.
 pub(crate) fn step(before: &State, action: Action, after: &State) -> String {

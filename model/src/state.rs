@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::config::Faults;
 use crate::list::List;
+use crate::wire::{Command, Message, Proof, Token};
 
 /// The most clients.
 pub const CLIENTS: usize = 3;
@@ -36,9 +37,6 @@ pub(crate) fn client_name(client: usize) -> char {
     char::from(b'A' + client as u8)
 }
 
-/// A fencing token. Only the order matters, so the tokens that a state knows are numbered from one.
-pub type Token = u8;
-
 /// The lock's key in the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lock {
@@ -69,110 +67,6 @@ pub struct Server {
     /// Writes are refused.
     pub refusing: bool,
     /// Whether data was lost: what was granted before is of another era.
-    pub era: bool,
-}
-
-/// A command on its way to the server. `heard`: somebody still waits for the answer; `left`: until when
-/// what it proves would be believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Command {
-    /// `ask`, with its apply-by.
-    Ask {
-        /// Who asks.
-        id: Id,
-        /// Ticks until it is too late to apply it.
-        by: u8,
-        /// Ticks of belief.
-        left: u8,
-        /// An answer is waited for.
-        heard: bool,
-    },
-    /// `confirm`.
-    Confirm {
-        /// Who was granted.
-        id: Id,
-        /// Ticks of belief.
-        left: u8,
-        /// An answer is waited for.
-        heard: bool,
-    },
-    /// `release`, which is also cancel.
-    Release {
-        /// Whose.
-        id: Id,
-        /// An answer is waited for.
-        heard: bool,
-    },
-    /// `look`.
-    Look {
-        /// What is asked after.
-        id: Id,
-        /// An answer is waited for.
-        heard: bool,
-    },
-}
-
-impl Default for Command {
-    fn default() -> Self {
-        Command::Look {
-            id: Id(0),
-            heard: false,
-        }
-    }
-}
-
-/// What a look says of an id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Sight {
-    /// It holds the lock.
-    Yours,
-    /// It stands in the queue.
-    Queued,
-    /// Neither.
-    Missing,
-}
-
-/// What the server sends on a connection, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Message {
-    /// To an ask: the lock is yours.
-    Held(Id, Proof),
-    /// To an ask: you stand in the queue.
-    Queued(Id),
-    /// To an ask: applied too late.
-    Late(Id),
-    /// To an ask: an error.
-    AskFailed(Id),
-    /// To a confirmation: the lock is yours.
-    Confirmed(Id, Proof),
-    /// To a confirmation: the lock is not yours.
-    NotYours(Id),
-    /// To a confirmation: an error.
-    ConfirmFailed(Id),
-    /// To a look.
-    Seen(Id, Sight),
-    /// To a release: nothing of it is left.
-    Released(Id),
-    /// To a release: an error.
-    ReleaseFailed(Id),
-    /// Unasked: the lock was granted to you.
-    Push(Id, Proof),
-}
-
-impl Default for Message {
-    fn default() -> Self {
-        Message::Released(Id(0))
-    }
-}
-
-/// What says that a lock is held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Proof {
-    /// The token.
-    pub token: Token,
-    /// Ticks for which it may be believed.
-    pub left: u8,
-    /// Whether it is from after the loss of data.
     pub era: bool,
 }
 
@@ -257,8 +151,16 @@ pub struct Undo {
     pub sent: bool,
     /// It has been answered once.
     pub second: bool,
-    /// Ticks until no ask of it can be applied any more, where an old connection may live on.
-    pub late: u8,
+    /// An ask of it went unanswered on a connection that may live on in the server: ticks until that
+    /// can no longer be applied.
+    pub late: Option<u8>,
+}
+
+impl Undo {
+    /// A release is to be sent now; the second one waits until no ask can come after it.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.sent && (!self.second || self.late.is_none_or(|late| late == 0))
+    }
 }
 
 /// A renewal, on a connection of its own.
@@ -282,8 +184,8 @@ pub struct Client {
     pub calls: u8,
     /// What it is doing.
     pub call: Call,
-    /// Ticks until no ask of the current call can be applied by an old connection.
-    pub late: u8,
+    /// The same as in [`Undo`], for the current call.
+    pub late: Option<u8>,
     /// What it takes back.
     pub undo: List<Undo, 3>,
     /// Its command connection.
@@ -329,7 +231,7 @@ pub struct Wrongs {
 }
 
 /// The whole system.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The server.
     pub server: Server,
@@ -393,91 +295,5 @@ impl State {
                 Renewal::None => false,
                 Renewal::Asked(of, ..) | Renewal::Answered(of, _) => of == id,
             }
-    }
-
-    fn each_token(&mut self, mut f: impl FnMut(&mut Token)) {
-        f(&mut self.last.0);
-        if let Some(lock) = &mut self.server.lock {
-            f(&mut lock.token);
-        }
-        for client in &mut self.clients {
-            match &mut client.call {
-                Call::Waiting { phase, signal, .. } => {
-                    if let Phase::Confirming(_, token) = phase {
-                        f(token);
-                    }
-                    if let Signal::Granted(proof) = signal {
-                        f(&mut proof.token);
-                    }
-                }
-                Call::Holding { proof, .. } => f(&mut proof.token),
-                Call::Idle => {}
-            }
-            for message in client.down.iter_mut() {
-                if let Message::Held(_, proof)
-                | Message::Confirmed(_, proof)
-                | Message::Push(_, proof) = message
-                {
-                    f(&mut proof.token);
-                }
-            }
-            if let Renewal::Asked(_, token, _) = &mut client.renewal {
-                f(token);
-            }
-        }
-    }
-
-    /// A token above all that anybody knows, as tokens made of the server's time are.
-    pub(crate) fn next_token(&mut self) -> Token {
-        let mut last = 0;
-        self.each_token(|token| last = last.max(*token));
-        last + 1
-    }
-
-    /// Numbers the tokens from one. `dead`: what is not believed any more has no use for its token.
-    pub(crate) fn renumber(&mut self, dead: bool) {
-        if dead {
-            let forget = |proof: &mut Proof| {
-                if proof.left == 0 {
-                    *proof = Proof::default();
-                }
-            };
-            for client in &mut self.clients {
-                for message in client.down.iter_mut() {
-                    if let Message::Held(_, proof)
-                    | Message::Confirmed(_, proof)
-                    | Message::Push(_, proof) = message
-                    {
-                        forget(proof);
-                    }
-                }
-                match &mut client.call {
-                    Call::Waiting {
-                        signal: Signal::Granted(proof),
-                        ..
-                    } => forget(proof),
-                    Call::Holding {
-                        proof,
-                        confirmed,
-                        confirming,
-                        ..
-                    } => {
-                        forget(proof);
-                        if proof.left == 0 {
-                            (*confirmed, *confirming) = (true, false);
-                        }
-                    }
-                    _ => {}
-                }
-            }
-        }
-        let mut used = 0_u64;
-        self.each_token(|token| used |= 1 << *token);
-        used &= !1;
-        self.each_token(|token| {
-            if *token != 0 {
-                *token = (used & ((2 << *token) - 1)).count_ones() as Token;
-            }
-        });
     }
 }

@@ -1,0 +1,62 @@
+//! A tick.
+
+use crate::state::{Call, Phase, Renewal, Signal, State};
+use crate::wire::{Command, Message};
+
+/// Every timer counts down. `looks`: a queued client may look again.
+pub(crate) fn tick(state: &mut State, looks: bool) {
+    let less = |left: &mut u8| *left = left.saturating_sub(1);
+    if let Some(lock) = &mut state.server.lock {
+        less(&mut lock.ttl);
+        if lock.ttl == 0 {
+            state.server.lock = None;
+        }
+    }
+    for client in &mut state.clients {
+        match &mut client.call {
+            Call::Idle => {}
+            Call::Waiting { phase, signal, .. } => {
+                match phase {
+                    Phase::Asking(timer) | Phase::Confirming(timer, _) => less(timer),
+                    Phase::Queued { may_look } => {
+                        let sent = |command: &Command| matches!(command, Command::Look { .. });
+                        let seen = |message: &Message| matches!(message, Message::Seen(..));
+                        *may_look =
+                            looks && !client.up.iter().any(sent) && !client.down.iter().any(seen);
+                    }
+                    Phase::ToAsk | Phase::Failed => {}
+                }
+                if let Signal::Granted(proof) = signal {
+                    less(&mut proof.left);
+                }
+            }
+            Call::Holding { proof, .. } => less(&mut proof.left),
+        }
+        client.late.iter_mut().for_each(less);
+        for undo in client.undo.iter_mut() {
+            undo.late.iter_mut().for_each(less);
+        }
+        for command in client.up.iter_mut().chain(client.old.iter_mut()) {
+            match command {
+                Command::Ask { by, left, .. } => {
+                    less(by);
+                    less(left);
+                }
+                Command::Confirm { left, .. } => less(left),
+                Command::Release { .. } | Command::Look { .. } => {}
+            }
+        }
+        for message in client.down.iter_mut() {
+            if let Message::Held(_, proof)
+            | Message::Confirmed(_, proof)
+            | Message::Push(_, proof) = message
+            {
+                less(&mut proof.left);
+            }
+        }
+        match &mut client.renewal {
+            Renewal::Asked(_, _, left) | Renewal::Answered(_, Some(left)) => less(left),
+            _ => {}
+        }
+    }
+}
