@@ -102,3 +102,43 @@ impl fmt::Display for Action {
         write!(f, "{} {what}", client_name(client))
     }
 }
+
+impl Action {
+    /// How many kinds of steps there are.
+    pub const KINDS: usize = 28;
+
+    /// The kind of the step.
+    #[must_use]
+    pub fn kind(self) -> &'static str {
+        match self {
+            Action::Start(..) => "Start",
+            Action::Ask(..) => "Ask",
+            Action::TimeOut(..) => "TimeOut",
+            Action::Believe(..) => "Believe",
+            Action::ConfirmFirst(..) => "ConfirmFirst",
+            Action::Again(..) => "Again",
+            Action::Confirm(..) => "Confirm",
+            Action::End(..) => "End",
+            Action::Release(..) => "Release",
+            Action::Look(..) => "Look",
+            Action::Renew(..) => "Renew",
+            Action::ServeRenewal(..) => "ServeRenewal",
+            Action::ReadRenewal(..) => "ReadRenewal",
+            Action::LoseRenewal(..) => "LoseRenewal",
+            Action::Read(..) => "Read",
+            Action::Serve(..) => "Serve",
+            Action::ServeOld(..) => "ServeOld",
+            Action::DropOld(..) => "DropOld",
+            Action::Notice(..) => "Notice",
+            Action::Reconnect(..) => "Reconnect",
+            Action::Tick => "Tick",
+            Action::Accept => "Accept",
+            Action::Cut(..) => "Cut",
+            Action::Close(..) => "Close",
+            Action::Crash(..) => "Crash",
+            Action::GiveUp(..) => "GiveUp",
+            Action::Flush => "Flush",
+            Action::Refuse => "Refuse",
+        }
+    }
+}

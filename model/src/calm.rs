@@ -1,30 +1,23 @@
 //! Liveness: from any state, what happens if nothing bad happens any more?
 //!
-//! The continuation is deterministic: everything that can be done is done, then a tick passes. So it is a
-//! chain of states, most of which were met before, and the answer is remembered for each.
+//! All continuations are followed in which everybody is prompt: no fault, no new call, bodies end, and a tick
+//! passes when nothing is left to do. What is known of a state is remembered, so each is walked once.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::action::Action;
 use crate::config::{Config, Faults};
 use crate::state::{Call, State, Wrongs};
 
-/// Two extremes of what a calm system may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Manner {
-    /// Old connections are never noticed by the server and their commands are applied; bodies end before
-    /// they confirm; the first client acts first.
-    Lingering,
-    /// Old connections are dropped; bodies confirm; the last client acts first.
-    Tidy,
-}
-
 const SHARDS: usize = 16;
 
-/// A chain that is longer than this has no end.
-const LONGEST: usize = 1_000;
+/// In place of a number of ticks: a continuation goes round in a circle.
+const NEVER: u8 = u8::MAX;
+
+/// In place of a number of ticks: it is being found out.
+const UNDER_WAY: u8 = NEVER - 1;
 
 /// Keys are hashes already.
 #[derive(Default)]
@@ -66,77 +59,91 @@ impl Default for Calm {
 }
 
 impl Calm {
-    /// Ticks until everybody is served, whatever the manner; `None` if that is never.
+    /// The most ticks that any prompt continuation takes until all are served; `None`: one of them
+    /// never serves all.
     pub(crate) fn ticks(&self, config: &Config, state: &State) -> Option<u8> {
-        let lingering = self.ticks_in(config, state, Manner::Lingering)?;
-        let tidy = self.ticks_in(config, state, Manner::Tidy)?;
-        Some(lingering.max(tidy))
+        let path = &mut Known::default();
+        let ticks = self.worst(config, &calmed(state), path);
+        (ticks != NEVER).then_some(ticks)
     }
 
-    fn ticks_in(&self, config: &Config, state: &State, manner: Manner) -> Option<u8> {
-        // Neither what may still go wrong nor what did matters from here on.
-        let mut state = State {
-            faults: Faults::default(),
-            wrongs: Wrongs::default(),
-            last: (0, false),
-            ..*state
-        };
-        for client in &mut state.clients {
-            client.calls = 0;
+    fn worst(&self, config: &Config, state: &State, path: &mut Known) -> u8 {
+        if is_served(state) {
+            return 0;
         }
-        let mut chain = Vec::new();
-        let mut steps = Vec::new();
-        let mut left = loop {
-            if is_served(&state) {
-                break 0;
-            }
-            let key = self.hasher.hash_one((&state, manner));
-            if let Some(ticks) = self.shard(key).get(&key) {
-                break *ticks;
-            }
-            let action = next(config, &state, manner, &mut steps);
-            chain.push((key, action == Action::Tick));
-            if chain.len() > LONGEST {
-                return None;
-            }
-            state = config.after(&state, action);
-            state.last = (0, false);
-        };
-        for (key, is_tick) in chain.into_iter().rev() {
-            left += u8::from(is_tick);
-            self.shard(key).insert(key, left);
+        let key = self.hasher.hash_one(state);
+        if let Some(ticks) = self.shard(key).get(&key) {
+            return *ticks;
         }
-        Some(left)
+        if path.insert(key, UNDER_WAY).is_some() {
+            return NEVER;
+        }
+        let steps = prompt(config, state);
+        // Whoever has something to do and cannot is stuck.
+        let mut worst = if steps.is_empty() { NEVER } else { 0 };
+        for action in steps {
+            let mut next = config.after(state, action);
+            next.last = (0, false);
+            let ticks = self.worst(config, &next, path);
+            worst = worst.max(if ticks == NEVER {
+                NEVER
+            } else {
+                (ticks + u8::from(action == Action::Tick)).min(UNDER_WAY)
+            });
+        }
+        path.remove(&key);
+        self.shard(key).insert(key, worst);
+        worst
     }
 
-    fn shard(&self, key: u64) -> std::sync::MutexGuard<'_, Known> {
+    fn shard(&self, key: u64) -> MutexGuard<'_, Known> {
         self.known[(key >> 60) as usize % SHARDS]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a calm system does next.
-fn next(config: &Config, state: &State, manner: Manner, steps: &mut Vec<Action>) -> Action {
-    steps.clear();
-    config.steps(state, steps);
-    steps
-        .iter()
-        .filter_map(|action| Some((rank(*action, manner)?, *action)))
-        .min_by_key(|(rank, _)| *rank)
-        .map_or(Action::Tick, |(_, action)| action)
+/// The state without what may still go wrong, and without what did: it does not matter from here on.
+fn calmed(state: &State) -> State {
+    let mut state = State {
+        faults: Faults::default(),
+        wrongs: Wrongs::default(),
+        last: (0, false),
+        ..*state
+    };
+    state.server.refusing = false;
+    for client in &mut state.clients {
+        client.calls = 0;
+    }
+    state
 }
 
-/// Where a calm system is so many ticks later, or when all are served.
+/// What may come next if everybody is prompt.
+fn prompt(config: &Config, state: &State) -> Vec<Action> {
+    let mut steps = Vec::with_capacity(16);
+    config.steps(state, &mut steps);
+    let runs = |call| matches!(call, Call::Holding { .. });
+    let is_busy = state.clients.iter().any(|client| runs(client.call));
+    steps.retain(|action| match action {
+        // A body ends before time passes, so it has no need of renewals.
+        Action::Tick => !is_busy,
+        Action::Renew(_) => false,
+        _ => true,
+    });
+    steps
+}
+
+/// Where a prompt system may be so many ticks later, or when all are served.
 pub(crate) fn later(config: &Config, state: &State, ticks: u32) -> State {
-    let mut state = *state;
-    let mut steps = Vec::new();
+    let mut state = calmed(state);
     let mut left = ticks;
-    for _ in 0..LONGEST {
+    for _ in 0..1_000 {
         if left == 0 || is_served(&state) {
             break;
         }
-        let action = next(config, &state, Manner::Lingering, &mut steps);
+        let Some(action) = prompt(config, &state).first().copied() else {
+            break;
+        };
         left -= u32::from(action == Action::Tick);
         config.apply(&mut state, action);
     }
@@ -149,30 +156,4 @@ fn is_served(state: &State) -> bool {
         .clients
         .iter()
         .all(|client| client.crashed || client.call == Call::Idle && client.undo.is_empty())
-}
-
-/// What comes first; `None`: never.
-fn rank(action: Action, manner: Manner) -> Option<(u8, usize)> {
-    let tidy = manner == Manner::Tidy;
-    let (first, client) = match action {
-        Action::Accept => (0, 0),
-        Action::Read(c) => (1, c),
-        Action::Believe(c) => (if tidy { 3 } else { 2 }, c),
-        Action::ConfirmFirst(c) => (if tidy { 2 } else { 3 }, c),
-        Action::Again(c) => (4, c),
-        Action::Confirm(c) => (if tidy { 5 } else { 7 }, c),
-        Action::End(c) => (6, c),
-        Action::Release(c, _) => (8, c),
-        Action::Ask(c) => (9, c),
-        Action::Serve(c) => (10, c),
-        Action::ServeOld(c) if !tidy => (11, c),
-        Action::DropOld(c) if tidy => (11, c),
-        Action::Notice(c) => (12, c),
-        Action::Reconnect(c) => (13, c),
-        Action::Look(c) => (14, c),
-        Action::TimeOut(c) => (15, c),
-        Action::Tick => (16, 0),
-        _ => return None,
-    };
-    Some((first, if tidy { 9 - client } else { client }))
 }

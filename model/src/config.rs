@@ -122,6 +122,6 @@ pub struct Config {
     /// From any state at all, everybody who waits and lives is served within this many ticks if nothing
     /// bad happens any more and bodies end.
     pub served_within: u8,
-    /// Explore only states that are fewer steps away than this.
+    /// Explore only states that are at most so many steps away.
     pub depth: Option<usize>,
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Checker, CheckerBuilder, HasDiscoveries, Model, Property};
 
 use crate::action::Action;
 use crate::calm::{self, Calm};
@@ -68,6 +69,8 @@ struct Explored {
     refuted: [AtomicU8; Claim::ALL.len()],
     /// The longest that anybody waits in the calm.
     longest: AtomicU8,
+    /// Kinds of steps that were taken, if anybody wants to know.
+    taken: Option<Mutex<BTreeSet<&'static str>>>,
 }
 
 impl Explored {
@@ -124,6 +127,10 @@ impl Model for Explored {
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
         let next = self.config.after(state, action);
+        if let Some(taken) = &self.taken {
+            let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+            taken.insert(action.kind());
+        }
         // Such as a look that changed nothing.
         (next != *state).then_some(next)
     }
@@ -185,7 +192,7 @@ impl CounterExample {
 /// What an exploration found.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Different states.
+    /// Different states that were met; with a depth, those a step beyond it are among them.
     pub states: usize,
     /// Steps to the farthest of them.
     pub depth: usize,
@@ -211,6 +218,20 @@ pub fn explore(config: &Config, threads: usize) -> Report {
     run(config, &Claim::ALL, HasDiscoveries::All, threads)
 }
 
+/// The kinds of steps that occur in a configuration: what never occurs was not explored.
+#[must_use]
+pub fn kinds(config: &Config) -> BTreeSet<&'static str> {
+    let model = Explored {
+        taken: Some(Mutex::default()),
+        ..explored(config, &[Claim::Exclusive])
+    };
+    let checker = bounded(config, model.checker()).spawn_bfs().join();
+    let taken = checker.model().taken.as_ref();
+    taken.map_or_else(BTreeSet::new, |taken| {
+        taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    })
+}
+
 /// Explores until a claim is refuted.
 #[must_use]
 pub fn refute(config: &Config, claim: Claim) -> Report {
@@ -221,18 +242,9 @@ pub fn refute(config: &Config, claim: Claim) -> Report {
 
 fn run(config: &Config, claims: &[Claim], until: HasDiscoveries, threads: usize) -> Report {
     let began = Instant::now();
-    let model = Explored {
-        config: config.clone(),
-        calm: Calm::default(),
-        claims: claims.to_vec(),
-        refuted: Default::default(),
-        longest: AtomicU8::new(0),
-    };
-    let mut checker = model.checker().threads(threads).finish_when(until);
-    if let Some(depth) = config.depth {
-        checker = checker.target_max_depth(depth);
-    }
-    let checker = checker.spawn_bfs().join();
+    let checker = explored(config, claims).checker();
+    let checker = checker.threads(threads).finish_when(until);
+    let checker = bounded(config, checker).spawn_bfs().join();
     let mut found = checker.discoveries();
     let refuted = claims.iter().filter_map(|claim| {
         let path = found.remove(claim.name())?;
@@ -245,8 +257,28 @@ fn run(config: &Config, claims: &[Claim], until: HasDiscoveries, threads: usize)
     Report {
         refuted: refuted.collect(),
         states: checker.unique_state_count(),
-        depth: checker.max_depth() - 1,
+        depth: config.depth.unwrap_or(checker.max_depth() - 1),
         took: began.elapsed(),
         longest_wait: checker.model().longest.load(Ordering::Relaxed),
+    }
+}
+
+fn explored(config: &Config, claims: &[Claim]) -> Explored {
+    Explored {
+        config: config.clone(),
+        calm: Calm::default(),
+        claims: claims.to_vec(),
+        refuted: Default::default(),
+        longest: AtomicU8::new(0),
+        taken: None,
+    }
+}
+
+/// Up to the depth of the configuration, if it has one.
+fn bounded(config: &Config, checker: CheckerBuilder<Explored>) -> CheckerBuilder<Explored> {
+    match config.depth {
+        // The checker counts states, and does not look at the last.
+        Some(depth) => checker.target_max_depth(depth + 2),
+        None => checker,
     }
 }

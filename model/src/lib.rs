@@ -41,10 +41,13 @@
 //! clients, dead clients and old connections are never late. The server keeps a key not a moment longer than its holder believes
 //! (grace zero): the protocol must be safe without that reserve.
 //!
-//! **Liveness** is asked of each state that is explored, not of a sample: from there two deterministic
-//! continuations without faults are followed until all who live are served (one in which dead connections
-//! linger and their commands are applied, one in which they are dropped and every grant is confirmed), and the
-//! ticks are counted. What is known of a state on the way is remembered, so each is walked once.
+//! **Liveness** is asked of each state that is explored, not of a sample: from there all continuations are
+//! followed in which everybody is prompt (no fault, no new call, bodies end, a tick passes when there is
+//! nothing left to do; dead connections linger or are dropped, their commands are applied or not), and
+//! the ticks are counted until all who live are served and have taken back what they had to. One that goes round
+//! in a circle, or comes to a standstill, is a counter-example, as is one that takes longer than the
+//! stated bound: a tick, which is the lease of a grant that was not heard of, and with a lost client the lease
+//! of its lock and a grant for its place in the queue ([`Config::served_within`]).
 //!
 //! # What is not modelled
 //!
@@ -83,7 +86,7 @@ mod wire;
 
 pub use action::Action;
 pub use config::{Config, Faults, LONG, Rules, SHORT, Times};
-pub use explore::{Claim, CounterExample, Report, explore, refute};
+pub use explore::{Claim, CounterExample, Report, explore, kinds, refute};
 pub use list::List;
 pub use scenarios::{Removal, clean, deep, removals};
 pub use state::{

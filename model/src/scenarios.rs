@@ -265,11 +265,28 @@ pub fn clean() -> Vec<Config> {
             ..BASE
         },
         Config {
+            name: "three clients, a lost client",
+            calls: &[1, 1, 1],
+            faults: Faults { crashes: 1, ..NONE },
+            served_within: SERVED_AFTER_A_CRASH,
+            ..BASE
+        },
+        Config {
+            name: "three clients, a lost connection and lost data",
+            calls: &[1, 1, 1],
+            faults: Faults {
+                cuts: 1,
+                flushes: 1,
+                ..NONE
+            },
+            ..BASE
+        },
+        Config {
             name: "three clients, every fault once",
             calls: &[1, 1, 1],
             faults: EACH,
             served_within: SERVED_AFTER_A_CRASH,
-            depth: Some(13),
+            depth: Some(9),
             ..BASE
         },
     ]
@@ -383,7 +400,7 @@ pub fn deep() -> Vec<Config> {
             renewals: true,
             doubt: true,
             served_within: SERVED_AFTER_A_CRASH,
-            depth: Some(14),
+            depth: Some(13),
             ..BASE
         },
     ]

@@ -1,6 +1,6 @@
 //! The protocol is clean, and it is not without any of its rules.
 
-use model::{Claim, Config, Removal, clean, explore, refute, removals};
+use model::{Action, Claim, Config, Removal, clean, explore, kinds, refute, removals};
 
 /// With all rules nothing is refuted, in all states there are.
 fn is_clean(config: &Config) {
@@ -99,8 +99,32 @@ mod all_rules {
     }
 
     #[test]
+    fn three_clients_and_a_lost_client() {
+        is_clean_named("three clients, a lost client");
+    }
+
+    #[test]
+    fn three_clients_a_lost_connection_and_lost_data() {
+        is_clean_named("three clients, a lost connection and lost data");
+    }
+
+    #[test]
     fn three_clients_and_every_fault_to_a_depth() {
         is_clean_named("three clients, every fault once");
+    }
+
+    /// A claim about steps that never occur would be worth nothing.
+    #[test]
+    fn every_kind_of_step_occurs() {
+        let every_fault = clean()
+            .into_iter()
+            .find(|config| config.name == "every fault once");
+        let mut config = every_fault.expect("it is there");
+        config.renewals = true;
+        config.doubt = true;
+        config.depth = Some(11);
+        let taken = kinds(&config);
+        assert_eq!(taken.len(), Action::KINDS, "{taken:?}");
     }
 
     #[test]
