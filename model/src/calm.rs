@@ -133,25 +133,30 @@ fn prompt(config: &Config, state: &State) -> Vec<Action> {
     steps
 }
 
-/// Where a prompt system may be so many ticks later, or when all are served.
-pub(crate) fn later(config: &Config, state: &State, ticks: u32) -> State {
+/// The worst that a prompt system may do from here, until all are served or it goes round in a circle.
+pub(crate) fn worst_course(config: &Config, state: &State) -> Vec<Action> {
+    let calm = Calm::default();
     let mut state = calmed(state);
-    let mut left = ticks;
-    for _ in 0..1_000 {
-        if left == 0 || is_served(&state) {
-            break;
-        }
-        let Some(action) = prompt(config, &state).first().copied() else {
+    let mut course = Vec::new();
+    let mut seen = Vec::new();
+    while !is_served(&state) && !seen.contains(&state) {
+        seen.push(state);
+        let judged = prompt(config, &state).into_iter().map(|action| {
+            let mut next = config.after(&state, action);
+            next.last = (0, false);
+            (calm.ticks(config, &next).unwrap_or(NEVER), action, next)
+        });
+        let Some((_, action, next)) = judged.max_by_key(|(ticks, ..)| *ticks) else {
             break;
         };
-        left -= u32::from(action == Action::Tick);
-        config.apply(&mut state, action);
+        course.push(action);
+        state = next;
     }
-    state
+    course
 }
 
 /// Nobody who lives waits, runs a body, or takes anything back.
-fn is_served(state: &State) -> bool {
+pub(crate) fn is_served(state: &State) -> bool {
     state
         .clients
         .iter()

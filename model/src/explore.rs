@@ -167,25 +167,30 @@ impl CounterExample {
     pub fn trace(&self) -> String {
         let mut trace = String::new();
         let mut state = self.config.initial();
-        for (number, action) in self.steps.iter().enumerate() {
-            // Tokens keep their numbers here, for the reader.
-            let mut after = state;
-            self.config.apply(&mut after, *action);
-            let what = show::step(&state, *action, &after);
-            let _ = writeln!(trace, "{:>3}. {what}", number + 1);
-            let _ = writeln!(trace, "     {}", show::state(&after));
-            state = after;
-        }
+        self.tell(&mut trace, &mut state, 1, &self.steps);
         if self.claim == Claim::Served {
-            let ticks = 10 * u32::from(self.config.served_within.max(1));
-            let state = show::state(&calm::later(&self.config, &state, ticks));
-            let _ = writeln!(
-                trace,
-                "     and if nothing bad happens any more, {ticks} ticks later:"
-            );
-            let _ = writeln!(trace, "     {state}");
+            trace += "     If nothing bad happens any more, it may go on like this:\n";
+            let course = calm::worst_course(&self.config, &state);
+            self.tell(&mut trace, &mut state, self.steps.len() + 1, &course);
+            trace += if calm::is_served(&state) {
+                "     Only now are all served.\n"
+            } else {
+                "     and so on.\n"
+            };
         }
         trace
+    }
+
+    fn tell(&self, trace: &mut String, state: &mut State, first: usize, steps: &[Action]) {
+        for (number, action) in steps.iter().enumerate() {
+            // Tokens keep their numbers here, for the reader.
+            let mut after = *state;
+            self.config.apply(&mut after, *action);
+            let what = show::step(state, *action, &after);
+            let _ = writeln!(trace, "{:>3}. {what}", first + number);
+            let _ = writeln!(trace, "     {}", show::state(&after));
+            *state = after;
+        }
     }
 }
 
