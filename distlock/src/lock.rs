@@ -266,10 +266,10 @@ impl Lock {
             frame.children().clone().try_lock_owned().ok()
         } else {
             // The manager's timer, for there need not be a tokio runtime here.
-            let (out_of_time, ran_out) = oneshot::channel::<()>();
+            let (mut out_of_time, ran_out) = oneshot::channel::<()>();
             self.manager.engine().spawn_later(async move {
-                tokio::time::sleep(wait).await;
-                drop(out_of_time);
+                // It ends with its call.
+                let _ = tokio::time::timeout(wait, out_of_time.closed()).await;
             });
             tokio::select! {
                 biased;

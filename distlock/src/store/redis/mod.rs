@@ -330,6 +330,8 @@ impl RedisStore {
                 if again.await.is_ok() {
                     return;
                 }
+                // A server that refuses answers at once.
+                tokio::time::sleep(within).await;
             }
         });
     }
