@@ -107,6 +107,21 @@ mod tests {
     }
 
     #[test]
+    fn who_may_have_queued_in_a_gap_is_not_judged() {
+        let mut server = Server::default();
+        server.gap(5, 8);
+        server.queue(10, "k", "b:1");
+        server.take(20, "k", "c:1", 101, 500);
+        server.release(30, "k", "c:1");
+        assert_eq!(passed(&server), 0);
+        // Nothing is left of what queued before the server forgot everything.
+        server.amnesia(40);
+        server.queue(50, "k", "b:1");
+        server.take(60, "k", "c:2", 102, 500);
+        assert_eq!(passed(&server), 1);
+    }
+
+    #[test]
     fn a_newcomer_passes_the_queue_in_calm_and_in_bad_times() {
         let mut server = Server::default();
         server.take(10, "k", "a:1", 100, 500);

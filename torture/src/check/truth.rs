@@ -139,6 +139,8 @@ pub(crate) struct Replay<'a> {
     last_at: Nanos,
     /// A queue that nobody joins disappears; entries older than this may have.
     oldest: Nanos,
+    /// Until then there may be entries that came before or in a gap, of which nothing is known.
+    blurred_until: Nanos,
 }
 
 impl<'a> Replay<'a> {
@@ -156,6 +158,7 @@ impl<'a> Replay<'a> {
             arrivals: 0,
             last_at: 0,
             oldest: longest_wait + 12 * SECOND,
+            blurred_until: 0,
         }
     }
 
@@ -247,11 +250,13 @@ impl<'a> Replay<'a> {
             ServerEvent::Amnesia { at } => {
                 self.forget(at, End::Forgotten);
                 self.truth.amnesias.push(at);
+                self.blurred_until = 0;
                 self.script = None;
             }
             ServerEvent::Gap { from, until } => {
                 self.forget(from.max(self.last_at).min(until), End::Unknown);
                 self.gaps.push(Span::new(from, until));
+                self.blurred_until = until + self.oldest;
                 self.script = None;
                 self.last_at = self.last_at.max(until);
             }
@@ -462,6 +467,7 @@ impl<'a> Replay<'a> {
                 Some(order)
             }
             (None, Some((by, whom, order))) if by == serial && whom == owner => Some(order),
+            _ if at < self.blurred_until => return,
             _ => None,
         };
         let ahead = queue.waiting.iter().find_map(|(&order, &whom)| {
