@@ -9,13 +9,15 @@ use std::collections::{BTreeMap, HashMap};
 use crate::check::evidence::{Finding, Id, Violation};
 use crate::check::owners::Owners;
 use crate::check::run::{Key, MILLI, Op, Run, SECOND, grace, grant_lease};
-use crate::check::spans::Span;
+use crate::check::spans::{Span, Spans};
 use crate::check::truth::{End, LockSpan, Place, Truth};
 use crate::history::Nanos;
 
 const SLACK: Nanos = 300 * MILLI;
 /// How long an entry may outlive its call.
 const LEAVING: Nanos = SECOND;
+/// How long after its end a call may still be granted a lock: its cancel is on the way.
+const CANCELLING: Nanos = 500 * MILLI;
 /// A call that asks again with a new id has two entries until the old one's cancel has arrived.
 const REPLACING: Nanos = 200 * MILLI;
 
@@ -72,6 +74,7 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
             });
         }
     }
+    unattended(run, truth, owners, &attended(run), &mut finding);
     entries(run, truth, owners, &mut finding);
     if let Some((at, keys)) = &run.leftovers {
         finding.checked += 1;
@@ -88,6 +91,51 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
     }
     finding.note = format!("oldest of a spared worker {} ms", oldest / MILLI);
     finding
+}
+
+/// When each worker process called for each key.
+fn attended(run: &Run) -> HashMap<(Key, u32, u32), Spans> {
+    let mut calls: HashMap<(Key, u32, u32), Vec<Span>> = HashMap::new();
+    for op in &run.ops {
+        let of = (op.key, op.id.worker, op.id.generation);
+        calls.entry(of).or_default().push(op.whole());
+    }
+    calls
+        .into_iter()
+        .map(|(of, spans)| (of, Spans::of(spans)))
+        .collect()
+}
+
+/// A lock given to a worker that had not called for it for a while: some call has left its entry behind.
+fn unattended(
+    run: &Run,
+    truth: &Truth,
+    owners: &Owners<'_>,
+    attended: &HashMap<(Key, u32, u32), Spans>,
+    finding: &mut Finding,
+) {
+    for lock in orphans(truth, owners) {
+        let Some((worker, generation)) = owners.process(truth, lock.owner) else {
+            continue;
+        };
+        let at = Span::new(lock.span.from, lock.span.from);
+        let before = at.widened(CANCELLING, 0);
+        let called = attended
+            .get(&(lock.key, worker, generation))
+            .is_some_and(|calls| calls.touches(before));
+        // Faults of the last second may have delayed the cancel, or have had the same ask sent again.
+        if !called && spared(run, truth, owners, lock.owner, before.widened(SECOND, 0)) {
+            finding.violation(run, || Violation {
+                key: run.keys.name(lock.key).to_owned(),
+                span: lock.span,
+                ops: Vec::new(),
+                tokens: vec![lock.token],
+                what: format!(
+                    "worker {worker}.{generation} was given the lock long after its last call for it"
+                ),
+            });
+        }
+    }
 }
 
 /// More entries than calls: some call has left its entry behind.
@@ -191,8 +239,22 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_given_to_nobody() {
+        let (mut history, mut server) = known();
+        server.take(500, "k", "a:2", 101, 100);
+        server.release(510, "k", "a:2");
+        assert_eq!(found(&history, server.clone()), 0);
+        server.take(600, "k", "a:3", 102, 100);
+        server.release(610, "k", "a:3");
+        assert_eq!(found(&history, server.clone()), 1); // called until 21
+        history.call(Story::new(1, 2, "k", 50).returned(101, Outcome::Dropped));
+        assert_eq!(found(&history, server), 0);
+    }
+
+    #[test]
     fn an_orphan_that_stays() {
         let (mut history, mut server) = known();
+        history.call(Story::new(1, 2, "k", 90).returned(95, Outcome::Dropped));
         server.take(100, "k", "a:2", 101, 1600);
         server.look(3000, "b");
         assert_eq!(found(&history, server.clone()), 1);
