@@ -112,7 +112,8 @@ mod tests {
         server.gap(5, 8);
         server.queue(10, "k", "b:1");
         server.take(20, "k", "c:1", 101, 500);
-        server.release(30, "k", "c:1");
+        server.hand_over(30, "k", "c:1", "d:1", 101, 500);
+        server.release(31, "k", "d:1");
         assert_eq!(passed(&server), 0);
         // Nothing is left of what queued before the server forgot everything.
         server.amnesia(40);

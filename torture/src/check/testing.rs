@@ -121,6 +121,7 @@ impl Server {
             owner: to.into(),
             token,
         });
+        self.entry(at, key, to, true); // the mark
         self.set(at, key, to, token, false, ttl);
     }
 

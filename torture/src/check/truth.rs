@@ -133,7 +133,7 @@ pub(crate) struct Replay<'a> {
     /// When locks expire by the server's clock, the next one first; those that changed since are skipped.
     expiries: BinaryHeap<Reverse<(u64, Key)>>,
     /// What this script has published and not yet written.
-    published: Option<(Key, u64)>,
+    published: Option<(Key, u64, Owner)>,
     gaps: Vec<Span>,
     arrivals: u64,
     last_at: Nanos,
@@ -239,13 +239,14 @@ impl<'a> Replay<'a> {
                 wall_us,
                 serial,
                 key,
+                owner,
                 token,
-                ..
             } => {
                 self.begin(at, wall_us, serial);
                 let key = self.keys.number(&key);
+                let owner = self.owner(&owner);
                 self.truth.grants += 1;
-                self.published = Some((key, token));
+                self.published = Some((key, token, owner));
             }
             ServerEvent::Amnesia { at } => {
                 self.forget(at, End::Forgotten);
@@ -394,7 +395,7 @@ impl<'a> Replay<'a> {
             span: Span::new(at, Nanos::MAX),
             end: End::Open,
             wall_us,
-            pushed: self.published == Some((key, token)),
+            pushed: self.published == Some((key, token, owner)),
             confirmed: false,
         });
         if !kept {
@@ -435,15 +436,17 @@ impl<'a> Replay<'a> {
     }
 
     fn queue(&mut self, at: Nanos, serial: u64, key: Key, owner: Owner, added: bool) {
+        let marked = matches!(self.published, Some((of, _, whom)) if (of, whom) == (key, owner));
         let queue = self.queues.entry(key).or_default();
-        if added {
+        // The mark of whom the script serves looks like an arrival.
+        if added && !marked {
             // Who is there already keeps its place.
             if let Entry::Vacant(place) = queue.entries.entry(owner) {
                 self.arrivals += 1;
                 place.insert((self.arrivals, at));
                 queue.waiting.insert(self.arrivals, owner);
             }
-        } else if let Some((order, from)) = queue.entries.remove(&owner) {
+        } else if !added && let Some((order, from)) = queue.entries.remove(&owner) {
             queue.waiting.remove(&order);
             queue.removed = Some((serial, owner, order));
             self.truth.entries.push(Place {

@@ -235,12 +235,20 @@ impl Canvas<'_> {
     }
 
     fn waits(&mut self, timeline: &Timeline, y: f64) -> std::fmt::Result {
-        let title = "waits of those acquired, ms, each second";
+        let title = "waits of those acquired, ms (log)";
         self.text(16.0, y - 10.0, "head", title)?;
-        self.legend(LEFT + 160.0, y - 10.0, "k50", "p50")?;
-        self.legend(LEFT + 215.0, y - 10.0, "k99", "p99")?;
-        let highest = timeline.each.iter().map(|s| s.wait_p99).fold(0.0, f64::max);
-        let top = self.value_axis(y, highest)?;
+        self.legend(LEFT + 90.0, y - 10.0, "k50", "p50")?;
+        self.legend(LEFT + 145.0, y - 10.0, "k99", "p99")?;
+        let highest = timeline.each.iter().map(|s| s.wait_p99).fold(1.0, f64::max);
+        // Decades from 0.1 ms up.
+        let decades = highest.log10().ceil() + 1.0;
+        let height = |wait: f64| PLOT * (1.0 - ((wait.max(0.1).log10() + 1.0) / decades).min(1.0));
+        for decade in 0..=decades as i32 {
+            let value = 10f64.powi(decade - 1);
+            let at = y + height(value);
+            self.line("grid", (LEFT, at), (WIDTH - RIGHT, at))?;
+            self.text_before(LEFT - 8.0, at + 4.0, &format!("{value}"))?;
+        }
         for (class, value) in [("p50", 0), ("p99", 1)] {
             let mut path = String::new();
             let mut drawing = false;
@@ -250,7 +258,7 @@ impl Canvas<'_> {
                     continue;
                 }
                 let wait = [each.wait_p50, each.wait_p99][value];
-                let (x, at) = (self.x(second as f64 + 0.5), y + PLOT * (1.0 - wait / top));
+                let (x, at) = (self.x(second as f64 + 0.5), y + height(wait));
                 write!(path, "{}{x:.1} {at:.1}", if drawing { 'L' } else { 'M' })?;
                 drawing = true;
             }
