@@ -217,7 +217,7 @@ fn draw(
         // Longer than the server keeps the lock.
         Kind::ClientSuspend => random.millis((lease + 300, lease * 2 + 400)),
         Kind::BlackHole | Kind::DropToServer | Kind::DropToClient | Kind::HalfOpen => {
-            random.spread_millis((50, 1_500))
+            random.spread_millis((50, 1_200))
         }
         Kind::Delay | Kind::DelayReplies => random.millis((200, 1_200)),
         Kind::DelayRepliesBit => random.millis((300, 1_500)),
@@ -228,7 +228,8 @@ fn draw(
         Kind::HoldReplies => random.millis((300, 900)),
         Kind::HoldRequests => random.millis((1_000, 3_000)),
         Kind::DelayRenewals => random.millis((400, 1_200)),
-        Kind::ServerStop => random.spread_millis(of_lease(0.1, 2.0)),
+        // Twice the shortest lease; nothing else happens meanwhile.
+        Kind::ServerStop => random.spread_millis((30, 900)),
         Kind::RestartLossless | Kind::RestartLossy => random.millis((20, 200)),
         Kind::ClockStep => random.millis((200, 1_500)),
         Kind::OutOfMemory => random.millis((100, 500)),

@@ -71,11 +71,11 @@ const NONE: Faults = Faults {
 };
 
 const USUAL: Bodies = Bodies {
-    ms_1: 500,
-    ms_5: 350,
-    ms_20: 110,
-    long: 30,
-    blocking: 10,
+    ms_1: 600,
+    ms_5: 280,
+    ms_20: 100,
+    long: 8,
+    blocking: 4,
     blocking_long: 0,
 };
 
@@ -90,15 +90,15 @@ const LONGER: Bodies = Bodies {
 };
 
 const USUAL_LOAD: Load = Load {
-    tasks: 10,
+    tasks: 12,
     queue_tasks: 20,
     hot_keys: 4,
-    hot_share: 0.4,
-    think: (0, 60),
+    hot_share: 0.25,
+    think: (0, 30),
     bodies: USUAL,
     doors: [3, 3, 3, 1],
     dropped: 0.03,
-    waits: &[(200, 2), (2_000, 4), (6_000, 4)],
+    waits: &[(200, 4), (1_000, 4), (6_000, 2)],
 };
 
 /// Fewer keys, fewer tasks: every call meets another.
@@ -131,7 +131,7 @@ const PROCESS: Faults = Faults {
         (Kind::ClientKill, 2),
         (Kind::ClientSuspend, 2),
     ],
-    pause: (1_500, 5_000),
+    pause: (2_500, 6_500),
 };
 
 const LINK: Faults = Faults {
@@ -150,7 +150,7 @@ const LINK: Faults = Faults {
         (Kind::HoldRequests, 2),
         (Kind::DelayRenewals, 2),
     ],
-    pause: (600, 2_400),
+    pause: (1_000, 3_000),
 };
 
 const LOSSLESS_SERVER: &[(Kind, u32)] = &[
@@ -190,7 +190,7 @@ const ALL: Profile = Profile {
     name: "all",
     workers: 6,
     keys: 64,
-    leases: &[(300, 4), (1_000, 4), (3_000, 2)],
+    leases: &[(300, 6), (1_000, 3), (3_000, 1)],
     process: PROCESS,
     link: LINK,
     server: Faults {
@@ -410,6 +410,10 @@ impl Profile {
                 names.join(", ")
             )
         })
+    }
+
+    pub(crate) fn shortest_lease(&self) -> u64 {
+        self.leases.iter().map(|(ms, _)| *ms).min().unwrap_or(0)
     }
 
     pub(crate) fn longest_lease(&self) -> u64 {

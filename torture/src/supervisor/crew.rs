@@ -155,11 +155,13 @@ impl<'a> Crew<'a> {
     pub(crate) fn stop(&mut self) {
         for member in &mut self.members {
             if let Some(process) = &mut member.process {
-                process.close_stdin();
+                process.send("stop");
             }
         }
         for worker in 0..self.setup.workers {
             if let Some(mut process) = self.members[worker as usize].process.take() {
+                // Its stdin stays open: the thread that reads it belongs to the census.
+                process.expect_line("stopped", Duration::from_secs(30));
                 process.wait(Duration::from_secs(30));
                 self.ended(worker, false);
             }

@@ -102,14 +102,14 @@ fn runtime(number: u32) -> std::io::Result<Runtime> {
     builder.enable_all().build()
 }
 
-/// Reads the supervisor's wishes from stdin.
+/// Reads the supervisor's wishes from stdin, as long as there is a supervisor.
 fn listen() -> watch::Receiver<Wish> {
     let (wish, wishes) = watch::channel(Wish::Work);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             match line.as_str() {
                 "quiet" => drop(wish.send_replace(Wish::Quiet)),
-                _ => break,
+                _ => drop(wish.send_replace(Wish::Stop)),
             }
         }
         wish.send_replace(Wish::Stop);
@@ -133,6 +133,7 @@ async fn serve(
     recorder.record(&before);
     let Some(manager) = connect(args, &mut wishes).await? else {
         recorder.record(&WorkerEvent::Stopped { at: now() });
+        say("stopped");
         return Ok(());
     };
     say("connected");
@@ -157,6 +158,7 @@ async fn serve(
     let after = settled(&before, &runtime).await;
     recorder.record(&after);
     recorder.record(&WorkerEvent::Stopped { at: now() });
+    say("stopped");
     Ok(())
 }
 

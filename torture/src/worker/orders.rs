@@ -50,7 +50,13 @@ impl Dice {
             (false, true) => key(self.random.below(load.hot_keys.into())),
             (false, false) => key(self.random.below(self.keys.into())),
         };
-        let lease = Duration::from_millis(self.random.pick(self.profile.leases));
+        // Behind a dead holder a busy key waits for a whole lease.
+        let lease = if (self.queue || hot) && self.random.chance(0.9) {
+            self.profile.shortest_lease()
+        } else {
+            self.random.pick(self.profile.leases)
+        };
+        let lease = Duration::from_millis(lease);
         let [attribute, run, guard, tries] = load.doors;
         let call = self.random.pick(&[
             (Call::Attribute, attribute),
