@@ -34,8 +34,6 @@ impl Fault {
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) list: Vec<Fault>,
-    /// In force for anybody.
-    pub(crate) any: Spans,
     /// Those by which the server may lose a lock.
     pub(crate) lossy: Spans,
     /// Those that concern everybody.
@@ -65,7 +63,6 @@ impl Faults {
             }
         }
         Faults {
-            any: spans(&|_| true),
             lossy: spans(&|f| !f.lossless),
             server: spans(&|f| f.worker.is_none()),
             harmful: spans(&|f| f.worker.is_none() && !f.harmless_to_holders()),

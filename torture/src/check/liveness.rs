@@ -16,12 +16,14 @@ const SLACK: Nanos = 500 * MILLI;
 const FREE_SLACK: Nanos = 700 * MILLI;
 /// A fault's consequences last a little longer than the fault: reconnecting, asking again.
 const AFTERMATH: Nanos = SECOND;
+/// A worker whose link swallowed part of a handshake dials for up to two seconds before it tries again.
+const REDIALING: Nanos = 3 * SECOND;
 
 /// When somebody waited who could be served: neither the server nor their worker was faulted.
 fn live_waits(run: &Run, ops: &[&Op], disturbed: &Spans) -> Spans {
     let mut waits = Vec::new();
     for op in ops.iter().filter(|op| op.wait > 0) {
-        let faults = run.faults.of_worker(op.id.worker).widened(AFTERMATH);
+        let faults = run.faults.of_worker(op.id.worker).widened(REDIALING);
         waits.extend(Spans::of([op.waiting()]).minus(&faults).iter());
     }
     Spans::of(waits).minus(disturbed)

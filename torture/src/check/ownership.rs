@@ -113,6 +113,7 @@ mod tests {
         server.keep(30, "k", "a:1", 100, 50);
         server.take(100, "k", "b:1", 101, 50); // kept until 80
         server.take(200, "k", "c:1", 102, 50); // until 150
+        server.take(247, "k", "d:1", 103, 50); // until 250, give or take a few ms
         assert!(breaches(server).is_empty());
     }
 
