@@ -24,6 +24,8 @@ pub(crate) enum Id {
     I11,
     I12,
     I13,
+    I14,
+    I15,
 }
 
 impl Id {
@@ -42,6 +44,8 @@ impl Id {
             Id::I11 => "who believes, holds",
             Id::I12 => "first come, first served",
             Id::I13 => "no loss in calm times",
+            Id::I14 => "a grant to the dead is short, and single",
+            Id::I15 => "no belief beyond its proof",
         }
     }
 }

@@ -11,6 +11,7 @@ mod faults;
 mod fifo;
 mod figures;
 mod floors;
+mod grants;
 mod leaks;
 mod liveness;
 mod loss;
@@ -19,6 +20,7 @@ mod outcomes;
 mod overlaps;
 mod owners;
 mod ownership;
+mod proofs;
 mod resource;
 mod run;
 mod spans;
@@ -123,6 +125,8 @@ fn judge(run: &Run, truth: &Truth, resource: &Resource) -> Verdict {
         audits::check(run),
         fifo::check(run, truth, &owners),
         calm::check(run),
+        grants::check(run, truth, &owners),
+        proofs::check(run, truth),
     ];
     let mut figures = figures::figures(run, truth, &owners, resource);
     figures.overlaps_lossless = findings[0].violations;

@@ -47,6 +47,8 @@ pub(crate) struct LockSpan {
     pub(crate) pushed: bool,
     /// Its holder has prolonged it.
     pub(crate) confirmed: bool,
+    /// The latest moment until which the server ever promised to keep it.
+    pub(crate) promised: Nanos,
 }
 
 /// A place in a queue, as long as it was there.
@@ -397,6 +399,7 @@ impl<'a> Replay<'a> {
             wall_us,
             pushed: self.published == Some((key, token, owner)),
             confirmed: false,
+            promised: at + until_us.saturating_sub(wall_us) * MICRO,
         });
         if !kept {
             self.truth.by_token.entry((key, token)).or_insert(index);
@@ -428,9 +431,10 @@ impl<'a> Replay<'a> {
         let Some(live) = self.live.get_mut(&key) else {
             return;
         };
-        if until.0 > live.until_us.1 {
-            self.truth.locks[live.index].confirmed = true;
-        }
+        let lock = &mut self.truth.locks[live.index];
+        lock.confirmed |= until.0 > live.until_us.1;
+        let promised = at + until_us.saturating_sub(wall_us) * MICRO;
+        lock.promised = lock.promised.max(promised);
         live.until_us = until;
         self.expiries.push(Reverse((until.1, key)));
     }
