@@ -15,8 +15,8 @@ pub(crate) struct Profile {
     pub(crate) process: Faults,
     pub(crate) link: Faults,
     pub(crate) server: Faults,
-    /// The last worker is left alone.
-    pub(crate) spare_one: bool,
+    /// So many workers are left alone, the last ones.
+    pub(crate) spared: u32,
     pub(crate) load: Load,
     /// The workers' user may not kill connections.
     pub(crate) without_kill: bool,
@@ -120,7 +120,7 @@ const NARROW: Profile = Profile {
     process: NONE,
     link: NONE,
     server: NONE,
-    spare_one: true,
+    spared: 1,
     load: NARROW_LOAD,
     without_kill: false,
 };
@@ -197,7 +197,7 @@ const ALL: Profile = Profile {
         kinds: ANY_SERVER,
         pause: (200, 900),
     },
-    spare_one: false,
+    spared: 0,
     load: USUAL_LOAD,
     without_kill: false,
 };
@@ -302,6 +302,7 @@ const PROFILES: &[Profile] = &[
             kinds: &[(Kind::ClientStopLong, 1)],
             pause: (300, 1_000),
         },
+        spared: 3,
         load: Load {
             tasks: 6,
             hot_keys: 0,
@@ -395,6 +396,107 @@ const PROFILES: &[Profile] = &[
         server: Faults {
             kinds: &[(Kind::RestartLossy, 1), (Kind::RestartLossless, 1)],
             pause: (400, 1_200),
+        },
+        ..NARROW
+    },
+    // Bodies that write after they were stopped, while others have read.
+    Profile {
+        name: "stale",
+        keys: 3,
+        process: Faults {
+            kinds: &[(Kind::ClientStopOver, 1)],
+            pause: (100, 500),
+        },
+        load: Load {
+            tasks: 4,
+            hot_keys: 0,
+            bodies: Bodies {
+                ms_1: 1,
+                ms_5: 1,
+                ms_20: 1,
+                long: 2,
+                blocking: 6,
+                blocking_long: 0,
+            },
+            dropped: 0.0,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Answers to asks arrive when the lock they tell of has expired, and others have it.
+    Profile {
+        name: "stopped-asks",
+        keys: 8,
+        leases: &[(1_500, 1)],
+        process: Faults {
+            kinds: &[(Kind::ClientStopOver, 1)],
+            pause: (200, 600),
+        },
+        link: Faults {
+            kinds: &[(Kind::DelayRepliesBit, 1)],
+            pause: (1, 2),
+        },
+        load: Load {
+            tasks: 6,
+            hot_keys: 0,
+            think: (0, 100),
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Scripts fail in the middle.
+    Profile {
+        name: "rights",
+        leases: &[(3_000, 1)],
+        server: Faults {
+            kinds: &[(Kind::TakeTime, 1)],
+            pause: (3_200, 3_400),
+        },
+        load: Load {
+            bodies: USUAL,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // The server reads asks of the dead.
+    Profile {
+        name: "late-asks",
+        leases: &[(3_000, 1)],
+        server: Faults {
+            kinds: &[(Kind::ServerStopAndKill, 1)],
+            pause: (500, 1_000),
+        },
+        load: Load {
+            bodies: USUAL,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Locks expire behind the dead, before a queue and newcomers.
+    Profile {
+        name: "expiry",
+        keys: 3,
+        leases: &[(300, 1)],
+        process: Faults {
+            kinds: &[(Kind::ClientStopOver, 1), (Kind::ClientKill, 1)],
+            pause: (300, 900),
+        },
+        spared: 2,
+        load: Load {
+            tasks: 10,
+            hot_keys: 0,
+            think: (0, 150),
+            bodies: Bodies {
+                ms_1: 1,
+                ms_5: 2,
+                ms_20: 3,
+                long: 0,
+                blocking: 0,
+                blocking_long: 0,
+            },
+            doors: [2, 2, 2, 3],
+            waits: &[(1_000, 1), (6_000, 3)],
+            ..NARROW_LOAD
         },
         ..NARROW
     },

@@ -83,7 +83,7 @@ mod tests {
         let mut random = Random::new(&[7]);
         let picks = (0..10_000).filter(|_| random.pick(&[(true, 1), (false, 3)]));
         assert!((2_300..2_700).contains(&picks.count()));
-        assert!((0..1_000).all(|_| random.pick(&[(true, 0), (false, 1), (true, 0)]) == false));
+        assert!((0..1_000).all(|_| !random.pick(&[(true, 0), (false, 1), (true, 0)])));
     }
 
     #[test]

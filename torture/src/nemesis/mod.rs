@@ -13,8 +13,9 @@ use crate::server_log::ServerLog;
 use crate::supervisor::{Crew, Setup};
 use server::Server;
 
-/// From the hold of requests to the reset of the client's side.
-const RESET_AFTER: Duration = Duration::from_millis(150);
+/// From the begin of a fault to its second part: from the hold of requests to the reset of the client's
+/// side, from the stop of the server to the death of a worker.
+const SECOND_PART: Duration = Duration::from_millis(150);
 
 /// Causes faults, and takes them back.
 #[derive(Debug)]
@@ -69,8 +70,8 @@ impl<'a, 'b> Nemesis<'a, 'b> {
                     }
                     // As long as planned, also when it began late.
                     let end = fault.end() + late;
-                    if fault.kind == Kind::HoldRequests {
-                        steps.push(Reverse((at + late + RESET_AFTER, Step::Middle, number)));
+                    if matches!(fault.kind, Kind::HoldRequests | Kind::ServerStopAndKill) {
+                        steps.push(Reverse((at + late + SECOND_PART, Step::Middle, number)));
                     }
                     steps.push(Reverse((end, Step::End, number)));
                 }
@@ -100,6 +101,9 @@ impl<'a, 'b> Nemesis<'a, 'b> {
         if !fault.by.is_zero() {
             detail += &format!(", by {:?}", fault.by);
         }
+        if fault.kind == Kind::ServerStopAndKill {
+            detail += &format!(", worker {}", self.victim(fault));
+        }
         if let Some(more) = self.server.detail(fault) {
             detail += &format!(", {more}");
         }
@@ -118,7 +122,9 @@ impl<'a, 'b> Nemesis<'a, 'b> {
             return self.server.begin(fault);
         };
         match fault.kind {
-            Kind::ClientStop | Kind::ClientStopLong => self.crew.stop_process(worker),
+            Kind::ClientStop | Kind::ClientStopLong | Kind::ClientStopOver => {
+                self.crew.stop_process(worker)
+            }
             Kind::ClientSuspend => {
                 self.crew.stop_process(worker);
                 self.stopped.insert(worker, Instant::now());
@@ -129,18 +135,31 @@ impl<'a, 'b> Nemesis<'a, 'b> {
         Ok(())
     }
 
-    fn middle(&self, fault: &Planned) {
-        if let Some(worker) = fault.worker {
-            self.link(worker).reset_clients();
+    fn middle(&mut self, fault: &Planned) {
+        match fault.worker {
+            Some(worker) => drop(self.link(worker).reset_clients()),
+            None => self.crew.kill(self.victim(fault)),
         }
+    }
+
+    /// The worker that dies while the server stands still.
+    fn victim(&self, fault: &Planned) -> u32 {
+        let hit = self.setup.workers.saturating_sub(self.setup.profile.spared);
+        u32::try_from(fault.choice % u64::from(hit.max(1))).unwrap_or(0)
     }
 
     fn end(&mut self, fault: &Planned) -> anyhow::Result<()> {
         let Some(worker) = fault.worker else {
-            return self.server.end(fault);
+            self.server.end(fault)?;
+            if fault.kind == Kind::ServerStopAndKill {
+                self.crew.spawn(self.victim(fault))?;
+            }
+            return Ok(());
         };
         match fault.kind {
-            Kind::ClientStop | Kind::ClientStopLong => self.crew.cont_process(worker),
+            Kind::ClientStop | Kind::ClientStopLong | Kind::ClientStopOver => {
+                self.crew.cont_process(worker)
+            }
             Kind::ClientSuspend => {
                 let since = self.stopped.remove(&worker);
                 let stopped = since.map_or(Duration::ZERO, |since| since.elapsed());

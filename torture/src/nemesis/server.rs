@@ -41,7 +41,7 @@ impl<'a> Server<'a> {
     pub(super) fn detail(&self, fault: &Planned) -> Option<String> {
         match fault.kind {
             Kind::ClockStep => Some(if fault.flag { "ahead" } else { "behind" }.to_owned()),
-            Kind::TakeRight => Some(right(fault).to_owned()),
+            Kind::TakeRight | Kind::TakeTime => Some(right(fault).to_owned()),
             Kind::ForeignFence => Some(self.fence(fault)),
             _ => None,
         }
@@ -50,7 +50,7 @@ impl<'a> Server<'a> {
     pub(super) fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
         let server = &self.setup.field.server;
         match fault.kind {
-            Kind::ServerStop => server.stop_process(),
+            Kind::ServerStop | Kind::ServerStopAndKill => server.stop_process(),
             Kind::RestartLossless => self.kill(),
             Kind::RestartLossy => {
                 self.log.expect_amnesia();
@@ -79,7 +79,9 @@ impl<'a> Server<'a> {
                 busy.send(&["EVAL", BUSY, "0"])?;
                 self.busy = Some(busy);
             }
-            Kind::TakeRight => self.command(&right_command(right(fault), false))?,
+            Kind::TakeRight | Kind::TakeTime => {
+                self.command(&right_command(right(fault), false))?
+            }
             Kind::ForeignFence => {
                 let fence = self.fence(fault);
                 let script = "redis.call('DEL', KEYS[1]) redis.call('LPUSH', KEYS[1], 'foreign')";
@@ -93,7 +95,7 @@ impl<'a> Server<'a> {
     pub(super) fn end(&mut self, fault: &Planned) -> anyhow::Result<()> {
         let server = &self.setup.field.server;
         match fault.kind {
-            Kind::ServerStop => server.cont_process(),
+            Kind::ServerStop | Kind::ServerStopAndKill => server.cont_process(),
             Kind::RestartLossless | Kind::RestartLossy => server.restart(),
             Kind::ClockStep => server.set_clock(true, Duration::ZERO),
             Kind::OutOfMemory | Kind::OutOfMemoryLong => self.configure("maxmemory", "0")?,
@@ -111,7 +113,7 @@ impl<'a> Server<'a> {
                 }
                 self.configure("lua-time-limit", "5000")?;
             }
-            Kind::TakeRight => self.command(&right_command(right(fault), true))?,
+            Kind::TakeRight | Kind::TakeTime => self.command(&right_command(right(fault), true))?,
             Kind::ForeignFence => {
                 let fence = self.fence(fault);
                 self.command(&["DEL", &fence])?;
@@ -150,6 +152,9 @@ impl<'a> Server<'a> {
 }
 
 fn right(fault: &Planned) -> &'static str {
+    if fault.kind == Kind::TakeTime {
+        return "time";
+    }
     let index = fault.choice % RIGHTS.len() as u64;
     RIGHTS[usize::try_from(index).unwrap_or(0)]
 }

@@ -36,7 +36,7 @@ async fn try_guard(ticket: &Ticket, lock: Lock) -> Returned {
 
 /// A guard does not stop its body. Whoever uses one should, and half of us do.
 async fn use_guard(ticket: &Ticket, guard: LockGuard) -> Returned {
-    let racing = ticket.op % 2 == 0;
+    let racing = ticket.op.is_multiple_of(2);
     let ended = guard
         .scope(async {
             let work = body(ticket, distlock::current());
