@@ -402,7 +402,8 @@ const PROFILES: &[Profile] = &[
     // Bodies that write after they were stopped, while others have read.
     Profile {
         name: "stale",
-        keys: 3,
+        keys: 2,
+        spared: 2,
         process: Faults {
             kinds: &[(Kind::ClientStopOver, 1)],
             pause: (100, 500),
@@ -411,11 +412,11 @@ const PROFILES: &[Profile] = &[
             tasks: 4,
             hot_keys: 0,
             bodies: Bodies {
-                ms_1: 1,
-                ms_5: 1,
+                ms_1: 0,
+                ms_5: 0,
                 ms_20: 1,
-                long: 2,
-                blocking: 6,
+                long: 1,
+                blocking: 4,
                 blocking_long: 0,
             },
             dropped: 0.0,
@@ -426,7 +427,8 @@ const PROFILES: &[Profile] = &[
     // Answers to asks arrive when the lock they tell of has expired, and others have it.
     Profile {
         name: "stopped-asks",
-        keys: 8,
+        keys: 12,
+        spared: 2,
         leases: &[(1_500, 1)],
         process: Faults {
             kinds: &[(Kind::ClientStopOver, 1)],
@@ -437,9 +439,17 @@ const PROFILES: &[Profile] = &[
             pause: (1, 2),
         },
         load: Load {
-            tasks: 6,
+            tasks: 8,
             hot_keys: 0,
-            think: (0, 100),
+            think: (0, 60),
+            bodies: Bodies {
+                ms_1: 0,
+                ms_5: 1,
+                ms_20: 5,
+                long: 0,
+                blocking: 0,
+                blocking_long: 0,
+            },
             ..NARROW_LOAD
         },
         ..NARROW
