@@ -92,7 +92,8 @@ impl Kind {
             Kind::KillPubsub => "kill_pubsub",
             Kind::PauseWrites => "pause_writes",
             Kind::Busy => "busy",
-            Kind::TakeRight | Kind::TakeTime => "take_right",
+            Kind::TakeRight => "take_right",
+            Kind::TakeTime => "take_time",
             Kind::ForeignFence => "foreign_fence",
         }
     }

@@ -347,6 +347,20 @@ const PROFILES: &[Profile] = &[
         },
         ..NARROW
     },
+    // After each lost connection there is time to see whether it is listened to again.
+    Profile {
+        name: "subscriptions",
+        leases: &[(1_000, 1)],
+        link: Faults {
+            kinds: &[(Kind::Reset, 1)],
+            pause: (2_600, 3_400),
+        },
+        load: Load {
+            queue_tasks: 20,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
     Profile {
         name: "late-pushes",
         link: Faults {

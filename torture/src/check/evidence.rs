@@ -26,6 +26,7 @@ pub(crate) enum Id {
     I13,
     I14,
     I15,
+    I16,
 }
 
 impl Id {
@@ -46,6 +47,7 @@ impl Id {
             Id::I13 => "no loss in calm times",
             Id::I14 => "a grant to the dead is short, and single",
             Id::I15 => "no belief beyond its proof",
+            Id::I16 => "a live waiter keeps its place",
         }
     }
 }

@@ -28,6 +28,11 @@ impl Fault {
             .iter()
             .any(|kind| self.kind.contains(kind))
     }
+
+    /// Whether releases and cancels get through, and are applied, as if nothing had happened.
+    pub(crate) fn lets_release(&self) -> bool {
+        ["take_time", "foreign_fence"].contains(&self.kind.as_str())
+    }
 }
 
 /// All faults of a run, and the stretches of time that invariants ask for.
@@ -40,6 +45,8 @@ pub(crate) struct Faults {
     pub(crate) server: Spans,
     /// Those that concern everybody, and by which a holder may lose its lock.
     harmful: Spans,
+    /// Those that concern everybody, and delay what is undone.
+    delaying: Spans,
     workers: BTreeMap<u32, Spans>,
     stops: BTreeMap<u32, Spans>,
     none: Spans,
@@ -66,6 +73,7 @@ impl Faults {
             lossy: spans(&|f| !f.lossless),
             server: spans(&|f| f.worker.is_none()),
             harmful: spans(&|f| f.worker.is_none() && !f.harmless_to_holders()),
+            delaying: spans(&|f| f.worker.is_none() && !f.lets_release()),
             workers,
             stops,
             none: Spans::default(),
@@ -121,6 +129,11 @@ impl Faults {
     /// Whether neither this worker nor the server was faulted then.
     pub(crate) fn spares(&self, worker: u32, span: Span) -> bool {
         !self.of_worker(worker).touches(span) && !self.server.touches(span)
+    }
+
+    /// Whether nothing delayed then what this worker undid.
+    pub(crate) fn lets_release(&self, worker: u32, span: Span) -> bool {
+        !self.of_worker(worker).touches(span) && !self.delaying.touches(span)
     }
 
     /// Whether this worker may lose what it holds by what was in force then.
@@ -186,6 +199,7 @@ mod tests {
         assert!(!faults.harms(2, Span::new(19, 40)));
         assert!(!faults.spares(3, Span::new(19, 30)));
         assert!(faults.spares(2, Span::new(19, 29)));
+        assert!(!faults.lets_release(2, Span::new(15, 15)));
         assert_eq!(
             faults.named(Span::new(14, 16)),
             ["#1 worker_stop of worker 3", "#2 flush_all"]

@@ -62,11 +62,17 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         if lock.span.length() > GRANT + GRACE + SLACK {
             finding.violation(run, || {
                 let millis = lock.span.length() / MILLI;
-                violation(lock.span, format!("an unanswered grant stayed for {millis} ms"))
+                violation(
+                    lock.span,
+                    format!("an unanswered grant stayed for {millis} ms"),
+                )
             });
         }
     }
-    finding.note = format!("unanswered grants stayed for {} ms at most", longest / MILLI);
+    finding.note = format!(
+        "unanswered grants stayed for {} ms at most",
+        longest / MILLI
+    );
     finding
 }
 

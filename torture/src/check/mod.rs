@@ -20,6 +20,7 @@ mod outcomes;
 mod overlaps;
 mod owners;
 mod ownership;
+mod places;
 mod proofs;
 mod resource;
 mod run;
@@ -127,6 +128,7 @@ fn judge(run: &Run, truth: &Truth, resource: &Resource) -> Verdict {
         calm::check(run),
         grants::check(run, truth, &owners),
         proofs::check(run, truth),
+        places::check(run, truth, &owners),
     ];
     let mut figures = figures::figures(run, truth, &owners, resource);
     figures.overlaps_lossless = findings[0].violations;

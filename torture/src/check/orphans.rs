@@ -2,13 +2,14 @@
 //!
 //! A lock whose token nobody ever believed in, of a worker that nothing happened to, is gone within a grant's
 //! lease and grace. Such a worker has no more entries in a queue than calls under way (or returned within the
-//! last second), but for the moment in which a call asks again. In the end nothing is left.
+//! last second), but for the moment in which a call asks again. No ask takes a lock long after its process was
+//! killed. In the end nothing is left.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::check::evidence::{Finding, Id, Violation};
 use crate::check::owners::Owners;
-use crate::check::run::{Key, MILLI, Op, Run, SECOND, grace, grant_lease};
+use crate::check::run::{Key, MILLI, Op, Run, SECOND, command_deadline, grace, grant_lease};
 use crate::check::spans::{Span, Spans};
 use crate::check::truth::{End, LockSpan, Place, Truth};
 use crate::history::Nanos;
@@ -33,7 +34,7 @@ pub(crate) fn orphans<'a>(
     })
 }
 
-/// Whether nothing happened to the worker that owned it, nor to the server.
+/// Whether nothing happened to the worker that owned it, nor to the server, that would delay an undo.
 pub(crate) fn spared(
     run: &Run,
     truth: &Truth,
@@ -46,7 +47,7 @@ pub(crate) fn spared(
     };
     let process = &run.processes[&(worker, generation)];
     let lived = process.ended.is_none_or(|at| at > span.until) || !process.killed;
-    lived && run.faults.spares(worker, span.widened(SECOND, 0))
+    lived && run.faults.lets_release(worker, span.widened(SECOND, 0))
 }
 
 pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
@@ -75,6 +76,7 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         }
     }
     unattended(run, truth, owners, &attended(run), &mut finding);
+    dead(run, truth, owners, &mut finding);
     entries(run, truth, owners, &mut finding);
     if let Some((at, keys)) = &run.leftovers {
         finding.checked += 1;
@@ -132,6 +134,31 @@ fn unattended(
                 tokens: vec![lock.token],
                 what: format!(
                     "worker {worker}.{generation} was given the lock long after its last call for it"
+                ),
+            });
+        }
+    }
+}
+
+/// A lock taken by an ask whose process was killed long before: applied however late it was.
+fn dead(run: &Run, truth: &Truth, owners: &Owners<'_>, finding: &mut Finding) {
+    let latest = command_deadline(run.longest_lease()) + SLACK;
+    for lock in truth.locks.iter().filter(|lock| !lock.kept && !lock.pushed) {
+        let Some((worker, generation)) = owners.process(truth, lock.owner) else {
+            continue;
+        };
+        let process = &run.processes[&(worker, generation)];
+        let Some(ended) = process.ended else { continue };
+        finding.checked += 1;
+        if lock.span.from > ended + latest {
+            finding.violation(run, || Violation {
+                key: run.keys.name(lock.key).to_owned(),
+                span: Span::new(ended, lock.span.from),
+                ops: Vec::new(),
+                tokens: vec![lock.token],
+                what: format!(
+                    "worker {worker}.{generation} was dead for {} ms when its ask took the lock",
+                    (lock.span.from - ended) / MILLI
                 ),
             });
         }
@@ -236,6 +263,35 @@ mod tests {
         server.take(100, "k", "a:2", 101, 1250);
         server.look(3000, "b");
         assert_eq!(found(&history, server), 0);
+    }
+
+    #[test]
+    fn a_fault_that_lets_releases_through_excuses_no_orphan() {
+        for (kind, expected) in [("take_time", 1), ("oom", 0)] {
+            let (mut history, mut server) = known();
+            history.call(Story::new(1, 2, "k", 90).returned(110, Outcome::Unavailable));
+            history.fault(80, 300, kind, None, true);
+            server.take(100, "k", "a:2", 101, 3300);
+            server.look(4000, "b");
+            assert_eq!(found(&history, server), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn an_ask_of_the_dead() {
+        for (at, expected) in [(1_100, 0), (1_800, 1)] {
+            let (mut history, mut server) = known();
+            history.call(Story::new(1, 2, "k", 990));
+            history.supervisor.push(SupervisorEvent::WorkerEnded {
+                at: 1_000 * MILLI,
+                worker: 1,
+                generation: 0,
+                killed: true,
+            });
+            server.take(at, "k", "a:2", 101, 1250);
+            server.look(at + 2_000, "b");
+            assert_eq!(found(&history, server), expected, "{at}");
+        }
     }
 
     #[test]

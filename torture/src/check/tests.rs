@@ -59,7 +59,7 @@ fn a_clean_run_passes() {
     let verdict = check(dir.path()).unwrap();
     assert_eq!(verdict.failed(), []);
     assert!(verdict.passed());
-    assert_eq!(verdict.findings.len(), 13);
+    assert_eq!(verdict.findings.len(), 16);
     assert_eq!(verdict.figures.acquired, 2);
     assert_eq!(verdict.figures.pushed_percent, 50.0);
 }

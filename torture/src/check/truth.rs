@@ -59,6 +59,8 @@ pub(crate) struct Place {
     pub(crate) span: Span,
     /// It was still there when the history, or what is known of it, ended.
     pub(crate) open: bool,
+    /// Another client's script removed it.
+    pub(crate) evicted: bool,
 }
 
 /// The script that is being executed.
@@ -332,6 +334,7 @@ impl<'a> Replay<'a> {
                     owner,
                     span: Span::new(from, at.max(from)),
                     open: end != End::Forgotten,
+                    evicted: false,
                 });
             }
         }
@@ -453,11 +456,15 @@ impl<'a> Replay<'a> {
         } else if !added && let Some((order, from)) = queue.entries.remove(&owner) {
             queue.waiting.remove(&order);
             queue.removed = Some((serial, owner, order));
+            let client = self.truth.client_of[owner as usize];
+            let by = self.script.as_ref().and_then(|s| s.owner.as_deref());
+            let by = by.and_then(|by| by.split(':').next());
             self.truth.entries.push(Place {
                 key,
                 owner,
                 span: Span::new(from, at),
                 open: false,
+                evicted: by.is_some_and(|by| by != self.truth.clients.name(client)),
             });
         }
     }
