@@ -416,20 +416,22 @@ const PROFILES: &[Profile] = &[
     // Bodies that write after they were stopped, while others have read.
     Profile {
         name: "stale",
-        keys: 2,
+        workers: 6,
+        leases: &[(1_000, 1)],
+        keys: 5,
         spared: 2,
         process: Faults {
             kinds: &[(Kind::ClientStopOver, 1)],
-            pause: (100, 500),
+            pause: (600, 1_500),
         },
         load: Load {
-            tasks: 4,
+            tasks: 6,
             hot_keys: 0,
             bodies: Bodies {
                 ms_1: 0,
                 ms_5: 0,
                 ms_20: 1,
-                long: 1,
+                long: 2,
                 blocking: 4,
                 blocking_long: 0,
             },

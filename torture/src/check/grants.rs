@@ -50,11 +50,15 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
                 violation(span, what.to_owned())
             });
         }
-        if !unanswered(lock) {
-            continue;
+        if unanswered(lock) {
+            last.insert((lock.key, client), lock);
         }
-        last.insert((lock.key, client), lock);
-        if run.faults.lossy_within(lock.span, memory) || truth.gaps.touches(lock.span) {
+        // Also one that its client gave back at last, when it went on.
+        if lock.confirmed
+            || matches!(lock.end, End::Open | End::Unknown)
+            || run.faults.lossy_within(lock.span, memory)
+            || truth.gaps.touches(lock.span)
+        {
             continue;
         }
         finding.checked += 1;
@@ -64,13 +68,13 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
                 let millis = lock.span.length() / MILLI;
                 violation(
                     lock.span,
-                    format!("an unanswered grant stayed for {millis} ms"),
+                    format!("an unconfirmed grant stayed for {millis} ms"),
                 )
             });
         }
     }
     finding.note = format!(
-        "unanswered grants stayed for {} ms at most",
+        "unconfirmed grants stayed for {} ms at most",
         longest / MILLI
     );
     finding
@@ -138,6 +142,20 @@ mod tests {
     fn an_unanswered_grant_is_short() {
         assert_eq!(found(1250, None, false), 0);
         assert_eq!(found(3000, None, false), 1);
+    }
+
+    #[test]
+    fn an_unconfirmed_grant_is_short_even_if_it_is_given_back() {
+        for (until, expected) in [(1_300, 0), (3_000, 1)] {
+            let mut server = Server::default();
+            server.take(2, "k", "a:1", 5, 1250);
+            server.queue(4, "k", "a:3");
+            server.hand_over(60, "k", "a:1", "a:3", 6, 8800);
+            server.release(60 + until, "k", "a:3");
+            let (run, truth) = History::default().build_with(server);
+            let finding = check(&run, &truth, &Owners::new(&run, &truth));
+            assert_eq!(finding.violations, expected, "{until}");
+        }
     }
 
     #[test]
