@@ -227,13 +227,8 @@ end
     Edit {
         by: Saboteur::PublishBeforeWrite,
         scripts: NEXT,
-        passage: "  local token = next_token()
-  redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is published
-  redis.pcall('PUBLISH', channels .. client_of(owner),
-    owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. short .. ' ' .. lock)
-",
-        instead: "  local token = next_token()
-  redis.pcall('PUBLISH', channels .. client_of(owner),
+        passage: "  redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is published\n",
+        instead: "  redis.pcall('PUBLISH', channels .. client_of(owner),
     owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. short .. ' ' .. lock)
   redis.call('DEL', lock)
 ",

@@ -135,6 +135,24 @@ fn delays_each_way() {
 }
 
 #[test]
+fn a_connection_that_never_subscribed_can_be_slower_than_its_neighbour() {
+    let (_server, proxy, mut plain) = setup();
+    let mut subscribed = Raw::connect(&proxy);
+    assert!(subscribed.call("SUBSCRIBE c").starts_with('>'));
+    let delay = Duration::from_secs(1);
+    proxy.delay_unsubscribed(delay);
+    let begin = Instant::now();
+    plain.send(&["PING"]).unwrap();
+    // Sent later, and answered while the other is still under way.
+    assert_eq!(subscribed.call("PING"), "+PONG\r\n");
+    assert!(begin.elapsed() < delay);
+    assert_eq!(plain.read_reply(LONG).unwrap(), pong());
+    assert!(begin.elapsed() >= delay);
+    proxy.delay_unsubscribed(Duration::ZERO);
+    assert_eq!(plain.cmd(&["PING"]), pong());
+}
+
+#[test]
 fn a_dropped_reply_leaves_the_command_applied_and_the_connection_open() {
     let (server, proxy, mut client) = setup();
     proxy.drop_data(Way::ToClient, true);
