@@ -131,7 +131,7 @@ const PROCESS: Faults = Faults {
         (Kind::ClientKill, 2),
         (Kind::ClientSuspend, 2),
     ],
-    pause: (2_500, 6_500),
+    pause: (2_000, 5_500),
 };
 
 const LINK: Faults = Faults {
@@ -145,12 +145,12 @@ const LINK: Faults = Faults {
         (Kind::DelayReplies, 3),
         (Kind::SwallowReply, 3),
         (Kind::Drip, 2),
-        (Kind::DropPushes, 2),
+        (Kind::DropPushes, 4),
         (Kind::HoldReplies, 2),
         (Kind::HoldRequests, 2),
         (Kind::DelayRenewals, 2),
     ],
-    pause: (1_000, 3_000),
+    pause: (900, 2_700),
 };
 
 const LOSSLESS_SERVER: &[(Kind, u32)] = &[
