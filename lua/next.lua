@@ -62,11 +62,12 @@ local function grant(owner, order, lease, ttl, name)
   local short = grant_lease(tonumber(lease))
   local token = next_token()
   redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is published
-  redis.pcall('PUBLISH', channels .. client_of(owner),
-    owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. short .. ' ' .. lock)
   redis.call('ZADD', queue, '-' .. order, owner)
   keep_fence(token)
   take(owner, token, short + 250, ttl, name)
+  -- After all writes: each of them may be denied to this user, and a grant without its lock is none.
+  redis.pcall('PUBLISH', channels .. client_of(owner),
+    owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. short .. ' ' .. lock)
 end
 
 -- Hands the free lock to the first live waiter. `head` is the queue's, if the caller has just read it.
