@@ -382,7 +382,7 @@ const PROFILES: &[Profile] = &[
         name: "foreign-fence",
         leases: &[(300, 1), (1_000, 1)],
         server: Faults {
-            kinds: &[(Kind::ForeignFence, 3), (Kind::TakeRight, 1)],
+            kinds: &[(Kind::ForeignFence, 2), (Kind::TakeRight, 2)],
             pause: (50, 200),
         },
         ..NARROW

@@ -12,7 +12,7 @@ use crate::topology::{kill_command, right_command};
 use crate::worker::key;
 
 /// Rights whose loss a lock must survive, each in another script.
-const RIGHTS: &[&str] = &["time", "pexpire", "publish", "evalsha"];
+const RIGHTS: &[&str] = &["time", "pexpire", "publish", "evalsha", "set"];
 
 /// A script that computes for 100 ms. The server tells others that it is busy after a fifth of that.
 const BUSY: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \

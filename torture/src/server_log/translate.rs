@@ -207,10 +207,11 @@ mod tests {
             "release",
             "delete k",
             "delete k",
-            "publish k",
             "queue k true",
+            "set k false",
+            "publish k",
         ]);
-        expected.extend(["set k false", "confirm", "extend k", "queue k false"]);
+        expected.extend(["confirm", "extend k", "queue k false"]);
         expected.extend(["release", "delete k", "set k true", "amnesia"]);
         assert_eq!(interesting, expected);
 
