@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that must hold: formatting, lints, tests, documentation, package, examples.
+# Everything that must hold: formatting, lints, tests, saboteurs, documentation, package, examples.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 # Where Debian keeps `service`, also for those who became root without a login.
@@ -7,13 +7,15 @@ PATH=$PATH:/usr/sbin:/sbin
 
 usage() {
     cat <<'HELP'
-usage: ./test.sh [--quick] [--help]
+usage: ./test.sh [--quick | --saboteurs] [--help]
 
 Checks the whole workspace. On Debian and its kin redis-server is installed if it is missing:
 the tests start servers of their own on free ports and never touch one that is already running.
 
-  --quick   only formatting, lints and tests; no documentation, package and examples
-  --help    this text
+  --quick      only formatting, lints and tests; no saboteurs, documentation, package and examples
+  --saboteurs  only the saboteurs, all of them: breaks the lock on purpose in one way after the other and
+               shows that each is noticed (without this option: one for each kind of harm)
+  --help       this text
 
 REDIS_SERVER names another server binary to test against.
 HELP
@@ -25,9 +27,11 @@ fail() {
 }
 
 quick=false
+saboteurs=false
 for option in "$@"; do
     case "$option" in
         --quick) quick=true ;;
+        --saboteurs) saboteurs=true ;;
         --help | -h) usage; exit 0 ;;
         *) usage >&2; fail "unknown option: $option" ;;
     esac
@@ -87,13 +91,24 @@ package() {
     printf 'all %d scripts are in the package\n' "$count"
 }
 
+# In a folder of their own: these are builds of the lock that can be broken.
+saboteurs() {
+    RUSTFLAGS="${RUSTFLAGS:-} --cfg sabotage" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sabotage" \
+        cargo run --release -p torture -- saboteurs "$@"
+}
+
 step "tools" tools
 step "redis-server" redis_server
+if $saboteurs; then
+    step "saboteurs" saboteurs
+    exit
+fi
 step "format" cargo fmt --all --check
 step "lints" cargo clippy --workspace --all-targets -- -D warnings
 # The default member is the example, so --workspace is needed; doctests are included.
 step "tests" cargo test --workspace
 if ! $quick; then
+    step "saboteurs" saboteurs --short
     step "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps
     step "package" package
     step "example" cargo run -- --orders 300

@@ -61,7 +61,7 @@ end
 local function grant(owner, order, lease, ttl, name)
   local short = grant_lease(tonumber(lease))
   local token = next_token()
-  redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is published
+  redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is changed
   redis.call('ZADD', queue, '-' .. order, owner)
   keep_fence(token)
   take(owner, token, short + 250, ttl, name)

@@ -227,7 +227,7 @@ end
     Edit {
         by: Saboteur::PublishBeforeWrite,
         scripts: NEXT,
-        passage: "  redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is published\n",
+        passage: "  redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is changed\n",
         instead: "  redis.pcall('PUBLISH', channels .. client_of(owner),
     owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. short .. ' ' .. lock)
   redis.call('DEL', lock)

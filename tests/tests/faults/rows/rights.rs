@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::kit::{LONG, SLACK, leftovers, ms, until_clean, warm};
+use crate::kit::{LONG, SLACK, acquire_later, leftovers, ms, until_clean, until_queued, warm};
 
 const PLACES: &[&str] = &["~*", "&*", "+@all"];
 
@@ -68,6 +68,39 @@ async fn a_fence_of_the_wrong_type_leaves_no_lock() {
     assert_eq!(leftovers(&mut raw), Vec::<String>::new());
     let fence = raw.cmd(&["LRANGE", "distlock:fence:{k}", "0", "-1"]);
     assert_eq!(fence.array(), [Reply::Bulk("x".into())]);
+}
+
+/// A waiter hears of its lock only when it was written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_off_that_may_not_be_written_is_told_to_nobody() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    set_user(&mut raw, &[&["reset", "on", ">secret"], PLACES].concat());
+    let manager = LockManager::connect(url(&server, "secret")).await.unwrap();
+    let guard = manager.lock("k").lease(ms(900)).acquire().await.unwrap();
+    let waiting = acquire_later(&manager, "k", ms(900), LONG);
+    until_queued(&mut raw, "k", 1).await;
+    let mut listener = server.client();
+    listener.send(&["PSUBSCRIBE", "distlock:client:*"]).unwrap();
+    listener.read_reply(LONG).unwrap();
+
+    set_user(&mut raw, &["-set"]);
+    drop(guard);
+    eventually_async(LONG, async || !raw.exists("distlock:lock:{k}")).await;
+    // Messages come in order: this one is the first, or something was told.
+    raw.cmd(&["PUBLISH", "distlock:client:nobody", "the marker"]);
+    let message = listener.read_reply(LONG).unwrap();
+    assert_eq!(
+        message.array()[3],
+        Reply::Bulk("the marker".into()),
+        "{message:?}"
+    );
+    assert!(!waiting.is_finished());
+
+    set_user(&mut raw, &["+set"]);
+    let (guard, _) = within(LONG, waiting).await.unwrap();
+    guard.unwrap().release().await.unwrap();
+    manager.shutdown().await;
 }
 
 async fn assert_denied(manager: &LockManager, within: Duration) {
