@@ -9,6 +9,9 @@ use crate::history::Nanos;
 /// As many violations are kept in words; all are counted.
 pub(crate) const KEPT: usize = 20;
 
+/// So many faults are named with a violation.
+const LATEST: usize = 8;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Id {
     I1,
@@ -113,7 +116,13 @@ impl fmt::Display for Evidence {
         if self.faults.is_empty() {
             write!(f, "; no fault in force")
         } else {
-            write!(f, "; in force: {}", self.faults.join(", "))
+            // The latest say most.
+            let earlier = self.faults.len().saturating_sub(LATEST);
+            let latest = self.faults[earlier..].join(", ");
+            match earlier {
+                0 => write!(f, "; in force: {latest}"),
+                _ => write!(f, "; in force: {latest}, and {earlier} before"),
+            }
         }
     }
 }

@@ -113,6 +113,7 @@ impl Server {
     ) {
         self.release(at, key, from);
         self.delete(at, key);
+        self.set(at, key, to, token, false, ttl);
         self.events.push(ServerEvent::Publish {
             at: at * MILLI,
             wall_us: self.wall(at),
@@ -121,8 +122,6 @@ impl Server {
             owner: to.into(),
             token,
         });
-        self.entry(at, key, to, true); // the mark
-        self.set(at, key, to, token, false, ttl);
     }
 
     pub(crate) fn confirm(&mut self, at: u64, key: &str, owner: &str, ttl: u64) {

@@ -1,7 +1,7 @@
 //! I3: tokens rise in the order of real time.
 //!
 //! A call that begins after another believed in its hold, or believes after the other's belief was over, has
-//! the greater token. The second half needs a server that keeps its data: otherwise a grant may be believed
+//! the greater token. (A guard that its caller finds over, after a stop, is no belief.) The second half needs a server that keeps its data: otherwise a grant may be believed
 //! late, though within its lease, when a later one is over already.
 
 use std::collections::HashMap;
@@ -34,7 +34,10 @@ pub(crate) fn inversions<'a>(ops: &[&'a Op], steady: impl Fn(&Op) -> bool) -> Ve
     let mut found = Vec::new();
     for &(later, at, token) in &holds {
         let called_after = by_start.before(later.invoked);
-        let believed_after = steady(later).then(|| by_end.before(at + 1)).flatten();
+        let believes = later.belief().is_some();
+        let believed_after = (believes && steady(later))
+            .then(|| by_end.before(at + 1))
+            .flatten();
         let highest = [called_after, believed_after]
             .into_iter()
             .flatten()

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use crate::check::fifo::Passed;
 use crate::check::ownership::{self, Breach};
-use crate::check::run::{Key, MICRO, Names, SECOND};
+use crate::check::run::{Key, MICRO, MILLI, Names, SECOND};
 use crate::check::spans::{Span, Spans};
 use crate::history::{Nanos, ServerEvent};
 
@@ -30,6 +30,9 @@ pub(crate) enum End {
     /// The history ended first.
     Open,
 }
+
+/// How far the server's clock may be behind within a script.
+const SAME_MOMENT: Nanos = 5 * MILLI;
 
 /// A lock, as long as the server kept it for one owner and token.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,10 +136,12 @@ pub(crate) struct Replay<'a> {
     truth: Truth,
     script: Option<Script>,
     live: HashMap<Key, Live>,
+    /// Where the last lock of each key is in `Truth::locks`.
+    last: HashMap<Key, usize>,
     queues: HashMap<Key, Queue>,
     /// When locks expire by the server's clock, the next one first; those that changed since are skipped.
     expiries: BinaryHeap<Reverse<(u64, Key)>>,
-    /// What this script has published and not yet written.
+    /// What this script has published.
     published: Option<(Key, u64, Owner)>,
     gaps: Vec<Span>,
     arrivals: u64,
@@ -155,6 +160,7 @@ impl<'a> Replay<'a> {
             truth: Truth::default(),
             script: None,
             live: HashMap::new(),
+            last: HashMap::new(),
             queues: HashMap::new(),
             expiries: BinaryHeap::new(),
             published: None,
@@ -251,6 +257,12 @@ impl<'a> Replay<'a> {
                 let owner = self.owner(&owner);
                 self.truth.grants += 1;
                 self.published = Some((key, token, owner));
+                // It comes after the lock was written; a saboteur's before.
+                if let Some(live) = self.live.get(&key)
+                    && (live.owner, live.token) == (owner, token)
+                {
+                    self.truth.locks[live.index].pushed = true;
+                }
             }
             ServerEvent::Amnesia { at } => {
                 self.forget(at, End::Forgotten);
@@ -416,6 +428,7 @@ impl<'a> Replay<'a> {
         };
         self.expiries.push(Reverse((live.until_us.1, key)));
         self.live.insert(key, live);
+        self.last.insert(key, index);
     }
 
     /// A relative TTL counts from the beginning of the script, which may have been a while ago.
@@ -431,12 +444,19 @@ impl<'a> Replay<'a> {
         self.judge(at, key, Some(until_us));
         self.truth.writes += 1;
         let until = self.expiry(wall_us, until_us);
+        let promised = at + until_us.saturating_sub(wall_us) * MICRO;
         let Some(live) = self.live.get_mut(&key) else {
+            // The server's clock stands still within a script: what expired in the last moment is kept.
+            if let Some(lock) = self.last.get(&key).map(|&i| &mut self.truth.locks[i])
+                && lock.end == End::Expired
+                && at < lock.span.until + SAME_MOMENT
+            {
+                lock.promised = lock.promised.max(promised);
+            }
             return;
         };
         let lock = &mut self.truth.locks[live.index];
         lock.confirmed |= until.0 > live.until_us.1;
-        let promised = at + until_us.saturating_sub(wall_us) * MICRO;
         lock.promised = lock.promised.max(promised);
         live.until_us = until;
         self.expiries.push(Reverse((until.1, key)));

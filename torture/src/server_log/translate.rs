@@ -66,6 +66,8 @@ impl Translator {
                 serial,
                 key: lock(key)?,
             }),
+            // The mark of a grant, not an arrival.
+            ("ZADD", [_, order, _]) if order.starts_with('-') => None,
             ("ZADD", [key, _, owner]) | ("ZREM", [key, owner]) => Some(ServerEvent::Queue {
                 at,
                 wall_us,
@@ -207,7 +209,6 @@ mod tests {
             "release",
             "delete k",
             "delete k",
-            "queue k true",
             "set k false",
             "publish k",
         ]);
