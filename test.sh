@@ -14,7 +14,7 @@ the tests start servers of their own on free ports and never touch one that is a
 
   --quick      only formatting, lints and tests; no saboteurs, documentation, package and examples
   --saboteurs  only the saboteurs, all of them: breaks the lock on purpose in one way after the other and
-               shows that each is noticed (without this option: one for each kind of harm)
+               shows that each is noticed (without this option: some of them)
   --help       this text
 
 REDIS_SERVER names another server binary to test against.

@@ -36,8 +36,8 @@ if not value then
   if outcome == 'mine' or outcome == 'free' then
     local token = next_token()
     redis.call('DEL', lock) -- as in grant: a refusing server stops here
-    remove(owner)
     keep_fence(token)
+    remove(owner)
     take(owner, token, tonumber(ttl), ttl, name)
     return { 1, now, tonumber(token) }
   end

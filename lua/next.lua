@@ -62,8 +62,8 @@ local function grant(owner, order, lease, ttl, name)
   local short = grant_lease(tonumber(lease))
   local token = next_token()
   redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is changed
-  redis.call('ZADD', queue, '-' .. order, owner)
   keep_fence(token)
+  redis.call('ZADD', queue, '-' .. order, owner) -- after what may be denied: a mark without a lock is a dead client's
   take(owner, token, short + 250, ttl, name)
   -- After all writes: each of them may be denied to this user, and a grant without its lock is none.
   redis.pcall('PUBLISH', channels .. client_of(owner),

@@ -121,8 +121,7 @@ impl Hold {
         let Some(until) = self.safe_until() else {
             return Duration::ZERO;
         };
-        if self.process != std::process::id() {
-            self.finish(End::Lost(LossReason::ShutDown));
+        if !self.is_of_this_process() {
             return Duration::ZERO;
         }
         let now = self.clock.now();
@@ -131,6 +130,11 @@ impl Hold {
         }
         self.run_out(now);
         Duration::ZERO
+    }
+
+    /// A forked child touches nothing of its copy: its parent may have held the mutex, and owns the wakers.
+    fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
     }
 
     fn run_out(&self, now: Moment) {
@@ -196,7 +200,11 @@ impl Hold {
         if self.is_held() {
             return None;
         }
-        let end = lock(&self.end).clone()?;
+        let end = if self.is_of_this_process() {
+            lock(&self.end).clone()?
+        } else {
+            End::Lost(LossReason::ShutDown)
+        };
         let key = self.key.to_string();
         let fencing_token = self.token;
         Some(match end {

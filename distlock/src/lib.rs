@@ -16,7 +16,11 @@ mod manager;
 mod options;
 mod random;
 mod report;
-#[cfg(sabotage)]
+#[cfg(any(sabotage, test))]
+#[cfg_attr(
+    not(sabotage),
+    allow(dead_code, reason = "its tests run in every build")
+)]
 mod sabotage;
 mod scope;
 #[cfg(test)]

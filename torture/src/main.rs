@@ -96,6 +96,10 @@ fn supervise(args: Args) -> anyhow::Result<ExitCode> {
         topology: args.topology,
         sabotage: args.sabotage,
     };
+    ensure!(
+        options.sabotage.is_none() || cfg!(sabotage),
+        "this build cannot be sabotaged; build it with RUSTFLAGS=\"--cfg sabotage\""
+    );
     ensure!(options.seconds >= 2, "a run takes at least two seconds");
     ensure!(options.workers >= 1, "a run needs a worker");
     ensure!(options.keys >= 1, "a run needs a key");

@@ -16,7 +16,7 @@ const SEEDS: u64 = 5;
 /// Which of them run.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only one for each kind of harm.
+    /// Only some, of different kinds.
     #[arg(long)]
     short: bool,
     /// Only this one.
@@ -71,7 +71,7 @@ const SABOTEURS: &[Saboteur] = &[
     saboteur("del-without-token", "pause", 8, &[Id::I5]).short(),
     saboteur("renew-recreates", "renew-late", 8, &[Id::I5]),
     saboteur("renew-by-set", "oom", 8, &[Id::I13]),
-    saboteur("no-idempotent-acquire", "swallow", 8, &[Id::I9]),
+    saboteur("no-idempotent-acquire", "swallow", 12, &[Id::I9]),
     saboteur("watchdog-on-user-runtime", "calm", 8, &[Id::I13]).short(),
     saboteur("fence-not-on-read", "stale", 14, &[Id::I2]).short(),
     saboteur("instant-instead-of-boottime", "suspend", 8, &[Id::I1]),

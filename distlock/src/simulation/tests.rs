@@ -92,8 +92,13 @@ impl Progress {
                 break;
             }
             lock(&self.under_way).insert(seed, Instant::now());
-            let outcome = live(seed);
+            let outcome = std::panic::catch_unwind(|| live(seed));
             lock(&self.under_way).remove(&seed);
+            let Ok(outcome) = outcome else {
+                self.fail(seed, "the world panicked");
+                break;
+            };
+            *counts.entry("worlds").or_default() += 1;
             for (what, many) in outcome.counts() {
                 *counts.entry(what).or_default() += many;
             }
@@ -154,7 +159,10 @@ fn ten_thousand_seeds() {
     let started = Instant::now();
     let seeds = seeds();
     match live_many(0..seeds) {
-        Ok(counts) => println!("{seeds} seeds in {:?}: {counts:#?}", started.elapsed()),
+        Ok(counts) => {
+            assert_eq!(counts["worlds"], seeds, "not all worlds were lived through");
+            println!("{seeds} seeds in {:?}: {counts:#?}", started.elapsed());
+        }
         Err(report) => panic!("{report}"),
     }
 }

@@ -1,12 +1,26 @@
 //! I11: who believes in its hold has the lock on the server.
+//!
+//! Some holders look there themselves; and every token that anybody believed in was written.
 
 use crate::check::evidence::{Finding, Id, Violation};
-use crate::check::run::Run;
+use crate::check::run::{Run, grace};
+use crate::check::spans::Span;
+use crate::check::truth::Truth;
 
-pub(crate) fn check(run: &Run) -> Finding {
+pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
     let mut finding = Finding::new(Id::I11);
-    let memory = run.memory();
     for op in &run.ops {
+        let memory = op.lease + grace(op.lease);
+        if let (Some((acquired, token)), true) = (op.acquired, truth.scripts > 0) {
+            let asking = Span::new(op.invoked, acquired);
+            finding.checked += 1;
+            if truth.lock(op.key, token).is_none() && !truth.gaps.touches(asking) {
+                finding.violation(run, || {
+                    let what = "believed in a token that was never written".to_owned();
+                    Violation::of(run, &[op], asking, what)
+                });
+            }
+        }
         for audit in &op.audits {
             finding.checked += 1;
             if audit.found == Some(audit.token) {
@@ -33,10 +47,11 @@ pub(crate) fn check(run: &Run) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::testing::{History, Story};
+    use crate::check::testing::{History, Server, Story};
 
     fn found(history: &History) -> (u64, u64) {
-        let finding = check(&history.build().0);
+        let (run, truth) = history.build();
+        let finding = check(&run, &truth);
         (finding.violations, finding.reported)
     }
 
@@ -66,5 +81,20 @@ mod tests {
         let mut history = audited(None);
         history.fault(1000, 1000, "flush_all", None, false);
         assert_eq!(found(&history), (0, 1));
+    }
+
+    #[test]
+    fn a_token_that_nobody_wrote() {
+        let mut history = History::default();
+        history.call(Story::new(1, 1, "k", 5).held(12, 20, 7));
+        for (token, gap, expected) in [(7, None, 0), (8, None, 1), (8, Some((8, 9)), 0)] {
+            let mut server = Server::default();
+            if let Some((from, until)) = gap {
+                server.gap(from, until);
+            }
+            server.take(10, "k", "a:1", token, 1250);
+            let (run, truth) = history.build_with(server);
+            assert_eq!(check(&run, &truth).violations, expected, "{token} {gap:?}");
+        }
     }
 }

@@ -47,6 +47,7 @@ pub(crate) fn check(run: &Run) -> Finding {
             continue;
         }
         finding.checked += 1;
+        hangs(run, op, &mut finding);
         let late = over.saturating_sub(command_deadline(op.lease));
         if op.wait == 0 {
             tried.push((over, late, op));
@@ -62,13 +63,18 @@ pub(crate) fn check(run: &Run) -> Finding {
     finding
 }
 
-/// A call that never returned although its process lived on for long.
+/// A call that returned far too late, or never although its process lived on for long.
 fn hangs(run: &Run, op: &Op, finding: &mut Finding) {
     let limit = op.wait + command_deadline(op.lease) + 1_000 * MILLI;
     let span = op.waiting();
     if span.length() > limit {
         finding.violation(run, || {
-            Violation::of(run, &[op], span, "the call never returned".to_owned())
+            Violation::of(
+                run,
+                &[op],
+                span,
+                "it waited for a second longer than it may".to_owned(),
+            )
         });
     }
 }

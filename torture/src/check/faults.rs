@@ -30,8 +30,38 @@ impl Fault {
     }
 
     /// Whether releases and cancels get through, and are applied, as if nothing had happened.
-    pub(crate) fn lets_release(&self) -> bool {
-        ["take_time", "foreign_fence"].contains(&self.kind.as_str())
+    fn lets_release(&self) -> bool {
+        let kinds = [
+            "take_time",
+            "foreign_fence",
+            "oom",
+            "script_flush",
+            "flushall",
+        ];
+        kinds.contains(&self.kind.as_str())
+    }
+
+    /// Whether requests arrive, and only what comes back does not.
+    fn spoils_replies(&self) -> bool {
+        let kinds = [
+            "swallow_reply",
+            "delay_replies",
+            "hold_replies",
+            "drop_to_client",
+        ];
+        self.worker.is_some() && kinds.contains(&self.kind.as_str())
+    }
+
+    /// Whether the server executes nothing, so that nothing expires.
+    fn freezes(&self) -> bool {
+        let kinds = ["server_stop", "restart", "busy", "pause_writes"];
+        self.worker.is_none() && kinds.iter().any(|kind| self.kind.starts_with(kind))
+    }
+
+    /// Whether live clients may be taken for dead: they are cut off, or a clock tells their time.
+    fn cuts_off(&self) -> bool {
+        let kinds = ["oom", "script_flush", "foreign_fence", "take_time", "busy"];
+        self.worker.is_none() && !kinds.contains(&self.kind.as_str())
     }
 }
 
@@ -47,6 +77,10 @@ pub(crate) struct Faults {
     harmful: Spans,
     /// Those that concern everybody, and delay what is undone.
     delaying: Spans,
+    /// Those by which the server stands still.
+    pub(crate) freezing: Spans,
+    /// Those that concern everybody, and cut clients off.
+    cutting: Spans,
     workers: BTreeMap<u32, Spans>,
     stops: BTreeMap<u32, Spans>,
     none: Spans,
@@ -74,6 +108,8 @@ impl Faults {
             server: spans(&|f| f.worker.is_none()),
             harmful: spans(&|f| f.worker.is_none() && !f.harmless_to_holders()),
             delaying: spans(&|f| f.worker.is_none() && !f.lets_release()),
+            freezing: spans(&Fault::freezes),
+            cutting: spans(&Fault::cuts_off),
             workers,
             stops,
             none: Spans::default(),
@@ -134,6 +170,19 @@ impl Faults {
     /// Whether nothing delayed then what this worker undid.
     pub(crate) fn lets_release(&self, worker: u32, span: Span) -> bool {
         !self.of_worker(worker).touches(span) && !self.delaying.touches(span)
+    }
+
+    /// Whether all that delayed it were replies that did not come: it connects again, and undoes.
+    pub(crate) fn lets_requests_through(&self, worker: u32, span: Span) -> bool {
+        let mut touching = self.list.iter().filter(|f| {
+            f.worker == Some(worker) && f.span.from <= span.until && f.span.until >= span.from
+        });
+        touching.all(Fault::spoils_replies) && !self.delaying.touches(span)
+    }
+
+    /// Whether nobody had a reason then to take this worker for dead.
+    pub(crate) fn connects(&self, worker: u32, span: Span) -> bool {
+        !self.of_worker(worker).touches(span) && !self.cutting.touches(span)
     }
 
     /// Whether this worker may lose what it holds by what was in force then.

@@ -66,7 +66,7 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         let bound = GRANT + GRACE + SLACK;
         // A server that stands still lets nothing expire.
         let late = Span::new(lock.span.from + bound - SLACK, lock.span.until);
-        if lock.span.length() > bound && !run.faults.server.touches(late) {
+        if lock.span.length() > bound && !run.faults.freezing.touches(late) {
             finding.violation(run, || {
                 let millis = lock.span.length() / MILLI;
                 violation(

@@ -60,10 +60,8 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
     }
 
     let memory = run.memory();
-    let disturbed = run
-        .faults
-        .server
-        .widened(AFTERMATH)
+    let server = run.faults.server.iter();
+    let disturbed = Spans::of(server.map(|fault| fault.widened(0, AFTERMATH)))
         .union(&Spans::of(truth.gaps.iter().map(|g| g.widened(0, memory))));
     let mut locks: Vec<Vec<&LockSpan>> = vec![Vec::new(); run.keys.len()];
     for lock in &truth.locks {

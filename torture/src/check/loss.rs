@@ -43,6 +43,17 @@ fn wrong_after_stop(op: &Op, stops: &[Span]) -> Option<Span> {
     })
 }
 
+/// Said to be held after it was said to be over.
+fn revived(op: &Op) -> bool {
+    let over = op.statements.iter().find(|s| s.until.is_none());
+    let over = over.map(|s| s.at).into_iter().chain(op.loss_seen).min();
+    over.is_some_and(|over| {
+        op.statements
+            .iter()
+            .any(|s| s.at > over && s.until.is_some())
+    })
+}
+
 /// Its body went on for long after its validity, and nobody was told.
 fn untold(op: &Op) -> bool {
     let (Some(ended), Some(until)) = (op.ended, op.safe_until()) else {
@@ -60,6 +71,12 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
             continue;
         };
         let stops = run.faults.stops_of(op.id.worker);
+        if revived(op) {
+            finding.violation(run, || {
+                let what = "believed in its hold after it had been over".to_owned();
+                Violation::of(run, &[op], Span::new(acquired, op.whole().until), what)
+            });
+        }
         let whole = Span::new(acquired, op.whole().until);
         if stops.touches(whole) {
             let stops: Vec<Span> = stops.iter().collect();
@@ -148,6 +165,21 @@ mod tests {
             .lost(told)
             .ended(told, false, false)
             .returned(told + 1, Outcome::Lost)
+    }
+
+    #[test]
+    fn lost_stays_lost() {
+        for (remaining, expected) in [(0, 0), (500, 1)] {
+            let mut history = History::default();
+            let story = Story::new(1, 1, "k", 0)
+                .acquired(10, 7, 990)
+                .sampled(900, 0);
+            let story = story.lost(901).sampled(950, remaining);
+            history.call(story.ended(960, false, false).returned(970, Outcome::Lost));
+            let mut server = Server::default();
+            server.take(10, "k", "a:1", 7, 1250);
+            assert_eq!(found(&history, server), expected, "{remaining}");
+        }
     }
 
     #[test]

@@ -123,7 +123,7 @@ fn judge(run: &Run, truth: &Truth, resource: &Resource) -> Verdict {
         liveness::check(run, truth),
         orphans::check(run, truth, &owners),
         leaks::check(run),
-        audits::check(run),
+        audits::check(run, truth),
         fifo::check(run, truth, &owners),
         calm::check(run),
         grants::check(run, truth, &owners),

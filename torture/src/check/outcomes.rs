@@ -14,8 +14,13 @@ fn wrong(op: &Op) -> Option<&'static str> {
     let cancels = op.on_lost == OnLost::Cancel;
     let (ended, outcome) = (op.ended?, op.outcome()?);
     match outcome {
-        Outcome::Ok if cancels && !ended.completed => Some("Ok although the body was dropped"),
-        Outcome::Ok if cancels && !ended.believed => Some("Ok although the hold was over"),
+        // `Stale` is what the body itself said: the lock has returned it as a result.
+        Outcome::Ok | Outcome::Stale if cancels && !ended.completed => {
+            Some("Ok although the body was dropped")
+        }
+        Outcome::Ok | Outcome::Stale if cancels && !ended.believed => {
+            Some("Ok although the hold was over")
+        }
         Outcome::Lost if ended.completed => Some("the body completed, and is told to have not"),
         Outcome::LostCompleted if !ended.completed => {
             Some("the body was dropped, and is told to have completed")

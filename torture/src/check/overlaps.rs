@@ -1,7 +1,7 @@
 //! I1: at most one believes in a key's lock at any moment.
 
 use crate::check::evidence::{Finding, Id, Violation};
-use crate::check::run::{Op, Run};
+use crate::check::run::{Op, Run, grace};
 use crate::check::spans::Span;
 
 /// A stretch of time in which two calls believed in the same lock.
@@ -40,7 +40,6 @@ pub(crate) fn overlaps<'a>(ops: &[&'a Op]) -> Vec<Overlap<'a>> {
 
 pub(crate) fn check(run: &Run) -> Finding {
     let mut finding = Finding::new(Id::I1);
-    let memory = run.memory();
     for ops in run.by_key() {
         finding.checked += ops.iter().filter(|op| op.belief().is_some()).count() as u64;
         for overlap in overlaps(&ops) {
@@ -50,6 +49,9 @@ pub(crate) fn check(run: &Run) -> Finding {
                 let ops = [overlap.earlier, overlap.later];
                 Violation::of(run, &ops, overlap.span, what)
             };
+            // Either of them may be the one whose lock was forgotten.
+            let lease = overlap.earlier.lease.max(overlap.later.lease);
+            let memory = lease + grace(lease);
             if run.faults.lossy_within(overlap.span, memory) {
                 finding.report(run, violation);
             } else {

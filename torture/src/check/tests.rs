@@ -73,7 +73,7 @@ fn what_fails_is_named() {
     server.release(41, "k", "b:2");
     files(dir.path(), &history, &server);
     let verdict = check(dir.path()).unwrap();
-    assert_eq!(verdict.failed(), [Id::I1, Id::I3, Id::I5]);
+    assert_eq!(verdict.failed(), [Id::I1, Id::I3, Id::I5, Id::I11]);
     assert!(!verdict.passed());
 }
 

@@ -463,10 +463,8 @@ impl<'a> Replay<'a> {
     }
 
     fn queue(&mut self, at: Nanos, serial: u64, key: Key, owner: Owner, added: bool) {
-        let marked = matches!(self.published, Some((of, _, whom)) if (of, whom) == (key, owner));
         let queue = self.queues.entry(key).or_default();
-        // The mark of whom the script serves looks like an arrival.
-        if added && !marked {
+        if added {
             // Who is there already keeps its place.
             if let Entry::Vacant(place) = queue.entries.entry(owner) {
                 self.arrivals += 1;

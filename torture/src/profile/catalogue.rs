@@ -185,7 +185,7 @@ pub(super) const PROFILES: &[Profile] = &[
     },
     Profile {
         name: "swallow",
-        leases: &[(3_000, 1)],
+        leases: &[(8_000, 1)],
         link: Faults {
             kinds: &[(Kind::SwallowReply, 1)],
             pause: (50, 400),
