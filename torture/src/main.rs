@@ -27,7 +27,7 @@ mod topology;
 mod worker;
 
 use profile::Profile;
-use supervisor::{Figures, Options};
+use supervisor::Options;
 use topology::Topology;
 
 /// Torments the lock and checks what came of it.
@@ -129,7 +129,6 @@ fn code(passed: bool) -> ExitCode {
 /// Runs and checks; whether all is well.
 fn judge(options: &Options, dir: &std::path::Path) -> anyhow::Result<bool> {
     supervisor::run(options, dir)?;
-    println!("{}", Figures::of(dir)?);
     verdict(dir)
 }
 

@@ -134,14 +134,22 @@ fn hunt(
         let run = (saboteur.profile, saboteur.seconds, seed);
         let passes = match honest.get(&run) {
             Some(passes) => *passes,
-            None => failed(saboteur, seed, None)?.is_empty(),
+            None => {
+                let alarms = failed(saboteur, seed, None)?;
+                if !alarms.is_empty() {
+                    // No proof with this seed; and somebody should look at it.
+                    eprintln!(
+                        "the profile {} with seed {seed} violates {alarms:?} although nothing is broken",
+                        saboteur.profile
+                    );
+                }
+                alarms.is_empty()
+            }
         };
         honest.insert(run, passes);
-        ensure!(
-            passes,
-            "the profile {} fails with seed {seed} although nothing is broken",
-            saboteur.profile
-        );
+        if !passes {
+            continue;
+        }
         let ids: Vec<_> = broken.iter().map(ToString::to_string).collect();
         let ids = ids.join(" ");
         return Ok(Some(format!("{}, seed {seed}: {ids}", saboteur.profile)));

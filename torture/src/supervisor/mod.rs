@@ -1,7 +1,6 @@
 //! The supervisor: it starts everything, breaks what the plan says, heals it, and looks what is left.
 
 mod crew;
-mod figures;
 mod liveness;
 
 use std::net::SocketAddr;
@@ -21,7 +20,6 @@ use crate::server_log::ServerLog;
 use crate::suspend::Suspends;
 use crate::topology::{Field, Needs, Topology};
 pub(crate) use crew::Crew;
-pub(crate) use figures::Figures;
 
 /// Of the run, before the first fault.
 const WARM_UP: Duration = Duration::from_secs(1);
