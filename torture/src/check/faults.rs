@@ -58,9 +58,10 @@ impl Fault {
         self.worker.is_none() && kinds.iter().any(|kind| self.kind.starts_with(kind))
     }
 
-    /// Whether live clients may be taken for dead: they are cut off, or a clock tells their time.
+    /// Whether live clients may be taken for dead: they are cut off, a clock tells their time, or a release
+    /// that was denied half way left the mark of its grant.
     fn cuts_off(&self) -> bool {
-        let kinds = ["oom", "script_flush", "foreign_fence", "take_time", "busy"];
+        let kinds = ["oom", "script_flush", "foreign_fence", "busy"];
         self.worker.is_none() && !kinds.contains(&self.kind.as_str())
     }
 }
