@@ -67,7 +67,7 @@ pub fn junk(texts: Vec<String>) -> BoxedStrategy<Frame> {
         1 => any::<bool>().prop_map(Frame::Bool),
         1 => any::<f64>().prop_map(Frame::Double),
         1 => select(vec!["1", "-1", "99999999999999999999999", "x", ""]).prop_map(|text| Frame::BigNumber(text.into())),
-        1 => (1..90usize).prop_map(|depth| (0..depth).fold(Frame::Int(1), |inner, _| Frame::Array(vec![inner]))),
+        1 => (1..60usize).prop_map(|depth| (0..depth).fold(Frame::Int(1), |inner, _| Frame::Array(vec![inner]))),
         1 => (0..300usize).prop_map(|length| Frame::Array(vec![Frame::Int(0); length])),
     ];
     let nested = leaf.prop_recursive(3, 24, 5, |inner| {
