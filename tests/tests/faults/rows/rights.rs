@@ -96,6 +96,10 @@ async fn a_hand_off_that_may_not_be_written_is_told_to_nobody() {
         "{message:?}"
     );
     assert!(!waiting.is_finished());
+    // Nor is the waiter marked as one who did not answer.
+    let head = raw.cmd(&["ZRANGE", "distlock:queue:{k}", "0", "0", "WITHSCORES"]);
+    let order = head.array()[1].text().expect("an order");
+    assert!(!order.starts_with('-'), "{head:?}");
 
     set_user(&mut raw, &["+set"]);
     let (guard, _) = within(LONG, waiting).await.unwrap();
