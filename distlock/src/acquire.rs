@@ -16,8 +16,10 @@ use crate::sabotage::{self, Saboteur};
 use crate::store::{Ask, AskReply, Grant, Occupant, Proof, Trouble};
 use crate::waiters::{Signal, Slot};
 
-/// The pause after a transient failure of an ask.
-const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// The pause after a transient failure of an ask: it doubles while the server answers and refuses, for many
+/// may wait.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What a caller wants.
 #[derive(Clone, Debug)]
@@ -53,6 +55,7 @@ struct Ticket {
     engine: Arc<Engine>,
     slot: Arc<Slot>,
     timing: Timing,
+    /// Something may be in the store under this id.
     asked: bool,
     /// A shutdown waits for calls under way, so that what they undo is undone.
     _under_way: BackgroundTask,
@@ -115,6 +118,7 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
     let deadline = order.started + order.wait;
     let mut obstacle = None;
     let mut was_late = false;
+    let mut pause = FIRST_PAUSE;
     // A call that does not wait asks once.
     let mut asks_left = if order.wait.is_zero() { 1 } else { u32::MAX };
     loop {
@@ -126,7 +130,7 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
             return Attempt::Ended(order.error(engine, ticket, obstacle));
         }
         asks_left -= 1;
-        ticket.asked = true;
+        let was_asked = mem::replace(&mut ticket.asked, true);
         ticket.slot.set_asking();
         match ask(engine, order, ticket, wait).await {
             Ok(AskReply::Held(proof)) => return held(engine, order, ticket, proof),
@@ -145,6 +149,8 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
                 }
             }
             Ok(AskReply::Busy(occupant) | AskReply::Full(occupant)) => {
+                // Nothing of this ask is in the store.
+                ticket.asked = was_asked;
                 let obstacle = Some(Obstacle::Occupied(occupant));
                 return Attempt::Ended(order.error(engine, ticket, obstacle));
             }
@@ -158,6 +164,10 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
             }
             Ok(AskReply::Foreign(detail)) => return Attempt::Ended(order.foreign(detail)),
             Err(trouble) => {
+                if trouble.unsent {
+                    ticket.asked = was_asked;
+                    pause = FIRST_PAUSE;
+                }
                 let stop = order.wait.is_zero() || !trouble.outage.is_transient();
                 // An ask that the end of the wait cut short says less than what was known before.
                 let cut_short = trouble.outage == Outage::TimedOut
@@ -174,11 +184,12 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
                     return Attempt::Ended(order.error(engine, ticket, obstacle));
                 }
                 // The ask may have been applied: a grant can still arrive meanwhile.
-                if let Some(signal) = ticket.next_signal_or_retry(deadline).await
+                if let Some(signal) = ticket.next_signal_or_retry(deadline, pause).await
                     && let Some(end) = on_signal(engine, order, ticket, signal).await
                 {
                     return end;
                 }
+                pause = (pause * 2).min(LONGEST_PAUSE);
                 #[cfg(sabotage)]
                 if sabotage::is(Saboteur::NoIdempotentAcquire) {
                     ticket.asked = false;
@@ -285,9 +296,9 @@ impl Ticket {
     }
 
     /// Waits a moment, or until the store is back, or for a signal.
-    async fn next_signal_or_retry(&self, deadline: Moment) -> Option<Signal> {
+    async fn next_signal_or_retry(&self, deadline: Moment, pause: Duration) -> Option<Signal> {
         let retry = async {
-            tokio::time::sleep(RETRY_PAUSE).await;
+            tokio::time::sleep(pause).await;
             self.engine.store().ready().await;
         };
         tokio::select! {
@@ -320,7 +331,12 @@ impl Order {
     }
 
     fn error(&self, engine: &Engine, ticket: &Ticket, obstacle: Option<Obstacle>) -> Error {
-        let waited = engine.clock.now().since(self.started);
+        // Who does not wait has not waited, however long the command took.
+        let waited = if self.wait.is_zero() {
+            Duration::ZERO
+        } else {
+            engine.clock.now().since(self.started)
+        };
         let key = self.key.to_string();
         match obstacle {
             Some(Obstacle::Trouble(trouble)) => trouble.into_error(Some(key), waited),

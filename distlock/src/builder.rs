@@ -14,7 +14,7 @@ use crate::io::{Executor, IoThread};
 use crate::manager::LockManager;
 use crate::random::SystemRandom;
 use crate::store::memory::{MemoryServer, MemoryStore};
-use crate::store::redis::{RedisConfig, RedisStore};
+use crate::store::redis::{Client, RedisConfig, RedisStore};
 use crate::store::{ClientId, LockStore};
 
 const DEFAULT_MAX_WAITERS: u32 = 10_000;
@@ -40,6 +40,12 @@ pub struct Builder {
     client_name: Option<String>,
     max_waiters: u32,
     connect_timeout: Duration,
+}
+
+/// What a URL names.
+enum Store {
+    Memory(MemoryServer),
+    Redis(RedisConfig),
 }
 
 impl Default for Builder {
@@ -94,13 +100,15 @@ impl Builder {
         self
     }
 
-    /// How long [`connect`](Builder::connect) tries, default 2 s.
+    /// How long [`connect`](Builder::connect) tries, default 2 s. Raise it for a service that is started
+    /// together with its Redis, or use [`connect_lazy`](Builder::connect_lazy).
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
-    /// Connects.
+    /// Connects, and tries for as long as the [`connect_timeout`](Builder::connect_timeout) while the server
+    /// cannot be reached, loads, or is a replica.
     ///
     /// # Errors
     ///
@@ -110,6 +118,45 @@ impl Builder {
     ///
     /// Dropping the future closes what was opened.
     pub async fn connect(self) -> Result<LockManager, Error> {
+        match self.store()? {
+            Store::Memory(server) => self.memory(server),
+            Store::Redis(config) => self.redis(config).await,
+        }
+    }
+
+    /// Makes a manager that connects in the background, and never waits: for a service that is to start
+    /// while its Redis is down.
+    ///
+    /// Calls wait for the first connection by their own `wait`, and fail with [`Error::Unavailable`]; those
+    /// that do not wait fail at once. A wrong password or a missing right is found by them as well.
+    ///
+    /// ```
+    /// # async fn f() -> Result<(), distlock::Error> {
+    /// let manager = distlock::LockManager::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .connect_lazy()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a malformed URL or an option that cannot work.
+    pub fn connect_lazy(self) -> Result<LockManager, Error> {
+        match self.store()? {
+            Store::Memory(server) => self.memory(server),
+            Store::Redis(config) => {
+                let (engine, io) = on_io_thread()?;
+                let store = {
+                    let _on_the_thread = engine.enter();
+                    RedisStore::connect_lazy(&config, self.client(&engine))
+                };
+                Ok(self.finish(engine, Box::new(store), Some(io)))
+            }
+        }
+    }
+
+    /// What the URL names.
+    fn store(&self) -> Result<Store, Error> {
         self.check()?;
         let Some(url) = &self.url else {
             return Err(Error::Config {
@@ -117,17 +164,17 @@ impl Builder {
                     .into(),
             });
         };
-        match url.strip_prefix("memory:") {
-            Some("") => self.memory(MemoryServer::new(Arc::new(BootClock))),
+        Ok(match url.strip_prefix("memory:") {
+            Some("") => Store::Memory(MemoryServer::new(Arc::new(BootClock))),
             Some(name) => {
-                let server = MemoryServer::named(&format!("{name} {}", self.namespace));
-                self.memory(server)
+                let name = format!("{name} {}", self.namespace);
+                Store::Memory(MemoryServer::named(&name))
             }
             None => {
                 let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
-                self.redis(config).await
+                Store::Redis(config)
             }
-        }
+        })
     }
 
     /// An in-process store without a thread: everything runs on the current runtime and takes all time
@@ -141,7 +188,7 @@ impl Builder {
         let executor = Executor::current()?;
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         let server = MemoryServer::new(clock.clone());
-        let engine = Engine::new(clock, executor);
+        let engine = Engine::new(clock, Arc::new(SystemRandom), executor);
         let store = self.memory_store(server, &engine);
         Ok(self.finish(engine, Box::new(store), None))
     }
@@ -164,17 +211,21 @@ impl Builder {
         )
     }
 
+    fn client(&self, engine: &Arc<Engine>) -> Client {
+        Client {
+            id: ClientId::new(&SystemRandom),
+            name: self.name(),
+            max_waiters: self.max_waiters,
+            clock: engine.clock.clone(),
+            random: Arc::new(SystemRandom),
+            events: engine.events(),
+            is_idle: engine.is_idle(),
+        }
+    }
+
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let (engine, io) = on_io_thread()?;
-        let connecting = RedisStore::connect(
-            config,
-            ClientId::new(&SystemRandom),
-            self.name(),
-            self.max_waiters,
-            engine.clock.clone(),
-            Arc::new(SystemRandom),
-            engine.events(),
-        );
+        let connecting = RedisStore::connect(config, self.client(&engine));
         let (mut reply, answer) = oneshot::channel();
         engine.spawn_later(async move {
             tokio::select! {
@@ -256,7 +307,7 @@ fn on_io_thread() -> Result<(Arc<Engine>, IoThread), Error> {
             engine.drain().await;
         }
     })?;
-    let engine = Engine::new(Arc::new(BootClock), executor);
+    let engine = Engine::new(Arc::new(BootClock), Arc::new(SystemRandom), executor);
     // The slot is empty: nobody else has it.
     let _ = slot.set(engine.clone());
     Ok((engine, io))

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,26 +15,28 @@ use crate::hold::{End, Hold};
 use crate::io::Executor;
 use crate::key::LockKey;
 use crate::options::Timing;
+use crate::random::Random;
+use crate::releases::{self, Release, Released, Releases};
 use crate::report;
-use crate::store::{EventSink, LockStore, Owner, StoreEvent};
+use crate::store::{EventSink, IsIdle, LockStore, Owner, StoreEvent};
 use crate::waiters::{self, Waiters};
 use crate::watchdog::{self, Watchdog};
 
 /// Releases that are under way when a manager is dropped have this long to be answered.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// The pause between attempts to release.
-const RELEASE_PAUSE: Duration = Duration::from_millis(50);
-
 #[derive(Debug)]
 pub(crate) struct Engine {
     store: OnceCell<Box<dyn LockStore>>,
     pub(crate) clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
     pub(crate) waiters: Waiters,
     pub(crate) watchdog: Watchdog,
+    pub(crate) releases: Releases,
     executor: Executor,
-    next_owner: AtomicU64,
     background: Background,
+    /// Keys that `min_hold` keeps and that are to be handed on later.
+    kept: AtomicUsize,
     phase: watch::Sender<Phase>,
     shutting_down: tokio::sync::Mutex<()>,
 }
@@ -50,15 +52,21 @@ pub(crate) enum Phase {
 
 impl Engine {
     /// An engine without a store; `start` gives it one.
-    pub(crate) fn new(clock: Arc<dyn Clock>, executor: Executor) -> Arc<Self> {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+        executor: Executor,
+    ) -> Arc<Self> {
         Arc::new(Engine {
             store: OnceCell::new(),
             clock,
+            random,
             waiters: Waiters::default(),
             watchdog: Watchdog::default(),
+            releases: Releases::default(),
             executor,
-            next_owner: AtomicU64::new(1),
             background: Background::default(),
+            kept: AtomicUsize::new(0),
             phase: watch::Sender::new(Phase::Running),
             shutting_down: tokio::sync::Mutex::default(),
         })
@@ -81,6 +89,7 @@ impl Engine {
         }
         self.spawn_while_open(watchdog::keep_watch(self.clone()));
         self.spawn_while_open(waiters::keep_looking(self.clone()));
+        self.spawn_while_open(releases::keep_releasing(self.clone()));
     }
 
     pub(crate) fn store(&self) -> &dyn LockStore {
@@ -90,8 +99,28 @@ impl Engine {
         }
     }
 
+    /// A new owner id: random, for a pushed grant that names one is believed.
     pub(crate) fn next_owner(&self) -> Owner {
-        self.next_owner.fetch_add(1, Ordering::Relaxed)
+        self.random.next()
+    }
+
+    /// Tells the store whether anything in it bears this client's name.
+    pub(crate) fn is_idle(self: &Arc<Self>) -> IsIdle {
+        let engine: Weak<Engine> = Arc::downgrade(self);
+        Arc::new(move || {
+            engine
+                .upgrade()
+                .is_some_and(|engine| engine.in_use() == (0, 0, 0))
+        })
+    }
+
+    /// How many holds there are, calls that wait or ask, and releases under way.
+    pub(crate) fn in_use(&self) -> (usize, usize, usize) {
+        (
+            self.watchdog.count(),
+            self.waiters.count(),
+            self.releases.count() + self.kept.load(Ordering::Acquire),
+        )
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -101,6 +130,11 @@ impl Engine {
     /// Counts a call that a shutdown waits for.
     pub(crate) fn under_way(&self) -> BackgroundTask {
         self.background.start()
+    }
+
+    /// Makes what is spawned meanwhile run where the manager's background work runs.
+    pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
+        self.executor.enter()
     }
 
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
@@ -127,12 +161,36 @@ impl Engine {
         });
     }
 
+    /// Tells once that a hold was lost.
+    pub(crate) fn tell_loss(&self, hold: &Arc<Hold>, error: Error) {
+        if hold.is_told_first() {
+            let hold = hold.clone();
+            self.report(move || report::lost(&hold, &error));
+        }
+    }
+
     fn on_event(self: &Arc<Self>, event: StoreEvent) {
+        match event {
+            StoreEvent::Lost(trouble) => {
+                self.report(move || report::store_lost(&trouble));
+                return;
+            }
+            StoreEvent::Back(gap) => {
+                let engine = self.clone();
+                self.report(move || {
+                    let address = engine.store.get().and_then(|store| store.address());
+                    report::store_back(address.unwrap_or_default(), gap);
+                });
+                return;
+            }
+            _ => {}
+        }
         if self.store.get().is_none() {
             // Nothing was asked yet.
             return;
         }
         match event {
+            StoreEvent::Lost(_) | StoreEvent::Back(_) => {}
             StoreEvent::Granted(grant) => {
                 // A push for a known hold changes nothing; one that nobody waits for is given back.
                 let (key, owner, timing) =
@@ -154,14 +212,30 @@ impl Engine {
         }
     }
 
-    /// Releases a hold in the background. With `keep`, its key stays taken for that long.
-    pub(crate) fn release(self: &Arc<Self>, hold: &Hold, keep: Duration) -> Tried {
+    /// Releases a hold. With `keep`, its key stays taken for that long.
+    pub(crate) fn release(self: &Arc<Self>, hold: &Arc<Hold>, keep: Duration) -> Tried {
+        let (release, told) = self.release_of(hold, keep);
+        releases::submit_first(self, release);
+        Tried(told)
+    }
+
+    /// Releases a hold behind others, for nobody waits for it.
+    pub(crate) fn release_in_background(self: &Arc<Self>, hold: &Arc<Hold>) {
+        let (release, _) = self.release_of(hold, Duration::ZERO);
+        releases::submit(self, release);
+    }
+
+    fn release_of(
+        self: &Arc<Self>,
+        hold: &Arc<Hold>,
+        keep: Duration,
+    ) -> (Release, oneshot::Receiver<Released>) {
         self.watchdog.forget(hold.owner);
-        hold.finish(End::Released);
+        let believed_until = hold.end_by_release();
         if !keep.is_zero() {
             self.release_after(keep, hold);
         }
-        self.undo_keeping(hold.key.clone(), hold.owner, hold.timing, keep)
+        Release::of(self, hold, believed_until, keep)
     }
 
     /// What `min_hold` kept is handed on as soon as it may be, unless the process ends before: then
@@ -169,73 +243,19 @@ impl Engine {
     fn release_after(self: &Arc<Self>, keep: Duration, hold: &Hold) {
         let engine = self.clone();
         let (key, owner, timing) = (hold.key.clone(), hold.owner, hold.timing);
+        self.kept.fetch_add(1, Ordering::AcqRel);
         self.spawn_while_open(async move {
             tokio::time::sleep(keep).await;
             engine.undo(key, owner, timing);
+            engine.kept.fetch_sub(1, Ordering::AcqRel);
         });
     }
 
     /// Takes back whatever an owner has at a key: its lock, its place in the queue, or an ask whose
     /// answer never came. Repeated until the store has answered or nothing can be left.
     pub(crate) fn undo(self: &Arc<Self>, key: LockKey, owner: Owner, timing: Timing) {
-        drop(self.undo_keeping(key, owner, timing, Duration::ZERO));
-    }
-
-    fn undo_keeping(
-        self: &Arc<Self>,
-        key: LockKey,
-        owner: Owner,
-        timing: Timing,
-        keep: Duration,
-    ) -> Tried {
-        let (tell, tried) = oneshot::channel();
-        let engine = self.clone();
-        let task = self.background.start();
-        self.spawn(async move {
-            let result = engine
-                .release_until_answered(&key, owner, timing, keep, tell)
-                .await;
-            if let Err(detail) = result {
-                engine.report(move || report::release_failed(key.as_str(), &detail));
-            }
-            drop(task);
-        });
-        Tried(tried)
-    }
-
-    async fn release_until_answered(
-        &self,
-        key: &LockKey,
-        owner: Owner,
-        timing: Timing,
-        keep: Duration,
-        tell: oneshot::Sender<()>,
-    ) -> Result<(), String> {
-        let began = self.clock.now();
-        let give_up = began + timing.ttl();
-        let within = timing.command_deadline();
-        let mut tell = Some(tell);
-        loop {
-            // Repeated, it is to be kept no longer than the first time.
-            let keep = keep.saturating_sub(self.clock.now().since(began));
-            let answer = self.store().release(key, owner, keep, within).await;
-            if let Some(tell) = tell.take() {
-                // Nobody needs to listen.
-                let _ = tell.send(());
-            }
-            match answer {
-                Ok(_held) => return Ok(()),
-                // The shutdown released what there was; there is nothing left to ask.
-                Err(_) if self.phase() == Phase::Closed => return Ok(()),
-                Err(trouble) if self.clock.now() >= give_up => return Err(trouble.to_string()),
-                Err(_) => {
-                    // At once when the store is back, but never in a tight loop.
-                    tokio::time::sleep(RELEASE_PAUSE).await;
-                    let left = give_up.since(self.clock.now());
-                    let _ = tokio::time::timeout(left, self.store().ready()).await;
-                }
-            }
-        }
+        let release = Release::undo(self, key, owner, timing);
+        releases::submit(self, release);
     }
 
     /// Ends everything: new calls are refused, waiting calls get an error, bodies are stopped, what is
@@ -260,7 +280,7 @@ impl Engine {
             holds.retain(|hold| {
                 let waits = hold.has_body() && now < began + hold.timing.lease;
                 if !waits {
-                    drop(self.release(hold, Duration::ZERO));
+                    self.release_in_background(hold);
                 }
                 waits
             });
@@ -287,6 +307,7 @@ impl Engine {
         for hold in self.watchdog.holds() {
             hold.finish(End::Lost(LossReason::ShutDown));
         }
+        self.releases.clear();
         if let Some(store) = self.store.get() {
             store.close();
         }
@@ -341,11 +362,11 @@ impl Drop for BackgroundTask {
 
 /// Resolves when a release that goes on in the background was answered, or its first attempt ran out of
 /// time.
-pub(crate) struct Tried(oneshot::Receiver<()>);
+pub(crate) struct Tried(oneshot::Receiver<Released>);
 
 impl Tried {
-    pub(crate) async fn wait(self) {
+    pub(crate) async fn wait(self) -> Released {
         // An error means that there is nothing left that could answer.
-        let _ = self.0.await;
+        self.0.await.unwrap_or(Released::Done)
     }
 }

@@ -27,7 +27,7 @@ use crate::fencing::FencingToken;
 #[non_exhaustive]
 pub enum Error {
     /// Somebody else held the lock for as long as the call was willing to wait, or its queue was full.
-    #[error("lock `{key}` is busy: waited {waited:.1?}, {}", Whose(.holder.as_ref()))]
+    #[error("lock `{key}` is busy: {}", Whose(*.waited, .holder.as_ref()))]
     Busy {
         /// The key as the caller wrote it.
         key: String,
@@ -50,8 +50,9 @@ pub enum Error {
         detail: String,
     },
 
-    /// The lock was held and could no longer be proven ours, so the body was stopped, or had already
-    /// ended when this was found (`completed`). Another process may have run since.
+    /// The lock was held and could no longer be proven ours, so an annotated function's body was stopped, or
+    /// had already ended when this was found (`completed`). Nothing stops the code that has a guard. Another
+    /// process may have run since.
     #[error("lock `{key}` was lost (fencing token {fencing_token}): {reason}; {}", Completed(*.completed))]
     Lost {
         /// The key as the caller wrote it.
@@ -108,7 +109,8 @@ pub enum Error {
     /// An annotated function was called before any manager was installed.
     #[error(
         "no lock manager is installed: call `distlock::install(LockManager::connect(url).await?)` at start-up, \
-         wrap the call in `distlock::with_manager`, or give the attribute `locks = ...`"
+         wrap the call in `distlock::with_manager`, or give the attribute `locks = ...` (an annotated function takes \
+         its lock before its body runs, so an `install` inside of an annotated `main` or test comes too late)"
     )]
     NotInstalled,
 
@@ -229,6 +231,14 @@ pub enum Outage {
 }
 
 impl Outage {
+    /// Whether the server answers, and refuses what it is asked.
+    pub(crate) fn is_refusal(self) -> bool {
+        matches!(
+            self,
+            Outage::OutOfMemory | Outage::WritesRefused | Outage::NotReady | Outage::Denied
+        )
+    }
+
     /// Whether it may pass by itself.
     pub(crate) fn is_transient(self) -> bool {
         !matches!(self, Outage::Denied)
@@ -290,14 +300,27 @@ impl fmt::Display for LossReason {
     }
 }
 
-struct Whose<'a>(Option<&'a Holder>);
+struct Whose<'a>(Duration, Option<&'a Holder>);
 
 impl fmt::Display for Whose<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(holder) => write!(f, "{holder}; try again later, or allow a longer wait"),
-            None => f.write_str("others wait for it; try again later, or allow a longer wait"),
+        let Whose(waited, holder) = *self;
+        if !waited.is_zero() {
+            write!(f, "waited {waited:.1?}, ")?;
         }
+        match holder {
+            Some(holder) => write!(f, "{holder}; ")?,
+            None => f.write_str("others wait for it; ")?,
+        }
+        f.write_str(match holder {
+            Some(holder) if holder.this_process => {
+                "if that call waits for this one, neither can end: call it inside of the holder's own call tree, \
+                 which re-enters, or release first; otherwise try again later"
+            }
+            // Nobody meant to wait.
+            _ if waited.is_zero() => "it was tried once, as asked; whoever holds it does the work",
+            _ => "try again later, or allow a longer wait",
+        })
     }
 }
 
@@ -319,7 +342,7 @@ impl fmt::Display for Completed {
         f.write_str(if self.0 {
             "the body had run to its end, so check its effects before repeating it"
         } else {
-            "the body was stopped, so check for partial effects before repeating it"
+            "what ran under it is to be stopped and may be half done, so check for partial effects before repeating it"
         })
     }
 }

@@ -10,10 +10,11 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::engine::Tried;
-use crate::error::{Error, LossReason};
+use crate::error::Error;
 use crate::fencing::FencingToken;
-use crate::hold::{End, Hold};
+use crate::hold::Hold;
 use crate::manager::LockManager;
+use crate::releases::Released;
 use crate::report;
 use crate::scope::{self, Children, Frame};
 
@@ -93,7 +94,7 @@ impl LockGuard {
     }
 
     /// Resolves when the lock is lost: when its lease cannot be renewed, before the store can give it to
-    /// anybody else; when its key vanished, at the next renewal.
+    /// anybody else; when its key vanished, at the next renewal (or [`release`](LockGuard::release) tells).
     ///
     /// # Cancel safety
     ///
@@ -108,18 +109,18 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::HoldLimit`] with `completed: true` if the hold was over before: what
-    /// was done last may have overlapped with another holder. A release that the store did not answer
-    /// is no error; it is logged.
+    /// [`Error::Lost`] or [`Error::HoldLimit`] with `completed: true` if the hold was over before, or if
+    /// the store answers that it no longer had this lock: what was done last may have overlapped with
+    /// another holder. A release that the store did not answer is no error; it is logged.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future does not stop the release.
     pub async fn release(mut self) -> Result<(), Error> {
         let ended = self.ended();
-        self.give_back_in_place(ended.is_none()).await;
-        match ended {
-            Some(error) => Err(error.after_completion()),
+        let gone = self.give_back_in_place(ended.is_none()).await;
+        match ended.map(Error::after_completion).or(gone) {
+            Some(error) => Err(error),
             None => Ok(()),
         }
     }
@@ -190,14 +191,16 @@ impl LockGuard {
         }
     }
 
-    /// Releases after a body; never fails, for the body's own result stands.
-    pub(crate) async fn give_back(mut self, success: bool) {
-        self.give_back_in_place(success).await;
+    /// Releases after a body. A release that fails changes nothing, but one that shows that the lock had
+    /// been lost is the error of the call: the body ran without it.
+    pub(crate) async fn give_back(mut self, success: bool) -> Option<Error> {
+        self.give_back_in_place(success).await
     }
 
-    async fn give_back_in_place(&mut self, success: bool) {
-        if let Some(tried) = self.start_release(success) {
-            tried.wait().await;
+    async fn give_back_in_place(&mut self, success: bool) -> Option<Error> {
+        match self.start_release(success, true)?.wait().await {
+            Released::NotOurs => Some(self.hold.gone()),
+            Released::Done => None,
         }
     }
 
@@ -206,14 +209,13 @@ impl LockGuard {
         self.hold.error()
     }
 
-    fn start_release(&mut self, success: bool) -> Option<Tried> {
+    /// With `awaited`, its answer is waited for, and it stands behind no other release.
+    fn start_release(&mut self, success: bool, awaited: bool) -> Option<Tried> {
         match std::mem::replace(&mut self.kind, Kind::Spent) {
             Kind::Spent | Kind::Reentered { .. } => None,
-            Kind::Owner if !self.manager.is_of_this_process() => {
-                // After a fork the lock is the parent's, and nobody here could release it.
-                self.hold.finish(End::Lost(LossReason::ShutDown));
-                None
-            }
+            // After a fork the lock is the parent's, and nothing of this copy is touched: the parent may
+            // have been inside of any of its mutexes.
+            Kind::Owner if !self.manager.is_of_this_process() => None,
             Kind::Owner => {
                 let ended = self.ended();
                 let engine = self.manager.engine();
@@ -224,12 +226,21 @@ impl LockGuard {
                     }
                     _ => Duration::ZERO,
                 };
-                let tried = engine.release(&self.hold, keep);
-                match &ended {
-                    Some(error) => report::lost(&self.hold, error),
+                let tried = if awaited {
+                    Some(engine.release(&self.hold, keep))
+                } else {
+                    engine.release_in_background(&self.hold);
+                    None
+                };
+                match ended {
+                    Some(error) => {
+                        if self.hold.is_told_first() {
+                            report::lost(&self.hold, &error);
+                        }
+                    }
                     None => report::released(&self.hold, held_for),
                 }
-                Some(tried)
+                tried
             }
         }
     }
@@ -243,14 +254,13 @@ struct DroppedInScope<'g, 'b, F> {
 
 impl<F> Drop for DroppedInScope<'_, '_, F> {
     fn drop(&mut self) {
-        scope::within_sync(self.guard.frame(), || self.body.set(None));
+        scope::drop_within(self.guard.frame(), || self.body.set(None));
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        // The answer is not awaited; the release goes on in the background.
-        drop(self.start_release(false));
+        self.start_release(false, false);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub(crate) struct Hold {
     end: Mutex<Option<End>>,
     last_failure: Mutex<String>,
     over: Notify,
+    /// Its loss was told.
+    told: AtomicBool,
     /// Bodies that run under this hold and stop by themselves when it is lost.
     bodies: AtomicUsize,
 }
@@ -85,6 +87,7 @@ impl Hold {
             end: Mutex::new(None),
             last_failure: Mutex::new(String::new()),
             over: Notify::new(),
+            told: AtomicBool::new(false),
             bodies: AtomicUsize::new(0),
         };
         let until = hold.capped(new.safe_until);
@@ -190,6 +193,31 @@ impl Hold {
         true
     }
 
+    /// Ends the hold for a release. Until when it was believed, if it still is.
+    pub(crate) fn end_by_release(&self) -> Option<Moment> {
+        let until = self.safe_until().filter(|_| self.is_held());
+        until.filter(|_| self.finish(End::Released))
+    }
+
+    /// Whether nobody was told of its loss before.
+    pub(crate) fn is_told_first(&self) -> bool {
+        !self.told.swap(true, Ordering::AcqRel)
+    }
+
+    /// The error of a hold whose release found that the store did not have it any more.
+    pub(crate) fn gone(&self) -> Error {
+        self.lost_because(LossReason::Gone, true)
+    }
+
+    fn lost_because(&self, reason: LossReason, completed: bool) -> Error {
+        Error::Lost {
+            key: self.key.to_string(),
+            fencing_token: self.token,
+            completed,
+            reason,
+        }
+    }
+
     /// Remembers why a renewal failed, for the error if none succeeds.
     pub(crate) fn note_failure(&self, failure: String) {
         *lock(&self.last_failure) = failure;
@@ -205,27 +233,15 @@ impl Hold {
         } else {
             End::Lost(LossReason::ShutDown)
         };
-        let key = self.key.to_string();
-        let fencing_token = self.token;
         Some(match end {
             End::Limit => Error::HoldLimit {
-                key,
-                fencing_token,
+                key: self.key.to_string(),
+                fencing_token: self.token,
                 max_hold: self.max_hold.unwrap_or_default(),
                 completed: false,
             },
-            End::Lost(reason) => Error::Lost {
-                key,
-                fencing_token,
-                completed: false,
-                reason,
-            },
-            End::Released => Error::Lost {
-                key,
-                fencing_token,
-                completed: true,
-                reason: LossReason::Released,
-            },
+            End::Lost(reason) => self.lost_because(reason, false),
+            End::Released => self.lost_because(LossReason::Released, true),
         })
     }
 

@@ -5,7 +5,35 @@ use once_cell::sync::OnceCell;
 use crate::error::Error;
 use crate::manager::LockManager;
 
-static INSTALLED: OnceCell<LockManager> = OnceCell::new();
+static INSTALLED: Installed = Installed(OnceCell::new());
+
+/// The manager of one process, and in its forked children the one of theirs: what the parent installed is
+/// of no use to them.
+struct Installed(OnceCell<(LockManager, Box<Installed>)>);
+
+impl Installed {
+    fn install(&self, manager: LockManager) -> Result<(), Error> {
+        match self.0.get() {
+            Some((installed, of_child)) if !installed.is_of_this_process() => {
+                of_child.install(manager)
+            }
+            _ => {
+                let of_child = Box::new(Installed(OnceCell::new()));
+                let installed = self.0.set((manager, of_child));
+                installed.map_err(|_| Error::AlreadyInstalled)
+            }
+        }
+    }
+
+    /// The one of this process, or else the nearest parent's, which says why it does not work.
+    fn get(&self) -> Option<&LockManager> {
+        let (installed, of_child) = self.0.get()?;
+        if installed.is_of_this_process() {
+            return Some(installed);
+        }
+        of_child.get().or(Some(installed))
+    }
+}
 
 /// Makes a manager the default of this process: the one that annotated functions use.
 ///
@@ -18,9 +46,10 @@ static INSTALLED: OnceCell<LockManager> = OnceCell::new();
 ///
 /// # Errors
 ///
-/// [`Error::AlreadyInstalled`] the second time, also after [`shutdown`].
+/// [`Error::AlreadyInstalled`] the second time, also after [`shutdown`]. A forked child may install its
+/// own, for its parent's does not work there.
 pub fn install(manager: LockManager) -> Result<(), Error> {
-    INSTALLED.set(manager).map_err(|_| Error::AlreadyInstalled)
+    INSTALLED.install(manager)
 }
 
 /// The default manager of this process, if one was [installed](install).

@@ -61,6 +61,10 @@ impl Executor {
         }
     }
 
+    pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
+        self.handle.enter()
+    }
+
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if self.inline {
             let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(work);

@@ -15,6 +15,7 @@ mod lock;
 mod manager;
 mod options;
 mod random;
+mod releases;
 mod report;
 #[cfg(any(sabotage, test))]
 #[cfg_attr(
@@ -26,6 +27,7 @@ mod scope;
 #[cfg(test)]
 mod simulation;
 mod store;
+mod templates;
 mod waiters;
 mod watchdog;
 

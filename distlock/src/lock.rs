@@ -185,8 +185,10 @@ impl Lock {
         let held = guard.held();
         let mut body = pin!(Some(body(held)));
         let result = guard.watch(body.as_mut(), false).await;
-        guard.give_back(result.is_ok()).await;
-        result
+        match guard.give_back(result.is_ok()).await {
+            Some(gone) if result.is_ok() => Err(gone),
+            _ => result,
+        }
     }
 
     async fn enter(&self, wait: Duration) -> Result<LockGuard, Error> {
@@ -250,6 +252,14 @@ impl Lock {
             }
             Ok(Ok(Err(error))) => Err(error),
             Ok(Err(_)) => Err(engine.shut_down_error()),
+            Err(_) if waited < limit / 2 => Err(Error::Config {
+                detail: format!(
+                    "lock `{}`: tokio's time is paused here, or was advanced: {limit:?} of it went by in {waited:.1?}, \
+                     and this manager's thread does not take part in that; in tests with paused time use \
+                     `LockManager::builder().memory_on_current_runtime()`",
+                    self.key
+                ),
+            }),
             Err(_) => Err(Trouble::timed_out(limit).into_error(Some(self.key.clone()), waited)),
         }
     }

@@ -71,7 +71,7 @@ impl LockManager {
     /// # Errors
     ///
     /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials or missing rights,
-    /// [`Error::Unavailable`] when the server does not answer within 2 s
+    /// [`Error::Unavailable`] when the server cannot be used within 2 s
     /// ([`Builder::connect_timeout`]). No error contains the password.
     ///
     /// # Cancel safety
@@ -79,6 +79,15 @@ impl LockManager {
     /// Dropping the future closes what was opened.
     pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
         Self::builder().url(url.as_ref()).connect().await
+    }
+
+    /// Makes a manager that connects in the background, see [`Builder::connect_lazy`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a malformed URL.
+    pub fn connect_lazy(url: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder().url(url.as_ref()).connect_lazy()
     }
 
     /// An in-process store of its own, for development and tests, with the real clock. Under
@@ -186,6 +195,11 @@ impl LockManager {
         &self.inner.identity
     }
 
+    /// The server, for a store that has one.
+    pub(crate) fn address(&self) -> Option<&str> {
+        self.engine().store().address()
+    }
+
     /// A forked child has no I/O thread, and its parent's locks are not its own.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.inner.pid == std::process::id()
@@ -228,10 +242,19 @@ impl Drop for Inner {
 
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockManager")
+        let mut shown = f.debug_struct("LockManager");
+        shown
             .field("store", &self.inner.identity)
-            .field("client", &self.inner.client_name)
+            .field("client", &self.inner.client_name);
+        if !self.is_of_this_process() {
+            return shown.finish_non_exhaustive();
+        }
+        let (held, waiting, releasing) = self.engine().in_use();
+        shown
             .field("phase", &self.engine().phase())
+            .field("held", &held)
+            .field("waiting", &waiting)
+            .field("releasing", &releasing)
             .finish()
     }
 }

@@ -62,6 +62,13 @@ impl Options {
             }
             _ => {}
         }
+        match (self.min_hold, self.max_hold) {
+            (Some(shortest), Some(longest)) if shortest > longest => {
+                let bound = format!("at most the max_hold of {longest:?}, or raise that");
+                return refuse("min_hold", shortest, &bound);
+            }
+            _ => {}
+        }
         match self.min_hold {
             Some(limit) if limit > MAX_DURATION => {
                 return refuse("min_hold", limit, "at most 24h");

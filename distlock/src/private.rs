@@ -14,6 +14,7 @@ use crate::key::{Escaped, shortened};
 use crate::manager::LockManager;
 use crate::options::Options;
 use crate::scope;
+use crate::templates;
 
 /// Builds a key from a template's parts, in one allocation: `capacity` has room for the longest legal
 /// key wherever a value's length is not known at compile time.
@@ -173,12 +174,17 @@ impl Request {
 
     /// Everything up to the body. Boxed by its caller, so that the annotated future stays small.
     async fn acquire(self) -> Result<LockGuard, Error> {
+        let template = self.key.template;
         let key = self.key.finish()?;
+        let installed = installed();
         let manager = self
             .manager
             .or_else(scope::task_manager)
-            .or_else(installed)
+            .or_else(|| installed.clone())
             .ok_or(Error::NotInstalled)?;
+        if let Some(installed) = installed {
+            templates::note(template, &manager, &installed);
+        }
         manager.lock(key).with_options(self.options).acquire().await
     }
 }
@@ -206,10 +212,12 @@ pub fn run<'b, F: Future>(
         };
         let result = Box::pin(guard.watch(body.as_mut(), finish)).await;
         let success = result.as_ref().is_ok_and(succeeded);
-        Box::pin(guard.give_back(success)).await;
-        match result {
-            Ok(output) => output,
-            Err(error) => fail(error),
+        let gone = Box::pin(guard.give_back(success)).await;
+        match (result, gone) {
+            // Told in the log; the caller chose to have the body's own result.
+            (Ok(output), Some(_)) if finish => output,
+            (Ok(_), Some(error)) | (Err(error), _) => fail(error),
+            (Ok(output), None) => output,
         }
     }
 }

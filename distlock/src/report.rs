@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, LossReason};
 use crate::hold::Hold;
+use crate::store::Trouble;
 
 /// The name of the target, so that one filter line finds it all.
 const TARGET: &str = "distlock";
@@ -28,26 +29,55 @@ pub(crate) fn refused(label: Option<&str>, error: &Error) {
 }
 
 pub(crate) fn lost(hold: &Hold, error: &Error) {
-    tracing::warn!(
-        target: TARGET,
-        lock = label(hold),
-        fencing_token = hold.token.get(),
-        %error,
-        "the lock ended before its body"
-    );
+    let (lock, fencing_token) = (label(hold), hold.token.get());
+    match error {
+        // Asked for: by a shutdown, or by its own `max_hold`.
+        Error::Lost {
+            reason: LossReason::ShutDown,
+            ..
+        }
+        | Error::HoldLimit { .. } => tracing::warn!(
+            target: TARGET,
+            lock,
+            key = %hold.key,
+            fencing_token,
+            %error,
+            "the lock ended before its holder was done"
+        ),
+        _ => tracing::error!(
+            target: TARGET,
+            lock,
+            key = %hold.key,
+            fencing_token,
+            %error,
+            "the lock was lost while it was held: another holder may have run at the same time"
+        ),
+    }
 }
 
 pub(crate) fn released(hold: &Hold, held: Duration) {
     tracing::debug!(target: TARGET, lock = label(hold), key = %hold.key, ?held, "released");
 }
 
-pub(crate) fn release_failed(key: &str, detail: &str) {
+pub(crate) fn releases_given_up(key: &str, releases: usize) {
     tracing::warn!(
         target: TARGET,
         key,
-        detail,
-        "a release was not answered; the lock is free when its lease has ended"
+        releases,
+        "releases were not answered and are not tried any more (`key` is one of them); what they left is free when its lease has ended"
     );
+}
+
+pub(crate) fn store_lost(trouble: &Trouble) {
+    tracing::warn!(
+        target: TARGET,
+        detail = %trouble,
+        "the lock store cannot be used: calls wait or fail, and what is held is lost when its lease cannot be renewed in time"
+    );
+}
+
+pub(crate) fn store_back(store: &str, gap: Duration) {
+    tracing::info!(target: TARGET, store, ?gap, "the lock store can be used again");
 }
 
 /// Whether anybody listens to each single renewal.
@@ -59,13 +89,26 @@ pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
     tracing::trace!(target: TARGET, holds, failures, ?took, "renewed");
 }
 
-pub(crate) fn renewal_failed(lock: &str, holds: usize, detail: &str) {
+/// `nearest` is the hold among them that is lost first.
+pub(crate) fn renewals_fail(store: &str, holds: usize, nearest: &Hold, detail: &str) {
+    tracing::warn!(
+        target: TARGET,
+        store,
+        holds,
+        lock = label(nearest),
+        lost_in = ?nearest.remaining(),
+        detail,
+        "renewals fail and are tried again; `lock` is lost in `lost_in` if none succeeds before"
+    );
+}
+
+pub(crate) fn two_servers(lock: &str, installed: &str, other: &str) {
     tracing::warn!(
         target: TARGET,
         lock,
-        holds,
-        detail,
-        "a renewal failed and is tried again; if none succeeds before the lease ends, the lock is lost"
+        installed,
+        other,
+        "this template was locked on the installed manager's server and on another one: they do not exclude each other"
     );
 }
 

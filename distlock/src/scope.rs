@@ -3,7 +3,9 @@
 //! Identity is the call tree, never the thread or the task: a spawned task inherits nothing.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use crate::guard::Held;
 use crate::hold::Hold;
@@ -52,9 +54,32 @@ pub(crate) fn within<F: Future>(frame: Arc<Frame>, future: F) -> impl Future<Out
     FRAMES.scope(frame, future)
 }
 
-/// Runs a function with a frame on its stack.
-pub(crate) fn within_sync<R>(frame: Arc<Frame>, function: impl FnOnce() -> R) -> R {
-    FRAMES.sync_scope(frame, function)
+/// Drops something with a frame on the stack: as long as the thread has one. A runtime that lives in a
+/// `thread_local!` drops its tasks when the thread ends, and the stack may be gone before.
+pub(crate) fn drop_within(frame: Arc<Frame>, drop_it: impl FnOnce()) {
+    // A scoped future is dropped inside of its scope where that is possible, and without it elsewhere;
+    // `sync_scope` would panic.
+    drop(FRAMES.scope(frame, OnDrop(Some(drop_it))));
+}
+
+/// Does something when it is dropped.
+struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Future for OnDrop<F> {
+    type Output = ();
+
+    /// Never polled.
+    fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+}
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(drop_it) = self.0.take() {
+            drop_it();
+        }
+    }
 }
 
 /// The innermost hold of this lock in the running call tree.

@@ -1,7 +1,7 @@
 //! Calls that stand in a queue: what the store pushes, and what looking finds, reaches them here.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ const LOOK_WITHIN: Duration = LOOK_EVERY;
 pub(crate) struct Waiters {
     /// In order, so that a simulation can be repeated.
     slots: Mutex<BTreeMap<Owner, Arc<Slot>>>,
+    arrivals: AtomicU64,
     /// Wakes the looking task when somebody queues.
     queued: Notify,
 }
@@ -48,6 +49,8 @@ pub(crate) enum Signal {
 pub(crate) struct Slot {
     pub(crate) key: LockKey,
     pub(crate) owner: Owner,
+    /// Who called first asks first, also after a reconnect.
+    arrival: u64,
     signal: Mutex<Option<Signal>>,
     wake: Notify,
     queued: AtomicBool,
@@ -115,6 +118,7 @@ impl Waiters {
         let slot = Arc::new(Slot {
             key,
             owner,
+            arrival: self.arrivals.fetch_add(1, Ordering::Relaxed),
             signal: Mutex::new(None),
             wake: Notify::new(),
             queued: AtomicBool::new(false),
@@ -155,8 +159,21 @@ impl Waiters {
         }
     }
 
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.slots).len()
+    }
+
+    /// How many calls there ever were.
+    #[cfg(test)]
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.arrivals.load(Ordering::Relaxed)
+    }
+
+    /// In the order of their calls.
     fn all(&self) -> Vec<Arc<Slot>> {
-        lock(&self.slots).values().cloned().collect()
+        let mut all: Vec<_> = lock(&self.slots).values().cloned().collect();
+        all.sort_unstable_by_key(|slot| slot.arrival);
+        all
     }
 
     /// All queued calls, by key.

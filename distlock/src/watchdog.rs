@@ -17,6 +17,9 @@ use crate::store::{Owner, Renewal, RenewalFailure, Trouble};
 /// Holds renewed by one script: more would freeze the server for too long.
 const RENEW_BATCH: usize = 1_000;
 
+/// Renewals that fail are told of no more often.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
 /// Everything this client holds.
 #[derive(Debug, Default)]
 pub(crate) struct Watchdog {
@@ -29,6 +32,9 @@ struct Table {
     /// In order, so that a simulation can be repeated.
     holds: BTreeMap<Owner, Entry>,
     due: BTreeSet<(Moment, Owner)>,
+    /// Whose renewals failed since that was last told.
+    failing: BTreeSet<Owner>,
+    told_at: Option<Moment>,
     /// When the watchdog wakes by itself; `None` while it works or nothing is held.
     wakes_at: Option<Moment>,
 }
@@ -49,6 +55,8 @@ struct Entry {
 struct Turn {
     renewals: Vec<Arc<Hold>>,
     confirmations: Vec<Arc<Hold>>,
+    /// They ended by themselves: their safe deadline or their limit has passed.
+    over: Vec<Arc<Hold>>,
     sleep: Option<Duration>,
 }
 
@@ -84,6 +92,7 @@ impl Table {
             // Also wakes the body: `is_held` ends a hold whose safe deadline has passed.
             if !hold.is_held() {
                 self.remove(owner);
+                turn.over.push(hold);
                 continue;
             }
             if attempt <= now {
@@ -136,6 +145,10 @@ impl Watchdog {
     /// No renewal is sent after this.
     pub(crate) fn forget(&self, owner: Owner) {
         lock(&self.table).remove(owner);
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.table).holds.len()
     }
 
     pub(crate) fn knows(&self, owner: Owner) -> bool {
@@ -203,6 +216,11 @@ pub(crate) async fn keep_watch(engine: Arc<Engine>) {
         for batch in renewal_batches(turn.renewals) {
             engine.spawn_later(renew(engine.clone(), batch));
         }
+        for hold in turn.over {
+            if let Some(error) = hold.error() {
+                engine.tell_loss(&hold, error);
+            }
+        }
         for hold in turn.confirmations {
             engine.spawn_later(confirm(engine.clone(), hold));
         }
@@ -250,6 +268,7 @@ async fn renew(engine: Arc<Engine>, holds: Vec<Arc<Hold>>) {
                 let took = engine.clock.now().since(started);
                 engine.report(move || report::renewed(count, failures, took));
             }
+            let mut refused = Vec::new();
             let mut failures = renewed.failures.into_iter().peekable();
             for (index, hold) in holds.iter().enumerate() {
                 match failures.next_if(|(failed, _)| *failed == index) {
@@ -257,18 +276,43 @@ async fn renew(engine: Arc<Engine>, holds: Vec<Arc<Hold>>) {
                     Some((_, RenewalFailure::Gone)) => gone(&engine, hold),
                     Some((_, RenewalFailure::Trouble(trouble))) => {
                         failed(&engine, hold, started, &trouble);
+                        refused.push((hold.clone(), trouble));
                     }
                 }
+            }
+            if let Some((_, trouble)) = refused.first().cloned() {
+                let holds: Vec<_> = refused.into_iter().map(|(hold, _)| hold).collect();
+                failing(&engine, &holds, &trouble);
             }
         }
         Err(trouble) => {
             for hold in &holds {
                 failed(&engine, hold, started, &trouble);
             }
-            let (label, count) = (report::label(&holds[0]).to_owned(), holds.len());
-            engine.report(move || report::renewal_failed(&label, count, &trouble.to_string()));
+            failing(&engine, &holds, &trouble);
         }
     }
+}
+
+/// Tells that renewals fail, in one line a second at most, however many holds there are.
+fn failing(engine: &Engine, holds: &[Arc<Hold>], trouble: &Trouble) {
+    let now = engine.clock.now();
+    let count = {
+        let mut table = lock(&engine.watchdog.table);
+        table.failing.extend(holds.iter().map(|hold| hold.owner));
+        if table.told_at.is_some_and(|told| now < told + TELL_EVERY) {
+            return;
+        }
+        table.told_at = Some(now);
+        std::mem::take(&mut table.failing).len()
+    };
+    let believed = holds.iter().filter(|hold| hold.safe_until().is_some());
+    let Some(nearest) = believed.min_by_key(|hold| hold.safe_until()).cloned() else {
+        return;
+    };
+    let store = engine.store().address().unwrap_or_default().to_owned();
+    let detail = trouble.to_string();
+    engine.report(move || report::renewals_fail(&store, count, &nearest, &detail));
 }
 
 async fn confirm(engine: Arc<Engine>, hold: Arc<Hold>) {
@@ -300,9 +344,12 @@ fn proven(engine: &Engine, hold: &Hold, sent: Moment) {
 }
 
 /// The store says that the lock is not ours: no retry can change that.
-fn gone(engine: &Arc<Engine>, hold: &Hold) {
+fn gone(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     engine.watchdog.forget(hold.owner);
     if hold.finish(End::Lost(LossReason::Gone)) {
+        if let Some(error) = hold.error() {
+            engine.tell_loss(hold, error);
+        }
         // It found the lock free, perhaps: a release drives the queue (design rule 5).
         engine.undo(hold.key.clone(), hold.owner, hold.timing);
     }

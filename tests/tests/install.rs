@@ -40,6 +40,7 @@ fn scenarios() {
         "unset" => runtime.block_on(from_env_unset()),
         "set" => runtime.block_on(from_env_set()),
         "refused" => runtime.block_on(from_env_refused()),
+        "two servers" => runtime.block_on(two_servers()),
         other => panic!("no scenario {other}"),
     }
     println!("done");
@@ -199,4 +200,77 @@ async fn from_env_refused() {
     let error = LockManager::from_env().await.unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     assert!(!error.to_string().contains("hunter2"), "{error}");
+}
+
+#[distributed_lock(key = "two-<n>", locks = locks)]
+async fn locked_by(locks: &LockManager, n: u8) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "two-<n>")]
+async fn locked_by_default(n: u8) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "one-<n>", locks = locks)]
+async fn locked_elsewhere_only(locks: &LockManager, n: u8) -> Result<(), Error> {
+    Ok(())
+}
+
+/// A template that is locked on two servers excludes nobody, and says so once.
+#[test]
+fn one_template_on_two_servers_is_told_once() {
+    let (first, second) = (RedisServer::start(), RedisServer::start());
+    let mut command: Command = this_test_binary("scenarios", &["two servers"]);
+    command.env("DISTLOCK_URL", first.url());
+    command.env("OTHER_URL", second.url());
+    let mut child = Worker::spawn(&mut command);
+    let mut warnings = Vec::new();
+    loop {
+        let line = child.next_line(PATIENCE);
+        if line == "done" {
+            break;
+        }
+        if line.contains("WARN") {
+            warnings.push(line);
+        }
+    }
+    assert!(child.wait(PATIENCE).success());
+    let [warning] = &warnings[..] else {
+        panic!("{warnings:#?}");
+    };
+    let ports = [first.port(), second.port()].map(|port| port.to_string());
+    for part in ["two-<n>", &ports[0], &ports[1]] {
+        assert!(warning.contains(part), "{part} is not in {warning}");
+    }
+}
+
+async fn two_servers() {
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(std::io::stdout)
+        .init();
+    install(LockManager::from_env().await.unwrap()).unwrap();
+    let url = std::env::var("OTHER_URL").unwrap();
+    let other = LockManager::connect(&url).await.unwrap();
+    // Tenants of one server, and stores for tests, are no news.
+    let tenant = LockManager::builder()
+        .url(std::env::var("DISTLOCK_URL").unwrap())
+        .namespace("tenant");
+    let tenant = tenant.connect().await.unwrap();
+    let memory = LockManager::memory();
+    for round in 0..3 {
+        locked_by_default(round).await.unwrap();
+        locked_by(&tenant, round).await.unwrap();
+        locked_by(&memory, round).await.unwrap();
+        locked_elsewhere_only(&other, round).await.unwrap();
+    }
+    println!("and now");
+    for round in 0..3 {
+        locked_by(&other, round).await.unwrap();
+        distlock::with_manager(other.clone(), locked_by_default(round))
+            .await
+            .unwrap();
+        locked_by_default(round).await.unwrap();
+    }
 }

@@ -46,7 +46,8 @@ proptest! {
         let legal = (MIN_LEASE..=MAX_DURATION).contains(&lease)
             && wait <= MAX_DURATION
             && max_hold != Some(Duration::ZERO)
-            && min_hold.is_none_or(|hold| hold <= MAX_DURATION);
+            && min_hold.is_none_or(|hold| hold <= MAX_DURATION)
+            && min_hold.is_none_or(|shortest| max_hold.is_none_or(|longest| shortest <= longest));
         match options.timing("k") {
             Ok(timing) => {
                 prop_assert!(legal, "{:?}", options);

@@ -184,7 +184,7 @@ async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
                     .violated(format_args!("the shutdown of c{} hangs", client.index));
             }
         }
-        owners += client.manager.engine().next_owner() - 1;
+        owners += client.manager.engine().waiters.arrivals();
     }
     world.oracle.count_owners(owners);
     // What min_hold keeps ends by itself.

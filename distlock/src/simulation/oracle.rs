@@ -45,6 +45,8 @@ struct State {
     used: BTreeMap<LockKey, u64>,
     /// How an owner's hold was proven.
     proven: BTreeMap<(usize, Owner), &'static str>,
+    /// Holds whose end somebody was told of.
+    told: BTreeSet<Owner>,
     forgot: Vec<Duration>,
     stepped_forward: Vec<(Duration, Duration)>,
     stepped_back: bool,
@@ -76,6 +78,7 @@ impl Oracle {
                 holds: Vec::new(),
                 tokens: BTreeMap::new(),
                 inverted: BTreeSet::new(),
+                told: BTreeSet::new(),
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
                 forgot: Vec::new(),
@@ -267,7 +270,9 @@ impl Oracle {
         );
         let until = Moment(hold.believed_until.load(Ordering::Acquire));
         let late = state.clients[client].clock.now().since(until);
-        if until.0 != 0 && late > GRANULARITY && !state.is_disturbed(client, now) {
+        // Whoever asks again is told again, whenever that is.
+        let first = state.told.insert(hold.owner);
+        if first && until.0 != 0 && late > GRANULARITY && !state.is_disturbed(client, now) {
             state.trace.violated(
                 now,
                 format_args!(

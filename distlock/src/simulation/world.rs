@@ -91,7 +91,11 @@ impl World {
             clock: clock.clone(),
             host: host.clone(),
         });
-        let engine = Engine::new(clock.clone(), Executor::simulated(host.wrap()));
+        let engine = Engine::new(
+            clock.clone(),
+            Arc::new(random.fork()),
+            Executor::simulated(host.wrap()),
+        );
         let site = Site {
             index,
             client: id,

@@ -3,6 +3,7 @@
 //! A store serves one client. Whatever it is asked is idempotent for the same owner, and every
 //! operation may be dropped at any await: it may then have taken effect, and is undone by a release.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -81,6 +82,9 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     /// Which store this is: the same text means the same locks, also through another manager.
     fn identity(&self) -> &str;
 
+    /// The server, for those who have to find it; `None` for a store inside this process.
+    fn address(&self) -> Option<&str>;
+
     /// Ends connections and background work.
     fn close(&self);
 }
@@ -94,10 +98,17 @@ pub(crate) enum StoreEvent {
     Reconnected,
     /// Renewals go to a new connection.
     RenewalsReconnected,
+    /// The store cannot be used: told once, until it is back.
+    Lost(Trouble),
+    /// The store can be used again, after so long.
+    Back(Duration),
 }
 
 /// The receiver of a store's events. It must not block.
 pub(crate) type EventSink = std::sync::Arc<dyn Fn(StoreEvent) + Send + Sync>;
+
+/// Whether this client has nothing in the store: it holds, waits for and releases nothing.
+pub(crate) type IsIdle = std::sync::Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A pushed grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,6 +247,8 @@ pub(crate) struct Inspection {
 pub(crate) struct Trouble {
     pub(crate) outage: Outage,
     pub(crate) detail: String,
+    /// Nothing was handed to a connection, so there is nothing to undo.
+    pub(crate) unsent: bool,
 }
 
 impl Trouble {
@@ -243,7 +256,22 @@ impl Trouble {
         Trouble {
             outage,
             detail: one_line(detail.into()),
+            unsent: false,
         }
+    }
+
+    /// The same trouble, for a command that was never sent.
+    pub(crate) fn unsent(mut self) -> Self {
+        self.unsent = true;
+        self
+    }
+
+    /// The same trouble, with the server that has it.
+    pub(crate) fn at(mut self, address: &str) -> Self {
+        if !self.detail.contains(address) {
+            self.detail = one_line(format!("{address}: {}", self.detail));
+        }
+        self
     }
 
     pub(crate) fn timed_out(within: Duration) -> Self {
@@ -283,6 +311,13 @@ impl ClientId {
         ClientId(format!("{}{:08x}", drawn_name(random), 1).into())
     }
 
+    /// Another name for the same client, which no copy of this process has: a machine that was cloned
+    /// while it ran has the same memory as its clones.
+    pub(crate) fn renewed(&self, random: &dyn Random) -> Self {
+        let (_, number) = self.0.split_at(PROCESS_DIGITS);
+        ClientId(format!("{}{number}", rename_process(random)).into())
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -293,7 +328,9 @@ impl ClientId {
         let Some((client, number)) = owner.split_once(':') else {
             return (false, None);
         };
-        let this_process = client.get(..24) == self.0.get(..24);
+        let process = client.get(..PROCESS_DIGITS);
+        let this_process = process == self.0.get(..PROCESS_DIGITS)
+            || process.is_some_and(|name| lock(&PROCESS).is_known(name));
         let ours = (client == &*self.0).then(|| plain_number(number)).flatten();
         (this_process, ours)
     }
@@ -319,28 +356,64 @@ pub(crate) fn plain_number(text: &str) -> Option<u64> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// The 24 digits of this process.
-fn process_name(random: &dyn Random) -> String {
-    static NAME: Mutex<Option<(u32, String)>> = Mutex::new(None);
-    name_of(std::process::id(), &mut lock(&NAME), random)
+/// The digits of a client's name that are its process's.
+const PROCESS_DIGITS: usize = 24;
+
+/// What this process calls itself.
+static PROCESS: Mutex<ProcessNames> = Mutex::new(ProcessNames {
+    pid: 0,
+    names: VecDeque::new(),
+});
+
+/// The names of one process, the latest last: clients that did not change theirs still have an older one.
+#[derive(Clone, Debug, Default)]
+struct ProcessNames {
+    pid: u32,
+    names: VecDeque<String>,
 }
 
-/// Drawn anew after a fork, for a child must not be taken for its parent or its siblings: it would find
-/// their locks to be its own.
-fn name_of(pid: u32, known: &mut Option<(u32, String)>, random: &dyn Random) -> String {
-    match known {
-        Some((of, digits)) if *of == pid => digits.clone(),
-        _ => {
-            let digits = drawn_name(random);
-            *known = Some((pid, digits.clone()));
-            digits
+/// Names that are remembered, to say of a holder that it is this very process.
+const REMEMBERED: usize = 64;
+
+impl ProcessNames {
+    /// Drawn anew after a fork, for a child must not be taken for its parent or its siblings: it would
+    /// find their locks to be its own.
+    fn latest(&mut self, pid: u32, random: &dyn Random) -> String {
+        match self.names.back() {
+            Some(name) if self.pid == pid => name.clone(),
+            _ => self.rename(pid, random),
         }
     }
+
+    fn rename(&mut self, pid: u32, random: &dyn Random) -> String {
+        if self.pid != pid {
+            self.pid = pid;
+            self.names.clear();
+        }
+        if self.names.len() == REMEMBERED {
+            self.names.pop_front();
+        }
+        let name = drawn_name(random);
+        self.names.push_back(name.clone());
+        name
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
+    }
+}
+
+fn process_name(random: &dyn Random) -> String {
+    lock(&PROCESS).latest(std::process::id(), random)
+}
+
+fn rename_process(random: &dyn Random) -> String {
+    lock(&PROCESS).rename(std::process::id(), random)
 }
 
 fn drawn_name(random: &dyn Random) -> String {
     let text = format!("{:016x}{:016x}", random.next(), random.next());
-    text[..24].to_owned()
+    text[..PROCESS_DIGITS].to_owned()
 }
 
 #[cfg(test)]
@@ -350,16 +423,28 @@ mod tests {
 
     #[test]
     fn a_forked_child_is_another_client() {
-        let mut known = None;
-        let parent = name_of(1, &mut known, &SystemRandom);
-        assert_eq!(name_of(1, &mut known, &SystemRandom), parent);
+        let mut known = ProcessNames::default();
+        let parent = known.latest(1, &SystemRandom);
+        assert_eq!(known.latest(1, &SystemRandom), parent);
         // Both children start from what the parent knew.
         let (mut first, mut second) = (known.clone(), known);
         let names = [
-            name_of(2, &mut first, &SystemRandom),
-            name_of(3, &mut second, &SystemRandom),
+            first.latest(2, &SystemRandom),
+            second.latest(3, &SystemRandom),
         ];
         assert!(names[0] != parent && names[1] != parent && names[0] != names[1]);
+        assert!(!first.is_known(&parent));
+    }
+
+    #[test]
+    fn a_renamed_client_is_of_the_same_process() {
+        let (client, other) = (ClientId::new(&SystemRandom), ClientId::new(&SystemRandom));
+        let renamed = client.renewed(&SystemRandom);
+        assert_ne!(renamed, client);
+        let owner = |client: &ClientId| format!("{}:7", client.as_str());
+        assert_eq!(renamed.recognise(&owner(&renamed)), (true, Some(7)));
+        assert_eq!(renamed.recognise(&owner(&client)), (true, None));
+        assert_eq!(other.recognise(&owner(&renamed)), (true, None));
     }
 
     #[test]

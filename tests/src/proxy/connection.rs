@@ -49,7 +49,8 @@ pub(super) async fn serve(shared: Arc<Shared>, client: TcpStream) {
         stats.accepted += 1;
         stats.accepted
     };
-    let Ok(server) = TcpStream::connect(shared.target).await else {
+    let target = *shared.target();
+    let Ok(server) = TcpStream::connect(target).await else {
         // The client is connected already, so this is the nearest to "refused".
         reset_on_close(&client);
         return;

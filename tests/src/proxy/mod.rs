@@ -49,7 +49,8 @@ pub struct ProxyHandle {
 /// What the handles and the proxy's thread have in common.
 #[derive(Debug)]
 struct Shared {
-    target: SocketAddr,
+    /// Where new connections go.
+    target: Mutex<SocketAddr>,
     addr: SocketAddr,
     rules: watch::Sender<Rules>,
     stats: Mutex<ProxyStats>,
@@ -79,7 +80,7 @@ impl Proxy {
             .local_addr()
             .expect("a bound socket has an address");
         let shared = Arc::new(Shared {
-            target,
+            target: Mutex::new(target),
             addr,
             rules: watch::Sender::new(Rules::default()),
             stats: Mutex::default(),
@@ -226,6 +227,11 @@ impl ProxyHandle {
         self.shared.wait_listening(!on);
     }
 
+    /// New connections go to another server, as when a name moves. Open ones stay where they are.
+    pub fn move_to(&self, target: SocketAddr) {
+        *self.shared.target() = target;
+    }
+
     /// Resets (RST) all open connections on both sides and returns how many those were. What is
     /// held for them is lost.
     pub fn reset_connections(&self) -> usize {
@@ -305,6 +311,10 @@ impl ProxyHandle {
 impl Shared {
     fn stats(&self) -> MutexGuard<'_, ProxyStats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn target(&self) -> MutexGuard<'_, SocketAddr> {
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn swallows(&self) -> MutexGuard<'_, Vec<Swallow>> {

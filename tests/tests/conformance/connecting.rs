@@ -190,3 +190,116 @@ async fn managers_share_a_server_by_url_whatever_the_password() {
     );
     guard.release().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_starts_later_is_waited_for() {
+    let server = Arc::new(RedisServer::start());
+    server.kill();
+    let connecting = LockManager::builder()
+        .url(server.url())
+        .connect_timeout(PATIENCE);
+    let connecting = tokio::spawn(connecting.connect());
+    // It has been refused by now.
+    tokio::time::sleep(ms(300)).await;
+    assert!(!connecting.is_finished(), "it gave up at once");
+    server.restart();
+    let manager = connecting.await.unwrap().unwrap();
+    manager.lock("k").run(async |_| ()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lazy_manager_never_waits_and_its_calls_do() {
+    let server = RedisServer::start();
+    server.kill();
+    // Also outside of a runtime.
+    let url = server.url();
+    let manager = std::thread::spawn(move || LockManager::connect_lazy(url).unwrap());
+    let manager = manager.join().unwrap();
+    let error = manager.lock("k").try_acquire().await.unwrap_err();
+    assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
+    let error = manager.lock("k").wait(ms(300)).acquire().await.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    let message = error.to_string();
+    assert!(message.contains(&server.port().to_string()), "{message}");
+    let waiting = manager.lock("k").wait(PATIENCE);
+    let waiting = tokio::spawn(async move { waiting.run(async |_| 7).await });
+    server.restart();
+    assert_eq!(waiting.await.unwrap().unwrap(), 7);
+    manager.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_lazy_manager_finds_a_wrong_password_at_its_first_call() {
+    let server = RedisServer::builder().requirepass("right").start();
+    let url = server.url().replace("right", "wrong");
+    let manager = LockManager::connect_lazy(url).unwrap();
+    let started = Instant::now();
+    let error = loop {
+        let error = manager.lock("k").wait(ms(100)).acquire().await.unwrap_err();
+        if !error.is_retryable() {
+            break error;
+        }
+        assert!(started.elapsed() < PATIENCE, "{error:?}");
+    };
+    assert!(
+        matches!(
+            error,
+            Error::Unavailable {
+                outage: Outage::Denied,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert!(
+        !format!("{error} {error:?}").contains("wrong@"),
+        "{error:?}"
+    );
+    let error = LockManager::connect_lazy("nonsense").unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist() {
+    let server = RedisServer::start();
+    let started = Instant::now();
+    let error = LockManager::connect(format!("{}/99", server.url()))
+        .await
+        .unwrap_err();
+    assert!(
+        started.elapsed() < ms(1_500),
+        "it was tried again and again"
+    );
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    let message = error.to_string();
+    for part in ["database 99", "`databases`", &server.port().to_string()] {
+        assert!(message.contains(part), "{part} is not in {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_password_for_a_server_without_one() {
+    let server = RedisServer::start();
+    let port = server.port();
+    for user in ["", "default"] {
+        let url = format!("redis://{user}:hunter2@127.0.0.1:{port}");
+        let error = LockManager::connect(&url).await.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        let message = format!("{error} {error:?}");
+        assert!(message.contains("requirepass"), "{message}");
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+    // Where it is asked for, it is right.
+    let server = RedisServer::builder().requirepass("hunter2").start();
+    LockManager::connect(server.url()).await.unwrap();
+}
+
+/// Its rights to CLIENT are useful only, and so is the command.
+#[tokio::test]
+async fn a_server_without_client_commands() {
+    let server = RedisServer::builder()
+        .args(["--rename-command", "CLIENT", ""])
+        .start();
+    let manager = LockManager::connect(server.url()).await.unwrap();
+    manager.lock("k").run(async |_| ()).await.unwrap();
+}

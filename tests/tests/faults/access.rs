@@ -213,3 +213,18 @@ async fn rights_that_are_withdrawn_later_are_an_error_and_then_a_loss() {
     assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
     assert!(error.to_string().contains("rights"), "{error}");
 }
+
+/// A URL with a database needs one right more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_needs_the_right_to_select_it() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    set_user(&mut raw, &all());
+    let url = format!("{}/3", url(server.port()));
+    let error = LockManager::connect(&url).await.unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    assert!(error.to_string().contains("+select"), "{error}");
+    set_user(&mut raw, &[all(), vec!["+select"]].concat());
+    let manager = LockManager::connect(&url).await.unwrap();
+    manager.lock("k").run(async |_| ()).await.unwrap();
+}

@@ -1,8 +1,10 @@
 //! A server that forgets: FLUSHALL, and a death without persistence.
 
+use std::sync::Mutex;
 use std::time::Instant;
 
-use distlock_tests::{RedisServer, within};
+use distlock::{Error, LossReason, distributed_lock};
+use distlock_tests::{After, RedisServer, Resp, within};
 
 use crate::kit::{LONG, SLACK, acquire_later, connect, give_back, ms, until_clean, until_queued};
 
@@ -181,4 +183,99 @@ async fn flushes_under_load() {
         assert!(within(LONG, task).await.unwrap() > 0, "somebody starved");
     }
     until_clean(&mut raw, LONG).await;
+}
+
+#[distributed_lock(key = "annotated")]
+async fn annotated(raw: &Mutex<Resp>, fails: bool) -> Result<u8, AnnotatedError> {
+    raw.lock().unwrap().cmd(&["FLUSHALL"]);
+    if fails {
+        Err(AnnotatedError::Body)
+    } else {
+        Ok(7)
+    }
+}
+
+#[distributed_lock(key = "finishing", on_lost = "finish")]
+async fn finishing(raw: &Mutex<Resp>) -> Result<u8, AnnotatedError> {
+    raw.lock().unwrap().cmd(&["FLUSHALL"]);
+    Ok(7)
+}
+
+#[derive(Debug)]
+enum AnnotatedError {
+    Body,
+    Lock(Error),
+}
+
+impl From<Error> for AnnotatedError {
+    fn from(error: Error) -> Self {
+        AnnotatedError::Lock(error)
+    }
+}
+
+/// Lost, although nobody knew before the release.
+#[track_caller]
+fn assert_gone(error: &Error, key: &str) {
+    assert!(
+        matches!(
+            error,
+            Error::Lost {
+                completed: true,
+                reason: LossReason::Gone,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert_eq!(error.key(), Some(key));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flush_during_a_short_body_is_told_at_its_release() {
+    let server = RedisServer::start();
+    let raw = Mutex::new(server.client());
+    let flush = || drop(raw.lock().unwrap().cmd(&["FLUSHALL"]));
+    let manager = connect(&server.url()).await;
+    let rival = connect(&server.url()).await;
+    // Another one ran beside it.
+    let guard = manager.lock("guard").acquire().await.unwrap();
+    flush();
+    let other = rival.lock("guard").try_acquire().await.unwrap().unwrap();
+    assert_gone(&guard.release().await.unwrap_err(), "guard");
+    assert!(other.is_held());
+    other.release().await.unwrap();
+
+    let ran = manager.lock("run").run(async |_| flush()).await;
+    assert_gone(&ran.unwrap_err(), "run");
+
+    let annotated = async |fails| {
+        let call = distlock::with_manager(manager.clone(), annotated(&raw, fails));
+        match call.await.unwrap_err() {
+            AnnotatedError::Lock(error) => error,
+            AnnotatedError::Body => panic!("the body's error hides the loss"),
+        }
+    };
+    assert_gone(&annotated(false).await, "annotated");
+    assert_gone(&annotated(true).await, "annotated");
+    let finished = distlock::with_manager(manager.clone(), finishing(&raw)).await;
+    assert!(matches!(finished, Ok(7)), "{finished:?}");
+    // A job that is kept for a while is released once, and handed on later: that is no loss.
+    let kept = manager.lock("kept").min_hold(ms(300));
+    kept.acquire().await.unwrap().release().await.unwrap();
+    until_clean(&mut server.client(), LONG).await;
+    kept.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_whose_first_answer_was_lost_is_no_loss() {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let manager = connect(&server.url_via(&proxy)).await;
+    for _ in 0..3 {
+        let guard = manager.lock("k").lease(ms(2_000)).acquire().await.unwrap();
+        proxy.swallow_reply_to("EVALSHA", After::Reset);
+        // Applied, unanswered, and applied again: the second one finds nothing.
+        guard.release().await.unwrap();
+        until_clean(&mut server.client(), LONG).await;
+    }
 }

@@ -16,7 +16,7 @@ use crate::options::Timing;
 use crate::random::SystemRandom;
 use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
 use crate::store::memory::{MemoryServer, MemoryStore};
-use crate::store::redis::{RedisConfig, RedisStore};
+use crate::store::redis::{Client, RedisConfig, RedisStore};
 use crate::store::{ClientId, EventSink, Grant, Owner, StoreEvent};
 
 const NAMESPACE: &str = "equivalence";
@@ -169,11 +169,16 @@ impl InRedis {
         for (id, max_waiters) in ids.iter().zip(MAX_WAITERS) {
             let config = RedisConfig::parse(&server.url(), NAMESPACE, LIMIT).unwrap();
             let (sink, events) = events();
-            let (id, clock) = (id.clone(), Arc::new(BootClock));
-            let random = Arc::new(SystemRandom);
-            let store =
-                RedisStore::connect(config, id, NAME.into(), max_waiters, clock, random, sink);
-            stores.push(store.await.unwrap());
+            let client = Client {
+                id: id.clone(),
+                name: NAME.into(),
+                max_waiters,
+                clock: Arc::new(BootClock),
+                random: Arc::new(SystemRandom),
+                events: sink,
+                is_idle: Arc::new(|| false),
+            };
+            stores.push(RedisStore::connect(config, client).await.unwrap());
             receivers.push(events);
         }
         InRedis {

@@ -129,7 +129,7 @@ impl Link {
     ) -> Result<(Moment, oneshot::Receiver<Answered>), Trouble> {
         let mut state = self.wire(role).state();
         if !state.up || state.closed {
-            return Err(Trouble::new(Outage::Unreachable, "no connection"));
+            return Err(Trouble::new(Outage::Unreachable, "no connection").unsent());
         }
         let sent = self.clock.now();
         let fate = self.fate(&op);

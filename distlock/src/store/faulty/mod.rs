@@ -164,6 +164,10 @@ impl LockStore for FaultyStore {
         "faulty:"
     }
 
+    fn address(&self) -> Option<&str> {
+        None
+    }
+
     fn close(&self) {
         self.0.close();
         self.0.hang_up();

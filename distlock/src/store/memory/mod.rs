@@ -156,6 +156,10 @@ impl LockStore for MemoryStore {
         self.server.identity()
     }
 
+    fn address(&self) -> Option<&str> {
+        None
+    }
+
     /// The client is dead from now on: its entries are passed over, and what it holds expires.
     fn close(&self) {
         self.server.unregister(&self.client);

@@ -2,17 +2,10 @@
 
 use std::time::Duration;
 
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use crate::error::{Error, Outage};
 use crate::store::Trouble;
-
-const KEEPALIVE: Duration = Duration::from_secs(10);
-
-/// A dead peer is noticed after this long, whatever the kernel's default.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where a server is, and how to talk to it.
 #[derive(Clone)]
@@ -61,9 +54,7 @@ impl RedisConfig {
         let redis = redis
             .set_protocol(ProtocolVersion::RESP3)
             .set_skip_set_lib_name();
-        let info = info
-            .set_redis_settings(redis)
-            .set_tcp_settings(tcp_settings());
+        let info = info.set_redis_settings(redis);
         let client = Client::open(info).map_err(|error| {
             refuse(format!(
                 "the lock store's URL is malformed ({})",
@@ -83,7 +74,8 @@ impl RedisConfig {
         format!("{}/{db} {}", self.address(), self.namespace)
     }
 
-    fn address(&self) -> String {
+    /// The server alone.
+    pub(crate) fn address(&self) -> String {
         match self.client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
             ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
@@ -93,18 +85,13 @@ impl RedisConfig {
 
     /// The error of a connection that could not be set up.
     pub(crate) fn refused(&self, trouble: Trouble, waited: Duration) -> Error {
-        let detail = format!("{}: {}", self.address(), trouble.detail);
+        let trouble = trouble.at(&self.address());
         if trouble.outage == Outage::Denied {
             Error::Config {
-                detail: format!("{detail} ({})", trouble.outage),
+                detail: format!("{} ({})", trouble.detail, trouble.outage),
             }
         } else {
-            Error::Unavailable {
-                key: None,
-                waited,
-                outage: trouble.outage,
-                detail,
-            }
+            trouble.into_error(None, waited)
         }
     }
 }
@@ -118,15 +105,6 @@ fn hides_its_host(url: &str) -> bool {
     };
     let behind = rest.find(['/', '?', '#']).map_or("", |end| &rest[end..]);
     behind.contains(['@', '#'])
-}
-
-fn tcp_settings() -> TcpSettings {
-    let settings = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    let settings = settings.set_user_timeout(USER_TIMEOUT);
-    settings
 }
 
 #[cfg(test)]

@@ -58,11 +58,16 @@ impl Bench {
             }
         });
         let config = RedisConfig::parse(&impostor.url(), "distlock", WITHIN).unwrap();
-        let clock = Arc::new(BootClock);
-        let random = Arc::new(SystemRandom);
-        let client = ClientId::new(&*random);
-        let connecting =
-            RedisStore::connect(config, client, "me".into(), 10, clock, random, events);
+        let client = Client {
+            id: ClientId::new(&SystemRandom),
+            name: "me".into(),
+            max_waiters: 10,
+            clock: Arc::new(BootClock),
+            random: Arc::new(SystemRandom),
+            events,
+            is_idle: Arc::new(|| false),
+        };
+        let connecting = RedisStore::connect(config, client);
         let store = runtime.block_on(connecting).unwrap();
         Bench {
             runtime,
@@ -75,7 +80,7 @@ impl Bench {
     }
 
     fn client(&self) -> String {
-        self.store.shared.client.as_str().to_owned()
+        self.store.shared.client().as_str().to_owned()
     }
 
     /// One operation, answered so.

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use redis::Cmd;
 
 use crate::clock::{Clock, Moment};
-use crate::error::Error;
+use crate::error::{Error, Outage};
 use crate::fencing::FencingToken;
 use crate::hold::lock;
 use crate::key::LockKey;
@@ -16,13 +17,15 @@ use crate::options::Timing;
 use crate::random::Random;
 use crate::report;
 use crate::store::{
-    Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, LockStore, Look, LookReply,
+    Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, IsIdle, LockStore, Look, LookReply,
     Occupant, Owner, Proof, Renewal, RenewalFailure, Renewed, StoreEvent, Trouble, one_line,
 };
 
 mod config;
+mod dial;
 #[cfg(test)]
 mod garbage;
+mod health;
 mod link;
 mod names;
 #[cfg(test)]
@@ -30,10 +33,13 @@ mod properties;
 mod reply;
 mod scripts;
 pub(super) mod server_time;
+mod transport;
 mod trouble;
 
 pub(crate) use config::RedisConfig;
-use link::{Dialer, Link, Session};
+use dial::Dialer;
+use health::{Cause, Health};
+use link::{Link, Session};
 use names::Names;
 use reply::Reply;
 use scripts::Script;
@@ -66,12 +72,14 @@ pub(crate) struct RedisStore {
 struct Shared {
     names: Names,
     identity: String,
-    client: ClientId,
+    address: String,
+    client: RwLock<ClientId>,
     name: String,
     max_waiters: u32,
     clock: Arc<dyn Clock>,
     server_time: ServerTime,
     unanswered: Mutex<HashMap<Owner, UnansweredAsk>>,
+    health: Arc<Health>,
 }
 
 /// An ask whose answer never came. If its connection is lost and cannot be killed in the server, it may
@@ -82,91 +90,141 @@ struct UnansweredAsk {
     apply_by: u64,
 }
 
+/// Who uses a Redis store.
+pub(crate) struct Client {
+    pub(crate) id: ClientId,
+    pub(crate) name: String,
+    pub(crate) max_waiters: u32,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) events: EventSink,
+    pub(crate) is_idle: IsIdle,
+}
+
 impl RedisStore {
-    /// Connects, on the runtime that is to run the connections.
-    pub(crate) async fn connect(
-        config: RedisConfig,
-        client: ClientId,
-        name: String,
-        max_waiters: u32,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-        events: EventSink,
-    ) -> Result<Self, Error> {
+    /// Connects, on the runtime that is to run the connections, and tries until the configured time is
+    /// over.
+    pub(crate) async fn connect(config: RedisConfig, client: Client) -> Result<Self, Error> {
         let limit = config.connect_timeout;
+        let clock = client.clock.clone();
+        let started = clock.now();
+        let (shared, dialers) = Self::prepare(&config, &client);
+        let (commands, renewals) = dialers;
+        let last = tokio::sync::watch::Sender::new(None);
+        let opened = tokio::time::timeout(limit, async {
+            tokio::try_join!(
+                link::open_first(&commands, &last),
+                link::open_first(&renewals, &last)
+            )
+        });
+        let opened = opened.await.unwrap_or_else(|_| {
+            let last = last.borrow().clone();
+            Err(last.unwrap_or_else(|| Trouble::timed_out(limit)))
+        });
+        let (first, second) =
+            opened.map_err(|trouble| config.refused(trouble, clock.now().since(started)))?;
+        if let Ok(Some(policy)) = tokio::time::timeout(ADVICE_WITHIN, dial::evicts(&first)).await {
+            report::eviction(&shared.identity, &policy);
+        }
+        let dialers = (commands, renewals);
+        Ok(Self::keep(
+            shared,
+            dialers,
+            (Some(first), Some(second)),
+            client.events,
+        ))
+    }
+
+    /// Opens the connections in the background, on the runtime that this is called on.
+    pub(crate) fn connect_lazy(config: &RedisConfig, client: Client) -> Self {
+        let (shared, dialers) = Self::prepare(config, &client);
+        Self::keep(shared, dialers, (None, None), client.events)
+    }
+
+    fn prepare(config: &RedisConfig, client: &Client) -> (Arc<Shared>, (Dialer, Dialer)) {
+        let health = Health::new(
+            config.address(),
+            client.clock.clone(),
+            client.events.clone(),
+        );
         let shared = Arc::new(Shared {
             names: Names::new(&config.namespace),
             identity: config.identity(),
-            client,
-            name,
-            max_waiters,
-            clock,
+            address: config.address(),
+            client: RwLock::new(client.id.clone()),
+            name: client.name.clone(),
+            max_waiters: client.max_waiters,
+            clock: client.clock.clone(),
             server_time: ServerTime::default(),
             unanswered: Mutex::default(),
+            health: Arc::new(health),
         });
-        let commands = Dialer::commands(&config, random.clone(), shared.clone(), events.clone());
-        let renewals = Dialer::renewals(&config, random);
-        let dialed = tokio::time::timeout(limit, async {
-            tokio::try_join!(commands.dial(None), renewals.dial(None))
-        });
-        let started = shared.clock.now();
-        let dialed = dialed
-            .await
-            .unwrap_or_else(|_| Err(Trouble::timed_out(limit)));
-        let (first, second) = dialed.map_err(|trouble| {
-            let waited = shared.clock.now().since(started);
-            config.refused(trouble, waited)
-        })?;
-        if let Ok(Some(policy)) = tokio::time::timeout(ADVICE_WITHIN, link::evicts(&first)).await {
-            report::eviction(&shared.identity, &policy);
-        }
+        let commands = Dialer::commands(
+            config,
+            client.random.clone(),
+            shared.clone(),
+            client.events.clone(),
+            client.is_idle.clone(),
+        );
+        let renewals = Dialer::renewals(config, client.random.clone(), shared.clone());
+        (shared, (commands, renewals))
+    }
+
+    fn keep(
+        shared: Arc<Shared>,
+        (commands, renewals): (Dialer, Dialer),
+        (first, second): (Option<Session>, Option<Session>),
+        events: EventSink,
+    ) -> Self {
+        let health = shared.health.clone();
         let reconnected = events.clone();
-        Ok(RedisStore {
+        RedisStore {
             shared,
-            commands: Link::keep(commands, first, move || {
-                reconnected(StoreEvent::Reconnected)
+            commands: Link::keep(commands, first, health.clone(), move || {
+                reconnected(StoreEvent::Reconnected);
             }),
-            renewals: Link::keep(renewals, second, move || {
+            renewals: Link::keep(renewals, second, health, move || {
                 events(StoreEvent::RenewalsReconnected);
             }),
-        })
+        }
     }
 
     async fn ask(&self, ask: Ask<'_>) -> Result<AskReply, Trouble> {
         let shared = &*self.shared;
         let session = self.commands.session()?;
-        let apply_by = shared.server_time.latest(shared.clock.now(), ask.within);
         let mut unanswered = Unanswered {
             shared,
             owner: ask.owner,
-            ask: Some(UnansweredAsk {
-                epoch: session.epoch,
-                apply_by,
-            }),
+            epoch: session.epoch,
+            apply_by: AtomicU64::new(0),
         };
         let result = self
             .call(&self.commands, &session, &scripts::ASK, ask.within, |cmd| {
+                let now = shared.clock.now();
+                let apply_by = shared.server_time.latest(now, ask.within);
+                unanswered.apply_by.store(apply_by, Ordering::Relaxed);
                 shared.names.all(cmd, ask.key);
-                cmd.arg(shared.owner(ask.owner))
+                cmd.arg(owner_of(&session.client, ask.owner))
                     .arg(millis(ask.timing.lease))
                     .arg(millis(ask.timing.ttl()))
                     .arg(millis(ask.wait))
                     .arg(apply_by)
-                    .arg(shared.client.as_str())
+                    .arg(session.client.as_str())
                     .arg(&shared.names.channels)
                     .arg(&shared.name)
                     .arg(shared.max_waiters);
             })
             .await;
+        self.note_health(result.as_ref().err());
         let (sent, reply) = match result {
             Ok(answered) => answered,
             Err(trouble) if trouble::is_foreign(&trouble) => {
-                unanswered.ask = None;
+                unanswered.answered();
                 return Ok(AskReply::Foreign(shared.foreign(ask.key, &trouble.detail)));
             }
             Err(trouble) => return Err(trouble),
         };
-        unanswered.ask = None;
+        unanswered.answered();
         let mut reply = Reply::list(reply)?;
         let verdict = reply.int()?;
         shared.server_time.learn(sent, reply.int()?);
@@ -207,7 +265,8 @@ impl RedisStore {
         let (sent, reply) = self
             .call(&self.commands, &session, &scripts::CONFIRM, within, |cmd| {
                 shared.names.without_fence(cmd, key);
-                cmd.arg(shared.owner(owner)).arg(millis(timing.ttl()));
+                cmd.arg(owner_of(&session.client, owner))
+                    .arg(millis(timing.ttl()));
             })
             .await?;
         let mut reply = Reply::list(reply)?;
@@ -225,6 +284,7 @@ impl RedisStore {
     async fn renew(&self, batch: &[Renewal], within: Duration) -> Result<Renewed, Trouble> {
         let shared = &*self.shared;
         let session = self.renewals.session()?;
+        let client = shared.client();
         let (sent, reply) = self
             .call(&self.renewals, &session, &scripts::RENEW, within, |cmd| {
                 cmd.arg(batch.len());
@@ -232,7 +292,8 @@ impl RedisStore {
                     cmd.arg(shared.names.lock(&renewal.key));
                 }
                 for renewal in batch {
-                    cmd.arg(format!("{} {}", shared.owner(renewal.owner), renewal.token))
+                    let owner = owner_of(&client, renewal.owner);
+                    cmd.arg(format!("{owner} {}", renewal.token))
                         .arg(millis(renewal.timing.ttl()));
                 }
             })
@@ -250,7 +311,11 @@ impl RedisStore {
             let error = failure.text()?;
             failures.push(match error.as_str() {
                 "" => (index, RenewalFailure::Gone),
-                error => (index, RenewalFailure::Trouble(trouble::of_text(error))),
+                error => {
+                    let trouble = trouble::of_text(error);
+                    self.note_role(&session, &trouble);
+                    (index, RenewalFailure::Trouble(trouble))
+                }
             });
         }
         #[cfg(sabotage)]
@@ -292,8 +357,8 @@ impl RedisStore {
             let (_, reply) = self
                 .call(&self.commands, session, &scripts::RELEASE, within, |cmd| {
                     shared.names.all(cmd, key);
-                    cmd.arg(shared.owner(owner))
-                        .arg(shared.client.as_str())
+                    cmd.arg(owner_of(&session.client, owner))
+                        .arg(session.client.as_str())
                         .arg(&shared.names.channels)
                         .arg(millis(keep));
                 })
@@ -345,11 +410,11 @@ impl RedisStore {
                 for look in looks {
                     shared.names.each(cmd, &look.key);
                 }
-                cmd.arg(shared.client.as_str()).arg(&shared.names.channels);
+                cmd.arg(session.client.as_str()).arg(&shared.names.channels);
                 for look in looks {
                     cmd.arg(look.owners.len());
                     for owner in &look.owners {
-                        cmd.arg(shared.owner(*owner));
+                        cmd.arg(owner_of(&session.client, *owner));
                     }
                 }
             })
@@ -359,7 +424,13 @@ impl RedisStore {
         looks
             .iter()
             .map(|look| match reply.next() {
-                Some(value) => shared.look_reply(look, value),
+                Some(value) => {
+                    let reply = shared.look_reply(look, value);
+                    if let Ok(LookReply::Failed(trouble)) = &reply {
+                        self.note_role(&session, trouble);
+                    }
+                    reply
+                }
                 None => Err(reply::garbage("a look that is too short")),
             })
             .collect()
@@ -404,6 +475,11 @@ impl RedisStore {
         })
     }
 
+    /// An outage says where it is.
+    fn located<T>(&self, result: Result<T, Trouble>) -> Result<T, Trouble> {
+        result.map_err(|trouble| trouble.at(&self.shared.address))
+    }
+
     /// Runs a script under our own deadline. The moment returned is before the command was sent.
     async fn call(
         &self,
@@ -413,20 +489,43 @@ impl RedisStore {
         within: Duration,
         fill: impl Fn(&mut Cmd),
     ) -> Result<(Moment, redis::Value), Trouble> {
+        let _place = link.place(within).await?;
+        let loaded = session.scripts.loaded();
+        let is_unknown = |answered: &Result<_, Failure>| matches!(answered, Err(Failure::Error(error)) if scripts::is_unknown(error));
+        let attempt = |cmd| self.attempt(link, session, within, cmd, &fill);
+        let mut answered = attempt(script.by_hash()).await;
+        // Nothing was run: each of these has a deadline of its own.
+        if is_unknown(&answered) {
+            let mut connection = session.connection.clone();
+            let loading = session.scripts.load_again(&mut connection, loaded);
+            // What goes wrong here goes wrong again below.
+            let _ = tokio::time::timeout(within, loading).await;
+            answered = attempt(script.by_hash()).await;
+        }
+        if is_unknown(&answered) {
+            answered = attempt(script.by_source()).await;
+        }
+        let trouble = match answered {
+            Ok(answered) => return Ok(answered),
+            Err(Failure::Error(error)) => trouble::of(&error),
+            Err(Failure::TimedOut) => Trouble::timed_out(within),
+        };
+        self.note_role(session, &trouble);
+        Err(trouble)
+    }
+
+    async fn attempt(
+        &self,
+        link: &Link,
+        session: &Session,
+        within: Duration,
+        mut cmd: Cmd,
+        fill: &impl Fn(&mut Cmd),
+    ) -> Result<(Moment, redis::Value), Failure> {
+        fill(&mut cmd);
         let mut connection = session.connection.clone();
         let sent = self.shared.clock.now();
-        let mut query = pin!(async {
-            let mut cmd = script.by_hash();
-            fill(&mut cmd);
-            match cmd.query_async(&mut connection).await {
-                Err(error) if scripts::is_unknown(&error) => {
-                    let mut cmd = script.by_source();
-                    fill(&mut cmd);
-                    cmd.query_async(&mut connection).await
-                }
-                result => result,
-            }
-        });
+        let mut query = pin!(cmd.query_async(&mut connection));
         // Who can wait longer goes on waiting, while the connection is being tested.
         let first = within.min(LONGEST_SILENCE);
         let mut answered = tokio::time::timeout(first, query.as_mut()).await;
@@ -438,38 +537,82 @@ impl RedisStore {
         }
         match answered {
             Ok(Ok(value)) => Ok((sent, value)),
-            Ok(Err(error)) => Err(trouble::of(&error)),
-            Err(_) => Err(Trouble::timed_out(within)),
+            Ok(Err(error)) => Err(Failure::Error(error)),
+            Err(_) => Err(Failure::TimedOut),
         }
     }
+
+    /// A server that is a replica now will not be a master again soon, and another one may have its name:
+    /// both connections are opened anew.
+    fn note_role(&self, session: &Session, trouble: &Trouble) {
+        let demoted = trouble.outage == Outage::ReadOnly || trouble::lost_its_master(trouble);
+        if demoted && session.end.tell(trouble.clone()) {
+            for link in [&self.commands, &self.renewals] {
+                if let Ok(session) = link.session() {
+                    session.end.tell(trouble.clone());
+                }
+            }
+        }
+    }
+
+    /// Notices a server that answers and refuses, and that it does so no more.
+    fn note_health(&self, trouble: Option<&Trouble>) {
+        let health = &self.shared.health;
+        match trouble {
+            None => health.recovers(Cause::Refusing),
+            Some(trouble) if trouble.outage.is_refusal() => {
+                health.suffers(Cause::Refusing, trouble);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Why there is no answer.
+enum Failure {
+    Error(redis::RedisError),
+    TimedOut,
 }
 
 /// An ask that is remembered if it is dropped without an answer.
 struct Unanswered<'a> {
     shared: &'a Shared,
     owner: Owner,
-    ask: Option<UnansweredAsk>,
+    epoch: u64,
+    /// Zero: it was not sent, or it was answered.
+    apply_by: AtomicU64,
+}
+
+impl Unanswered<'_> {
+    fn answered(&mut self) {
+        *self.apply_by.get_mut() = 0;
+    }
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if let Some(ask) = self.ask.take() {
+        let apply_by = *self.apply_by.get_mut();
+        if apply_by > 0 {
             // What an older connection left unanswered stays so.
             let mut asks = lock(&self.shared.unanswered);
             if asks.len() >= MANY_UNANSWERED {
                 // The script refuses an ask after its time, so these can do nothing any more.
-                let past = ask.apply_by.saturating_sub(micros(LONG_PAST));
+                let past = apply_by.saturating_sub(micros(LONG_PAST));
                 asks.retain(|_, known| known.apply_by > past);
             }
+            let ask = UnansweredAsk {
+                epoch: self.epoch,
+                apply_by,
+            };
             let known = asks.entry(self.owner).or_insert(ask);
-            known.apply_by = known.apply_by.max(ask.apply_by);
+            known.apply_by = known.apply_by.max(apply_by);
         }
     }
 }
 
 impl LockStore for RedisStore {
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
-        Box::pin(self.ask(ask))
+        Box::pin(async move { self.located(self.ask(ask).await) })
     }
 
     fn confirm<'a>(
@@ -479,7 +622,7 @@ impl LockStore for RedisStore {
         timing: Timing,
         within: Duration,
     ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
-        Box::pin(self.confirm(key, owner, timing, within))
+        Box::pin(async move { self.located(self.confirm(key, owner, timing, within).await) })
     }
 
     fn renew<'a>(
@@ -487,7 +630,7 @@ impl LockStore for RedisStore {
         batch: &'a [Renewal],
         within: Duration,
     ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
-        Box::pin(self.renew(batch, within))
+        Box::pin(async move { self.located(self.renew(batch, within).await) })
     }
 
     fn release<'a>(
@@ -497,7 +640,7 @@ impl LockStore for RedisStore {
         keep: Duration,
         within: Duration,
     ) -> BoxFuture<'a, Result<bool, Trouble>> {
-        Box::pin(self.release(key, owner, keep, within))
+        Box::pin(async move { self.located(self.release(key, owner, keep, within).await) })
     }
 
     fn look<'a>(
@@ -505,7 +648,7 @@ impl LockStore for RedisStore {
         looks: &'a [Look],
         within: Duration,
     ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
-        Box::pin(self.look(looks, within))
+        Box::pin(async move { self.located(self.look(looks, within).await) })
     }
 
     fn inspect<'a>(
@@ -513,7 +656,7 @@ impl LockStore for RedisStore {
         key: &'a LockKey,
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        Box::pin(self.inspect(key, within))
+        Box::pin(async move { self.located(self.inspect(key, within).await) })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
@@ -524,6 +667,10 @@ impl LockStore for RedisStore {
         &self.shared.identity
     }
 
+    fn address(&self) -> Option<&str> {
+        Some(&self.shared.address)
+    }
+
     fn close(&self) {
         self.commands.close();
         self.renewals.close();
@@ -531,11 +678,6 @@ impl LockStore for RedisStore {
 }
 
 impl Shared {
-    /// An owner as it stands in the store.
-    fn owner(&self, owner: Owner) -> String {
-        format!("{}:{owner}", self.client.as_str())
-    }
-
     /// Who stands in a lock's value; `None` for an empty or a foreign one.
     fn occupant(&self, value: &str) -> Option<Occupant> {
         let mut fields = value.splitn(5, ' ');
@@ -545,7 +687,7 @@ impl Shared {
         {
             return None;
         }
-        let (this_process, ours) = self.client.recognise(owner);
+        let (this_process, ours) = self.client().recognise(owner);
         let token = FencingToken::new(fields.next()?.parse().ok()?);
         let _ttl: u64 = fields.next()?.parse().ok()?;
         Some(Occupant {
@@ -591,6 +733,11 @@ impl Shared {
         }
         Ok(LookReply::Seen { occupant, missing })
     }
+}
+
+/// An owner as it stands in the store.
+fn owner_of(client: &ClientId, owner: Owner) -> String {
+    format!("{}:{owner}", client.as_str())
 }
 
 fn is_made_of(text: &str, kind: fn(&char) -> bool) -> bool {

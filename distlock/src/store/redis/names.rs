@@ -14,6 +14,8 @@ pub(super) struct Names {
     fence: String,
     /// The prefix of every client's channel.
     pub(super) channels: String,
+    /// Where nothing ever stands.
+    pub(super) probe: String,
 }
 
 impl Names {
@@ -25,6 +27,7 @@ impl Names {
             entry: kind("entry"),
             fence: kind("fence"),
             channels: kind("client"),
+            probe: format!("{namespace}:probe"),
         }
     }
 

@@ -45,6 +45,11 @@ pub(super) fn of_text(text: &str) -> Trouble {
     Trouble::new(outage, text.trim())
 }
 
+/// A replica that has no master is no master itself.
+pub(super) fn lost_its_master(trouble: &Trouble) -> bool {
+    trouble.detail.starts_with("MASTERDOWN")
+}
+
 /// Something else than ours stands at one of the lock's keys.
 pub(super) fn is_foreign(trouble: &Trouble) -> bool {
     trouble.detail.contains("WRONGTYPE") || trouble.detail.contains("FOREIGN")

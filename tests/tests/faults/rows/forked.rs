@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Error, LockGuard, LockManager};
+use distlock::{Error, LockGuard, LockManager, distributed_lock};
 use distlock_tests::{RedisServer, Worker, child_args, is_child, preloadable, this_test_binary};
 use tokio::runtime::Runtime;
 
@@ -10,6 +10,11 @@ use crate::kit::{LONG, connect, lock_key, ms, until_clean};
 use crate::rows::{millis, outcome, runtime};
 
 const FORK: &str = include_str!("fork.c");
+
+#[distributed_lock(key = "annotated")]
+async fn annotated() -> Result<u64, Error> {
+    Ok(distlock::current().fencing_token().get())
+}
 
 #[test]
 fn entry() {
@@ -25,6 +30,7 @@ fn entry() {
         let manager = LockManager::connect(url).await.unwrap();
         let lock = manager.lock("k").lease(millis(lease));
         let guard = lock.acquire().await.unwrap();
+        distlock::install(manager.clone()).unwrap();
         (manager, guard)
     });
     println!("held {}", guard.fencing_token());
@@ -72,7 +78,14 @@ fn in_the_child(url: &str, manager: LockManager, guard: LockGuard) {
     own.block_on(mine.release()).unwrap();
     drop(guard);
     drop(manager);
-    own.block_on(fresh.shutdown());
+    // What the parent installed does not work here, and is no reason to refuse the child's own.
+    let error = own.block_on(annotated()).unwrap_err();
+    assert!(error.to_string().contains("fork"), "{error}");
+    distlock::install(fresh.clone()).unwrap();
+    let error = distlock::install(fresh.clone()).unwrap_err();
+    assert!(matches!(error, Error::AlreadyInstalled), "{error:?}");
+    assert!(own.block_on(annotated()).unwrap() > 0);
+    own.block_on(distlock::shutdown());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -408,3 +408,77 @@ async fn nonsense_in_a_message_grants_nothing() {
     eventually_async(LONG, async || !raw.exists(lock)).await;
     assert_eq!(panics.load(Ordering::SeqCst), 0, "see above");
 }
+
+/// A user that has no key of ours, and may only publish, ask for channels and for the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_only_publish_starts_no_body() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let rights = [
+        "reset", "on", ">forger", "&*", "+publish", "+pubsub", "+time",
+    ];
+    let set_user: Vec<_> = ["ACL", "SETUSER", "forger"]
+        .into_iter()
+        .chain(rights)
+        .collect();
+    raw.cmd(&set_user);
+    let mut forger = server.client();
+    forger.cmd(&["AUTH", "forger", "forger"]);
+    let waiter = connect(&server.url()).await;
+    let channels = forger.cmd(&["PUBSUB", "CHANNELS", "distlock:client:*"]);
+    let channel = channels.array()[0].text().unwrap().to_owned();
+    let client = channel.strip_prefix("distlock:client:").unwrap();
+    let holder = connect(&server.url()).await;
+    // What a grant looks like, from a real one.
+    let mut monitor = server.monitor();
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let waiting = acquire_later(&waiter, "k", ms(5_000), LONG);
+    until_queued(&mut raw, "k", 1).await;
+    guard.release().await.unwrap();
+    within(LONG, waiting)
+        .await
+        .unwrap()
+        .0
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let mut seen = None;
+    eventually_async(LONG, async || {
+        let publishes = |line: &String| line.to_ascii_lowercase().contains("\"publish\"");
+        seen = seen
+            .take()
+            .or_else(|| monitor.lines().into_iter().find(publishes));
+        seen.is_some()
+    })
+    .await;
+    let line = seen.unwrap();
+    let message = line.rsplit('"').nth(1).expect("a message");
+    let fields: Vec<_> = message.splitn(5, ' ').collect();
+    let [owner, token, _, lease, lock] = fields[..] else {
+        panic!("{message:?}");
+    };
+    assert!(owner.starts_with(client), "{owner} is not of {client}");
+    let token: u64 = token.parse().unwrap();
+
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let waiting = acquire_later(&waiter, "k", ms(5_000), LONG);
+    until_queued(&mut raw, "k", 1).await;
+    // A number cannot be guessed, whatever the ones before were.
+    let (_, known) = owner.split_once(':').unwrap();
+    let known: u64 = known.parse().unwrap();
+    let guesses = (0..500).chain((1..500).map(|n| known.wrapping_add(n)));
+    for guess in guesses {
+        let time = forger.cmd(&["TIME"]);
+        let part = |i: usize| time.array()[i].text().unwrap().to_owned();
+        let now = format!("{}{:0>6}", part(0), part(1));
+        let message = format!("{client}:{guess} {} {now} {lease} {lock}", token + 1);
+        assert_eq!(forger.cmd(&["PUBLISH", &channel, &message]).int(), 1);
+        assert!(!waiting.is_finished(), "{message:?} was believed");
+    }
+    tokio::time::sleep(ms(300)).await;
+    assert!(!waiting.is_finished() && guard.is_held());
+    guard.release().await.unwrap();
+    let next = within(LONG, waiting).await.unwrap().0.unwrap();
+    next.release().await.unwrap();
+}

@@ -1,6 +1,7 @@
 //! Faults that no other module of this binary produces, one concept a file. `tests/FAULTS.md` says
 //! which test shows which row of the list of faults.
 
+mod cloned;
 mod dropped;
 mod durations;
 mod ending;
@@ -17,7 +18,9 @@ mod retries;
 mod rights;
 mod suspended;
 mod table;
+mod thread_local;
 mod tls;
+mod told;
 
 use std::time::Duration;
 

@@ -1,0 +1,78 @@
+//! Whether the server can be used, as it is told to who watches the log: once when it is lost, once when it
+//! is back.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::clock::{Clock, Moment};
+use crate::hold::lock;
+use crate::store::{EventSink, StoreEvent, Trouble};
+
+/// What keeps the server from being used.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub(super) enum Cause {
+    /// There is no connection for commands.
+    NoCommands = 1,
+    /// There is no connection for renewals.
+    NoRenewals = 2,
+    /// It answers, and refuses: no memory, no rights, no writes.
+    Refusing = 4,
+}
+
+/// What is wrong with one server.
+pub(super) struct Health {
+    /// The causes that are at work.
+    causes: AtomicU8,
+    lost_at: Mutex<Option<Moment>>,
+    address: String,
+    clock: Arc<dyn Clock>,
+    events: EventSink,
+}
+
+impl Health {
+    pub(super) fn new(address: String, clock: Arc<dyn Clock>, events: EventSink) -> Self {
+        Health {
+            causes: AtomicU8::new(0),
+            lost_at: Mutex::default(),
+            address,
+            clock,
+            events,
+        }
+    }
+
+    pub(super) fn suffers(&self, cause: Cause, trouble: &Trouble) {
+        if self.causes.load(Ordering::Relaxed) & cause as u8 != 0 {
+            return;
+        }
+        let mut lost_at = lock(&self.lost_at);
+        self.causes.fetch_or(cause as u8, Ordering::Relaxed);
+        if lost_at.is_none() {
+            *lost_at = Some(self.clock.now());
+            (self.events)(StoreEvent::Lost(trouble.clone().at(&self.address)));
+        }
+    }
+
+    pub(super) fn recovers(&self, cause: Cause) {
+        // Nearly always there is nothing to recover from.
+        if self.causes.load(Ordering::Relaxed) & cause as u8 == 0 {
+            return;
+        }
+        let mut lost_at = lock(&self.lost_at);
+        let before = self.causes.fetch_and(!(cause as u8), Ordering::Relaxed);
+        if before == cause as u8
+            && let Some(since) = lost_at.take()
+        {
+            (self.events)(StoreEvent::Back(self.clock.now().since(since)));
+        }
+    }
+}
+
+impl std::fmt::Debug for Health {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Health")
+            .field("causes", &self.causes)
+            .finish_non_exhaustive()
+    }
+}

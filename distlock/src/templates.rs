@@ -1,0 +1,56 @@
+//! Which servers a template is locked on. A service that installs a manager and gives one of its calls
+//! another manager has two locks of one name, which exclude nobody from each other.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use once_cell::sync::Lazy;
+
+use crate::hold::lock;
+use crate::manager::LockManager;
+use crate::report;
+
+/// By template.
+static SEEN: Lazy<Mutex<HashMap<&'static str, Seen>>> = Lazy::new(Mutex::default);
+
+#[derive(Debug, Default)]
+struct Seen {
+    installed: Option<Arc<str>>,
+    other: Option<Arc<str>>,
+    told: bool,
+}
+
+/// Notes that an annotated function locks with this manager, while that one is installed. Told once for
+/// each template, when it was locked on two servers.
+pub(crate) fn note(template: &'static str, used: &LockManager, installed: &LockManager) {
+    if !used.is_of_this_process() {
+        return;
+    }
+    let (Some(used), Some(installed)) = (used.address(), installed.address()) else {
+        // A store inside this process is for tests.
+        return;
+    };
+    let told = {
+        let mut seen = lock(&SEEN);
+        let seen = seen.entry(template).or_default();
+        let place = if used == installed {
+            &mut seen.installed
+        } else {
+            &mut seen.other
+        };
+        if place.is_none() {
+            *place = Some(used.into());
+        }
+        match (&seen.installed, &seen.other) {
+            (Some(installed), Some(other)) if !seen.told => {
+                let told = (installed.clone(), other.clone());
+                seen.told = true;
+                Some(told)
+            }
+            _ => None,
+        }
+    };
+    if let Some((installed, other)) = told {
+        report::two_servers(template, &installed, &other);
+    }
+}

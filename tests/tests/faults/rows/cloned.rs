@@ -1,0 +1,60 @@
+//! A machine that is cloned while it runs (a snapshot that is started twice): all clones have the same
+//! memory, and so the same name in the store. Who has nothing there takes another name with its next
+//! connection, and so clones do not take each other's locks for their own.
+
+use distlock_tests::{RedisServer, Resp, eventually_async, within};
+
+use crate::kit::{LONG, acquire_later, connect, ms, until_queued};
+
+/// Under which names clients listen.
+fn listening(raw: &mut Resp) -> Vec<String> {
+    let channels = raw.cmd(&["PUBSUB", "CHANNELS", "distlock:client:*"]);
+    let name = |channel: &distlock_tests::Reply| channel.text().unwrap().to_owned();
+    channels.array().iter().map(name).collect()
+}
+
+/// Ends all connections, as a clone finds them, and waits for the new ones.
+async fn reconnected(raw: &mut Resp) -> Vec<String> {
+    let subscriber = |raw: &mut Resp| {
+        let list = raw.cmd(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        list.text().unwrap_or_default().to_owned()
+    };
+    let old = subscriber(raw);
+    let id = old
+        .split_whitespace()
+        .next()
+        .expect("a subscriber")
+        .to_owned();
+    raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    eventually_async(LONG, async || {
+        let now = subscriber(raw);
+        !now.is_empty() && !now.contains(&format!("{id} "))
+    })
+    .await;
+    listening(raw)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_nothing_in_the_store_takes_another_name() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let manager = connect(&server.url()).await;
+    let lock = manager.lock("k").lease(ms(5_000)).wait(LONG);
+    lock.run(async |_| ()).await.unwrap();
+    let first = listening(&mut raw);
+    let second = reconnected(&mut raw).await;
+    assert_ne!(first, second, "the same name again");
+    // With it, all goes on.
+    let held = lock.acquire().await.unwrap();
+    let value = raw.get("distlock:lock:{k}").unwrap();
+    let name = second[0].strip_prefix("distlock:client:").unwrap();
+    assert!(value.starts_with(name), "{value} is not of {name}");
+    let waiting = acquire_later(&manager, "k", ms(5_000), LONG);
+    until_queued(&mut raw, "k", 1).await;
+    // What is held and waited for bears its name, and keeps it.
+    assert_eq!(reconnected(&mut raw).await, second);
+    assert!(held.is_held());
+    held.release().await.unwrap();
+    let next = within(LONG, waiting).await.unwrap().0.unwrap();
+    next.release().await.unwrap();
+}

@@ -1,0 +1,235 @@
+//! What a log says at INFO while something is wrong: one line when the store is lost, one when it is back,
+//! renewals that fail once a second, and each lock that was lost.
+
+use std::time::Duration;
+
+use distlock::LockManager;
+use distlock_tests::{RedisServer, Reply, Resp, Worker, child_args, is_child, this_test_binary};
+
+use crate::kit::{LONG, lock_key, ms};
+use crate::rows::runtime;
+
+/// Does what it is told on stdin, and logs to stdout.
+#[test]
+fn entry() {
+    if !is_child() {
+        return;
+    }
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(std::io::stdout)
+        .init();
+    let url = child_args().remove(0);
+    runtime().block_on(async {
+        let manager = LockManager::connect(&url).await.unwrap();
+        let mut held = Vec::new();
+        loop {
+            let mut line = String::new();
+            std::io::stdin().read_line(&mut line).unwrap();
+            match line.trim() {
+                "hold" => {
+                    for n in 0..3 {
+                        let lock = manager.lock(format!("held:{n}")).label("held:<n>");
+                        held.push(lock.lease(ms(3_000)).acquire().await.unwrap());
+                    }
+                    println!("told: holds");
+                }
+                "try" => {
+                    let tried = manager.lock("tried").wait(ms(300)).acquire().await;
+                    println!(
+                        "told: {}",
+                        tried.map_or_else(|e| e.to_string(), |_| "ok".into())
+                    );
+                }
+                "drop" => {
+                    held.clear();
+                    println!("told: dropped");
+                }
+                "lost" => {
+                    for guard in held.drain(..) {
+                        guard.lost().await;
+                    }
+                    println!("told: lost");
+                }
+                _ => break,
+            }
+        }
+        manager.shutdown().await;
+    });
+    println!("told: end");
+}
+
+struct Service {
+    server: RedisServer,
+    worker: Worker,
+    lines: Vec<String>,
+}
+
+impl Service {
+    fn start() -> Self {
+        let server = RedisServer::start();
+        let args = [server.url()];
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        let worker = Worker::spawn(&mut this_test_binary("rows::told::entry", &args));
+        Service {
+            server,
+            worker,
+            lines: Vec::new(),
+        }
+    }
+
+    fn tell(&mut self, what: &str) -> String {
+        self.worker.send(what);
+        self.until(|line| line.starts_with("told: "))
+    }
+
+    /// Reads the log up to a line.
+    fn until(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+        loop {
+            let line = self.worker.next_line(LONG);
+            self.lines.push(line.clone());
+            if wanted(&line) {
+                return line;
+            }
+        }
+    }
+
+    fn count(&self, level: &str, words: &str) -> usize {
+        let is_it = |line: &&String| line.contains(level) && line.contains(words);
+        self.lines.iter().filter(is_it).count()
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.server.port())
+    }
+
+    fn raw(&self) -> Resp {
+        self.server.client()
+    }
+}
+
+const LOST: &str = "the lock store cannot be used";
+const BACK: &str = "the lock store can be used again";
+
+/// Each outage is told once when it begins and once when it is over, with the address.
+fn outage(
+    service: &mut Service,
+    name: &str,
+    begins: impl Fn(&RedisServer),
+    ends: impl Fn(&RedisServer),
+) {
+    let before = (service.count("WARN", LOST), service.count("INFO", BACK));
+    begins(&service.server);
+    for _ in 0..5 {
+        let said = service.tell("try");
+        assert!(said.contains("unavailable"), "{name}: {said}");
+    }
+    if service.count("WARN", LOST) == before.0 {
+        service.until(|line| line.contains(LOST));
+    }
+    ends(&service.server);
+    while service.tell("try") != "told: ok" {}
+    if service.count("INFO", BACK) == before.1 {
+        service.until(|line| line.contains(BACK));
+    }
+    let after = (service.count("WARN", LOST), service.count("INFO", BACK));
+    assert_eq!(
+        after,
+        (before.0 + 1, before.1 + 1),
+        "{name}: {:#?}",
+        service.lines
+    );
+    let address = service.address();
+    let news = |line: &&String| line.contains(LOST) || line.contains(BACK);
+    for line in service.lines.iter().filter(news) {
+        assert!(line.contains(&address), "{name}: {line}");
+    }
+}
+
+#[test]
+fn each_outage_is_told_once_and_so_is_its_end() {
+    let ok = Reply::Status("OK".into());
+    let mut service = Service::start();
+    assert_eq!(service.tell("try"), "told: ok");
+    outage(
+        &mut service,
+        "frozen",
+        RedisServer::stop_process,
+        RedisServer::cont_process,
+    );
+    outage(
+        &mut service,
+        "killed",
+        RedisServer::kill,
+        RedisServer::restart,
+    );
+    let set = |name: &'static str, value: &'static str| {
+        let ok = ok.clone();
+        move |server: &RedisServer| {
+            assert_eq!(server.client().cmd(&["CONFIG", "SET", name, value]), ok);
+        }
+    };
+    outage(
+        &mut service,
+        "full",
+        set("maxmemory", "1"),
+        set("maxmemory", "0"),
+    );
+    let rights = |right: &'static str| {
+        move |server: &RedisServer| {
+            let reply = server.client().cmd(&["ACL", "SETUSER", "default", right]);
+            assert_eq!(reply, Reply::Status("OK".into()));
+        }
+    };
+    outage(&mut service, "forbidden", rights("-time"), rights("+time"));
+    service.tell("end");
+}
+
+#[test]
+fn renewals_that_fail_are_told_once_a_second_and_a_loss_is_an_error() {
+    let mut service = Service::start();
+    assert_eq!(service.tell("hold"), "told: holds");
+    service.server.stop_process();
+    assert_eq!(service.tell("lost"), "told: lost");
+    let lost = "the lock was lost while it was held";
+    while service.count("ERROR", lost) < 3 {
+        service.until(|line| line.contains(lost));
+    }
+    service.server.cont_process();
+    service.tell("end");
+    // A lease of three seconds: at most three lines, one a second.
+    let failing = "renewals fail and are tried again";
+    let told = service.count("WARN", failing);
+    assert!(
+        (1..=4).contains(&told),
+        "{told} lines: {:#?}",
+        service.lines
+    );
+    let line = service
+        .lines
+        .iter()
+        .find(|line| line.contains(failing))
+        .unwrap();
+    for part in ["held:<n>", "holds=3", "lost_in=", &service.address()] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+    // Each hold once, with its key and its template.
+    assert_eq!(service.count("ERROR", lost), 3, "{:#?}", service.lines);
+    for n in 0..3 {
+        assert_eq!(service.count("ERROR", &format!("key=held:{n}")), 1);
+    }
+}
+
+#[test]
+fn a_lock_that_vanished_before_its_guard_was_dropped_is_an_error() {
+    let mut service = Service::start();
+    assert_eq!(service.tell("hold"), "told: holds");
+    service.raw().cmd(&["DEL", &lock_key("held:1")]);
+    assert_eq!(service.tell("drop"), "told: dropped");
+    let line = service.until(|line| line.contains("ERROR"));
+    assert!(line.contains("key=held:1"), "{line}");
+    std::thread::sleep(Duration::from_millis(200));
+    service.tell("end");
+    assert_eq!(service.count("ERROR", ""), 1, "{:#?}", service.lines);
+}
