@@ -339,7 +339,11 @@ impl Order {
         };
         let key = self.key.to_string();
         match obstacle {
-            Some(Obstacle::Trouble(trouble)) => trouble.into_error(Some(key), waited),
+            Some(Obstacle::Trouble(trouble)) => {
+                // Who waited for a connection is told why there is still none.
+                let still = engine.store().outage().filter(|_| trouble.unsent);
+                still.unwrap_or(trouble).into_error(Some(key), waited)
+            }
             Some(Obstacle::Occupied(occupant)) => {
                 let seen = ticket.slot.occupant().or(occupant);
                 Error::Busy {

@@ -90,7 +90,7 @@ async fn a_password_is_seen_nowhere() {
     // The log was seen at all, and so were the errors.
     for expected in [
         "acquired",
-        "the lock ended before its body",
+        "the lock was lost while it was held",
         "Unavailable",
         "Config",
         "LockManager",

@@ -79,6 +79,9 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     /// Resolves once the store can be used, or at once if it cannot tell.
     fn ready(&self) -> BoxFuture<'_, ()>;
 
+    /// Why it cannot be used at this moment; `None` if it can, or cannot tell.
+    fn outage(&self) -> Option<Trouble>;
+
     /// Which store this is: the same text means the same locks, also through another manager.
     fn identity(&self) -> &str;
 

@@ -7,7 +7,8 @@ use distlock::{Error, Outage};
 use crate::fixture::{Fixture, PATIENCE, ms};
 
 async fn assert_unavailable(fixture: &Fixture, expected: Outage, words: &[&str]) {
-    let manager = fixture.manager().await;
+    // Lazily, for a replica is no server to connect to.
+    let manager = fixture.builder().connect_lazy().unwrap();
     let started = Instant::now();
     let error = manager.lock("k").wait(ms(300)).acquire().await.unwrap_err();
     let elapsed = started.elapsed();
@@ -34,7 +35,7 @@ async fn a_read_only_replica() {
     fixture.raw().cmd(&["REPLICAOF", "127.0.0.1", "1"]);
     assert_unavailable(&fixture, Outage::ReadOnly, &["`k`", "master"]).await;
     // It becomes a master while a call waits for it.
-    let manager = fixture.manager().await;
+    let manager = fixture.builder().connect_lazy().unwrap();
     let waiting = tokio::spawn(async move { manager.lock("k").wait(PATIENCE).acquire().await });
     fixture.raw().cmd(&["REPLICAOF", "NO", "ONE"]);
     waiting.await.unwrap().unwrap().release().await.unwrap();

@@ -148,8 +148,12 @@ async fn a_user_without_the_rights_that_are_needed() {
 #[tokio::test]
 async fn keys_that_a_user_may_not_touch() {
     let server = RedisServer::start();
-    let url = user(&server, &["~other:*", "&*", "+@all"]);
+    let elsewhere = ["~other:*", "&*", "+@all"];
+    let error = connect_error(&user(&server, &elsewhere)).await;
+    assert_config(&error, &["keys"]);
+    let url = user(&server, &["~*", "&*", "+@all"]);
     let manager = LockManager::connect(&url).await.unwrap();
+    user(&server, &elsewhere);
     let started = Instant::now();
     let error = manager
         .lock("k")

@@ -108,12 +108,12 @@ for_redis! {
         }
     }
 
-    /// A guard that is released before it knew: what is there now is not its own.
+    /// A guard that is released before it knew: what is there now is not its own, and it is told.
     async fn a_release_before_the_loss_is_known_touches_nobody_else(fixture) {
         let loser = fixture.hold("k").await;
         delete(fixture);
         let winner = fixture.named("winner").await.lock("k").acquire().await.unwrap();
-        loser.release().await.unwrap();
+        assert_gone(&loser.release().await.unwrap_err(), true);
         let seen = fixture.seen("k").await;
         assert_eq!(seen.holder.map(|holder| holder.client).as_deref(), Some("winner"));
         winner.release().await.unwrap();

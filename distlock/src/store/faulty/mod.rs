@@ -160,6 +160,10 @@ impl LockStore for FaultyStore {
         Box::pin(self.0.wire(Role::Commands).ready())
     }
 
+    fn outage(&self) -> Option<Trouble> {
+        None
+    }
+
     fn identity(&self) -> &str {
         "faulty:"
     }

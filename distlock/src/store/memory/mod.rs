@@ -152,6 +152,10 @@ impl LockStore for MemoryStore {
         Box::pin(std::future::ready(()))
     }
 
+    fn outage(&self) -> Option<Trouble> {
+        None
+    }
+
     fn identity(&self) -> &str {
         self.server.identity()
     }

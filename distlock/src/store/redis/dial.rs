@@ -172,7 +172,12 @@ impl Dialer {
                 }
                 // Forgotten again in between, but it may be run.
                 Err(error) if scripts::is_unknown(&error) => {}
-                Err(error) => return Err(needs(trouble::of(&error), "EVAL and EVALSHA")),
+                Err(error) => {
+                    return Err(needs(
+                        trouble::of(&error),
+                        &format!("EVAL and EVALSHA on keys like `{}`", shared.names.probe),
+                    ));
+                }
             }
         }
         Ok(())

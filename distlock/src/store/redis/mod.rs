@@ -663,6 +663,10 @@ impl LockStore for RedisStore {
         Box::pin(self.commands.ready())
     }
 
+    fn outage(&self) -> Option<Trouble> {
+        self.located(self.commands.session()).err()
+    }
+
     fn identity(&self) -> &str {
         &self.shared.identity
     }
