@@ -11,12 +11,13 @@
 //!
 //! | broken | found at seed | because |
 //! |---|---|---|
-//! | `safe_until` counts from the reply | 2913 | believes to hold what the server does not have |
-//! | a pushed grant counts from its arrival | 19 | the same |
-//! | undo, then ask again with the same id | 3 | the same |
+//! | `safe_until` counts from the reply | 12 | believes beyond what the server keeps, less its grace |
+//! | a renewal, and nothing else, counts from its reply | 12 | the same |
+//! | a pushed grant counts from its arrival | 3 | the same |
+//! | undo, then ask again with the same id | 3 | believes to hold what the server does not have |
 //! | a hold takes the token of an older push | 4006 | the server says another token |
-//! | boot clock = tokio's `Instant` | 48 | believes through a suspend |
-//! | validity = lease + grace | 1260 | believes to hold what another has |
+//! | boot clock = tokio's `Instant` | 20 | believes through a suspend |
+//! | validity = lease + grace | 1 | believes beyond what the server keeps, less its grace |
 //! | nobody looks | 2 | a key cannot be had after the chaos |
 //! | a dropped call leaves its entry | 53 | something is left behind |
 //! | `is_held` ignores the deadline | 5 | the watchdog turns for ever: the world never ends |

@@ -317,9 +317,11 @@ impl Oracle {
     ) {
         let there = server.snapshot(&hold.key).hold;
         let me = owner_text(&state.clients[client].id, hold.owner);
-        let agrees =
-            (there.as_ref()).is_some_and(|there| there.owner == me && there.token == hold.token);
-        if agrees {
+        if let Some(there) = &there
+            && there.owner == me
+            && there.token == hold.token
+        {
+            self.check_grace(state, client, hold, there.left);
             return;
         }
         if self.server_broke(state, hold.timing) {
@@ -333,6 +335,45 @@ impl Oracle {
                 hold.key, hold.token
             ),
         );
+    }
+
+    /// Whoever believes to hold a lock stops a grace before the server lets go of it: a belief counts from
+    /// when its proof was asked for, and the server counts from later.
+    fn check_grace(&self, state: &mut State, client: usize, hold: &Hold, left: Duration) {
+        let Some(until) = hold.safe_until() else {
+            return;
+        };
+        let believed = until.since(state.clients[client].clock.now());
+        let grace = hold.timing.grant().grace();
+        state.trace.count("beliefs compared");
+        if believed.is_zero() || believed + grace <= left {
+            return;
+        }
+        let since = (self.time.elapsed()).saturating_sub(hold.timing.lease + FRESH);
+        if (state.stepped_forward.iter()).any(|(when, _)| *when >= since) {
+            state.trace.count("excused: long beliefs");
+            return;
+        }
+        state.trace.violated(
+            self.network.now(),
+            format_args!(
+                "c{client} believes to hold {} #{} for {believed:?}, and the server keeps it for {left:?}",
+                hold.key, hold.owner
+            ),
+        );
+    }
+
+    /// Compares what the server kept of a lock with what its holder believes of it.
+    fn check_belief(&self, state: &mut State, key: &LockKey, there: &SeenHold) {
+        let holder = (state.holds.iter()).find(|(client, hold)| {
+            hold.key.same_lock(key)
+                && hold.token == there.token
+                && owner_text(&state.clients[*client].id, hold.owner) == there.owner
+                && state.is_believed(*client, hold)
+        });
+        if let Some((client, hold)) = holder.cloned() {
+            self.check_grace(state, client, &hold, there.left);
+        }
     }
 
     /// Whether the server gave its word and broke it, within the life of a belief.
@@ -522,6 +563,9 @@ impl Witness for Oracle {
         }
         for (key, before, after) in &applied.effects {
             let (before, after) = (before.hold.as_ref(), after.hold.as_ref());
+            if let Some(before) = before {
+                self.check_belief(&mut state, key, before);
+            }
             if let Some(after) = after
                 && before
                     .is_none_or(|before| before.owner != after.owner || before.token != after.token)

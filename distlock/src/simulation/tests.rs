@@ -44,6 +44,7 @@ const OUTCOMES: &[(&str, u64)] = &[
     ("acquired: pushed", 1_200),
     ("asked with a new id", 25),
     ("asks: late", 500),
+    ("beliefs compared", 15_000),
     ("calls: busy", 400),
     ("calls: dropped", 250),
     ("confirmations: refused", 4),

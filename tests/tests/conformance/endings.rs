@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockManager, distributed_lock};
 use distlock_tests::{eventually_async, within};
 use tokio::sync::oneshot;
-use tokio::task::unconstrained;
 
 use crate::fixture::{PATIENCE, ms};
 
@@ -24,30 +23,30 @@ async fn is_cancelled(locks: &LockManager, ran: &AtomicBool) -> Result<(), Error
     Ok(())
 }
 
-/// The lock is granted while its caller's runtime is blocked, and over before the body can start.
-async fn blocked_until_over(
+/// The lock is granted, and over, before its caller is polled again.
+async fn over_before_its_next_poll(
     manager: &LockManager,
     call: impl Future<Output = Result<(), Error>>,
 ) -> Result<(), Error> {
     let mut call = std::pin::pin!(call);
+    // The manager has no thread of its own here: nothing can have answered yet.
     assert!(futures::poll!(call.as_mut()).is_pending());
-    // Not awaited: the runtime is to be blocked, past the hold's end.
-    let deadline = Instant::now() + PATIENCE;
-    // Unconstrained: this runtime, which would give the task a new budget, does not get its turn.
-    let inspect = || futures::executor::block_on(unconstrained(manager.inspect("endings")));
-    while inspect().unwrap().holder.is_none() {
-        assert!(Instant::now() < deadline, "nobody acquired");
+    let mut turns = 0;
+    while manager.inspect("endings").await.unwrap().holder.is_none() {
+        turns += 1;
+        assert!(turns < 100, "nobody acquired");
+        tokio::task::yield_now().await;
     }
-    std::thread::sleep(ms(100));
+    tokio::time::advance(ms(100)).await;
     call.await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_body_never_starts_after_its_lock_is_over() {
-    let manager = LockManager::memory();
+    let manager = LockManager::builder().memory_on_current_runtime().unwrap();
     let ran = AtomicBool::new(false);
-    let finished = blocked_until_over(&manager, finishes(&manager, &ran)).await;
-    let cancelled = blocked_until_over(&manager, is_cancelled(&manager, &ran)).await;
+    let finished = over_before_its_next_poll(&manager, finishes(&manager, &ran)).await;
+    let cancelled = over_before_its_next_poll(&manager, is_cancelled(&manager, &ran)).await;
     for result in [finished, cancelled] {
         assert!(
             matches!(

@@ -14,14 +14,12 @@ fn manager() -> LockManager {
     LockManager::builder().memory_on_current_runtime().unwrap()
 }
 
-/// What happens, and what it costs in real time.
+/// What happens costs next to nothing of the time that it says has passed.
 async fn costs_nothing(virtually: impl Future<Output = ()>) {
-    let started = std::time::Instant::now();
+    let (started, began) = (std::time::Instant::now(), Instant::now());
     virtually.await;
-    assert!(
-        started.elapsed() < Duration::from_secs(20),
-        "real time was spent"
-    );
+    let (real, passed) = (started.elapsed(), began.elapsed());
+    assert!(real < passed / 4, "{passed:?} took {real:?} of real time");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,8 @@ use distlock_tests::{RedisServer, Resp, within};
 
 use crate::child::child;
 use crate::kit::{
-    LONG, acquire_later, connect, grace, grant_lease, leftovers, lock_key, ms, until_queued,
+    LONG, acquire_later, connect, grace, grant_lease, leftovers, lock_key, ms, queue_key,
+    until_queued,
 };
 
 /// Freezes a process whose 100 waiters stand before a live one.
@@ -95,4 +96,32 @@ async fn a_killed_process_with_a_thousand_waiters_costs_next_to_nothing() {
     assert!(delay <= ms(1_500), "delayed by {delay:?}");
     guard.unwrap().release().await.unwrap();
     assert_eq!(leftovers(&mut raw), Vec::<String>::new());
+}
+
+/// One call removes a bounded number of dead waiters; a look goes on at once, not half a second later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_look_passes_ten_thousand_dead_waiters() {
+    const FILL: &str = "local now = redis.call('TIME')[1] * 1000000
+        for i = 1, 10000 do
+            local owner = string.format('%x:%d', 0xdead0000 + i, i)
+            redis.call('ZADD', KEYS[1], i, owner)
+            redis.call('HSET', KEYS[2], owner, string.format('%.0f 1000 1250 dead', now + 3600e6))
+        end";
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    // A holder that is not there to notice anything: nobody but the one who waits drives the queue.
+    let holder = format!("{}:1 1 60000 1 gone", "a".repeat(32));
+    raw.cmd(&["SET", &lock_key("k"), &holder, "PX", "60000"]);
+    let live = connect(&server.url()).await;
+    let waiting = acquire_later(&live, "k", ms(10_000), 6 * LONG);
+    until_queued(&mut raw, "k", 1).await;
+    // They stand before it, and nobody listens for them.
+    let entries = queue_key("k").replace(":queue:", ":entry:");
+    raw.cmd(&["EVAL", FILL, "2", &queue_key("k"), &entries]);
+    until_queued(&mut raw, "k", 10_001).await;
+    // A hundred removals every half second would take most of a minute.
+    raw.cmd(&["DEL", &lock_key("k")]);
+    let next = within(LONG, waiting).await.unwrap().0.unwrap();
+    next.release().await.unwrap();
+    until_queued(&mut raw, "k", 0).await;
 }

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use distlock::LockManager;
-use distlock_tests::{After, Monitor, Proxy, RedisServer, Reply, Resp, eventually_async, within};
+use distlock_tests::{
+    After, Monitor, Proxy, RedisServer, Reply, Resp, Way, eventually_async, within,
+};
 
 use crate::kit::{
     Acquiring, LONG, acquire_later, connect, give_back, lock_key, ms, queue_key, until_clean,
@@ -304,6 +306,107 @@ async fn a_release_without_its_reply_is_repeated_and_hands_on_once() {
             "{after:?}: {value}"
         );
         next.release().await.unwrap();
+        until_clean(&mut raw, SOON).await;
+    }
+}
+
+/// Repeated, a release counts what `min_hold` keeps from its first attempt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_release_keeps_the_key_no_longer() {
+    let outage = ms(2_000);
+    let server = RedisServer::start();
+    warm(&server).await;
+    let proxy = server.proxy();
+    let mut raw = server.client();
+    let manager = connect(&server.url_via(&proxy)).await;
+    let lock = manager.lock("k").lease(LEASE).min_hold(LONG);
+    let guard = lock.acquire().await.unwrap();
+    let mut monitor = server.monitor();
+    let mut calls = || {
+        let lines = monitor.lines();
+        let of_clients = lines.iter().filter(|line| !line.contains(" lua] "));
+        of_clients
+            .filter(|line| line.contains(&lock_key("k")))
+            .count()
+    };
+    let mut expires = || raw.cmd(&["PEXPIRETIME", &lock_key("k")]).int();
+    // The first attempt is applied, and its reply is lost with everything that follows.
+    proxy.drop_data(Way::ToClient, true);
+    let releasing = tokio::spawn(guard.release());
+    eventually_async(LONG, async || calls() > 0).await;
+    let first = expires();
+    assert!(first > 0, "min_hold keeps the key");
+    proxy.black_hole(true);
+    // As long as the outage is, a repetition has less to keep.
+    tokio::time::sleep(outage).await;
+    let before = calls();
+    proxy.heal();
+    eventually_async(LONG, async || calls() > before).await;
+    let later = expires() - first;
+    let half = i64::try_from(outage.as_millis() / 2).unwrap();
+    assert!(later < half, "kept {later} ms longer for the repetition");
+    within(LONG, releasing).await.unwrap().unwrap();
+}
+
+/// A pushed grant that a connection delivers after its successor has asked again is out of date.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_replaced_connection_still_delivers_costs_no_place() {
+    // The old connection is open for a second after its loss: on a slow machine a round may miss it.
+    for _ in 0..3 {
+        let server = RedisServer::start();
+        warm(&server).await;
+        let proxy = server.proxy();
+        let mut raw = server.client();
+        let (near, far) = (
+            connect(&server.url()).await,
+            connect(&server.url_via(&proxy)).await,
+        );
+        let guard = near.lock("k").lease(LEASE).acquire().await.unwrap();
+        let waiting = acquire_later(&far, "k", LEASE, LONG);
+        until_queued(&mut raw, "k", 1).await;
+        // Behind the answer to the ask: that one has arrived.
+        far.inspect("k").await.unwrap();
+        let old = proxy.connections();
+        proxy.refuse_connections(true);
+        proxy.limit_to(&old);
+        proxy.stop_reading(Way::ToClient, true);
+        // Commands under way keep the old connection open in the client.
+        let asking = tokio::spawn({
+            let far = far.clone();
+            async move {
+                loop {
+                    let far = far.clone();
+                    tokio::spawn(async move { far.inspect("k").await });
+                    tokio::time::sleep(ms(50)).await;
+                }
+            }
+        });
+        // The grant is published to the old connection, and then taken away.
+        guard.release().await.unwrap();
+        raw.cmd(&["DEL", &lock_key("k")]);
+        let guard = near.lock("k").lease(LEASE).acquire().await.unwrap();
+        until_queued(&mut raw, "k", 0).await;
+        // Connected anew, the call stands in the queue again, and somebody behind it.
+        proxy.refuse_connections(false);
+        until_queued(&mut raw, "k", 1).await;
+        let behind = acquire_later(&near, "k", LEASE, LONG);
+        until_queued(&mut raw, "k", 2).await;
+        proxy.stop_reading(Way::ToClient, false);
+        // The connection for renewals may go on.
+        let left = || {
+            let open = proxy.connections();
+            old.iter().filter(|id| open.contains(id)).count()
+        };
+        eventually_async(LONG, async || left() <= 1).await;
+        asking.abort();
+        // What must not happen may take its time.
+        tokio::time::sleep(ms(200)).await;
+        let waiting = tokio::spawn(give_back(waiting));
+        let behind = tokio::spawn(give_back(behind));
+        guard.release().await.unwrap();
+        let served = within(LONG, waiting).await.unwrap();
+        let later = within(LONG, behind).await.unwrap();
+        assert!(served < later, "it lost its place");
         until_clean(&mut raw, SOON).await;
     }
 }

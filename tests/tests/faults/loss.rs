@@ -230,3 +230,29 @@ async fn a_slow_reply_makes_no_hold_longer() {
         tokio::time::sleep(ms(2)).await;
     }
 }
+
+/// Whoever finds its lock gone hands it on, for the next in the queue may hear of it from nobody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_lock_is_handed_on_by_its_holder() {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let mut raw = server.client();
+    let (holder, far) = (
+        connect(&server.url()).await,
+        connect(&server.url_via(&proxy)).await,
+    );
+    // Short, so that the holder learns of it long before its waiter is taken for dead.
+    let lock = holder.lock("k").lease(ms(300));
+    let guard = lock.acquire().await.unwrap();
+    let waiting = acquire_later(&far, "k", ms(5_000), LONG);
+    crate::kit::until_queued(&mut raw, "k", 1).await;
+    // It is there and can be told, but its looks do not arrive.
+    proxy.stop_reading(Way::ToServer, true);
+    raw.cmd(&["DEL", &lock_key("k")]);
+    let error = within(LONG, guard.lost()).await;
+    assert!(error.is_lost(), "{error:?}");
+    eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
+    proxy.heal();
+    let next = within(LONG, waiting).await.unwrap().0.unwrap();
+    next.release().await.unwrap();
+}

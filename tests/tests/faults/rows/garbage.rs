@@ -334,27 +334,39 @@ async fn nonsense_renews_nothing() {
     // An impostor each, so that all can wait at once.
     for nonsense in all_nonsense() {
         checks.spawn(async move {
-            let impostor = Impostor::start();
-            let builder = LockManager::builder()
-                .url(impostor.url())
-                .connect_timeout(LONG);
-            let manager = builder.connect().await.unwrap();
-            let lock = manager.lock("k").lease(lease).wait(LONG);
-            let guard = lock.acquire().await.unwrap();
-            impostor.mood(Mood::Scripts(nonsense.clone()));
-            let promised = Instant::now() + guard.remaining();
-            let shown = nonsense.escape_ascii().to_string();
-            let latest = promised + ms(150) + SLACK;
-            let lost = tokio::time::timeout_at(latest.into(), guard.lost()).await;
-            assert!(lost.is_ok(), "renewed by {shown:?}");
-            assert!(impostor.answered() > 0, "nothing was asked");
-            drop(guard);
+            for _ in 0..20 {
+                if is_lost_over(&nonsense, lease).await {
+                    return;
+                }
+            }
+            panic!(
+                "{:?}: nothing was asked",
+                nonsense.escape_ascii().to_string()
+            );
         });
     }
     while let Some(check) = checks.join_next().await {
         check.unwrap();
     }
     assert_eq!(panics.load(Ordering::SeqCst), 0, "see above");
+}
+
+/// Whether anything was asked before the lease was over: a busy machine may be too slow for that.
+async fn is_lost_over(nonsense: &[u8], lease: Duration) -> bool {
+    let impostor = Impostor::start();
+    let builder = LockManager::builder()
+        .url(impostor.url())
+        .connect_timeout(LONG);
+    let manager = builder.connect().await.unwrap();
+    let lock = manager.lock("k").lease(lease).wait(LONG);
+    let guard = lock.acquire().await.unwrap();
+    impostor.mood(Mood::Scripts(nonsense.to_vec()));
+    let promised = Instant::now() + guard.remaining();
+    let latest = promised + ms(150) + SLACK;
+    let lost = tokio::time::timeout_at(latest.into(), guard.lost()).await;
+    let shown = nonsense.escape_ascii();
+    assert!(lost.is_ok(), "renewed by \"{shown}\"");
+    impostor.answered() > 0
 }
 
 /// Messages that anybody may publish on a client's channel.

@@ -54,12 +54,13 @@ impl Machine {
         }
     }
 
-    /// Stands still until somebody else has the lock, and for at least so long.
+    /// Stands still until somebody else has the lock and has used it, and for at least so long.
     async fn sleep_through(
         &mut self,
         manager: &LockManager,
         lease: Duration,
         at_least: Duration,
+        uses: impl FnOnce(&LockGuard),
     ) -> LockGuard {
         self.worker.stop_process();
         // Neither more nor earlier than it stood still: its clocks must not go back.
@@ -68,6 +69,7 @@ impl Machine {
             .await
             .unwrap();
         let guard = guard.unwrap();
+        uses(&guard);
         tokio::time::sleep(at_least.saturating_sub(asleep.elapsed())).await;
         // There when it wakes up, so that it goes on at once.
         self.worker.send("go");
@@ -182,7 +184,9 @@ async fn suspend(role: &str) -> Vec<String> {
     let manager = connect(&server.url()).await;
     let mut machine = Machine::start(role, Clocks::Monotonic, &[&server.url(), "1000"]);
     let old: u64 = machine.worker.expect_line("held", LONG).parse().unwrap();
-    let next = machine.sleep_through(&manager, lease, lease * 2).await;
+    let next = machine
+        .sleep_through(&manager, lease, lease * 2, |_| {})
+        .await;
     assert!(next.fencing_token().get() > old);
     let mut said = Vec::new();
     while !said
@@ -229,10 +233,12 @@ async fn a_paused_guest_is_fenced_off() {
     let old: u64 = machine.worker.expect_line("held", LONG).parse().unwrap();
     // Just after a renewal: the next one, which would find out, is far away.
     expiry_after_renewal(&mut server.client(), "k").await;
-    let next = machine.sleep_through(&manager, lease, ms(0)).await;
+    let uses = |next: &LockGuard| {
+        let fresh = write(&mut resource_client, next.fencing_token().get(), "fresh");
+        assert!(!fresh.is_error(), "{fresh:?}");
+    };
+    let next = machine.sleep_through(&manager, lease, ms(0), uses).await;
     assert!(next.fencing_token().get() > old);
-    let fresh = write(&mut resource_client, next.fencing_token().get(), "fresh");
-    assert!(!fresh.is_error(), "{fresh:?}");
     // Its clocks say that no time has passed.
     assert_eq!(machine.worker.expect_line("after", LONG), "true");
     let stale = machine.worker.expect_line("write", LONG);
