@@ -559,8 +559,6 @@ impl Shared {
 
     /// What is said of something that is not ours, and where to find it.
     fn foreign(&self, key: &LockKey, what: &str) -> String {
-        // What a server adds about the script helps nobody.
-        let what = what.split(" script: ").next().unwrap_or(what);
         let [lock, queue, entry, fence] = self.names.of(key);
         format!("{what} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")
     }
