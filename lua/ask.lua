@@ -1,7 +1,7 @@
 -- ask: take the lock, or stand in the queue for it. Asking again with the same owner is harmless.
 -- KEYS  lock queue entry fence
 -- ARGV  owner, lease ms, ttl ms (lease + grace), remaining wait ms (0: never queue), apply-by µs,
---       client uuid, channel prefix, client name, max waiters
+--       client uuid, channel prefix, client name, max waiters, fence ttl ms
 -- Reply {1, now, token} held          {2, now, value} queued     {3, now, value} busy
 --       {4, now} applied too late     {5, now} foreign value     {6, now, value} queue full
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -13,13 +13,13 @@ if now > tonumber(ARGV[5]) then return { 4, now } end
 
 if redis.call('EXISTS', lock, queue) == 0 then
   local previous = redis.call('GET', fence)
-  local token, keep = stamp, '7200000'
+  local token, keep = stamp, ARGV[10]
   if previous then
     local number = tonumber(previous)
     if not number then return { 5, now } end
     if number >= now then
       token = string.format('%.0f', number + 1)
-      keep = 7200000 + math.ceil((number + 1 - now) / 1000)
+      keep = keep + math.ceil((number + 1 - now) / 1000)
     end
   end
   redis.call('SET', fence, token, 'PX', keep)
@@ -27,7 +27,7 @@ if redis.call('EXISTS', lock, queue) == 0 then
   return { 1, now, tonumber(token) }
 end
 
-local client, channels, wait = ARGV[6], ARGV[7], ARGV[4]
+local client, channels, wait, fence_ttl = ARGV[6], ARGV[7], ARGV[4], ARGV[10]
 --@include next
 
 local value = redis.call('GET', lock)

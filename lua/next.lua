@@ -1,6 +1,6 @@
 -- Fragment: who is next once the lock is free. Expects the locals `lock, queue, entries, fence` (keys),
--- `client` (the calling client's uuid), `channels` (prefix of client channels) and the server's time in µs
--- as a text, `stamp`, and as a number, `now`. Texts are passed on as they are: formatting a number costs
+-- `client` (the calling client's uuid), `channels` (prefix of client channels), `fence_ttl` (ms) and the
+-- server's time in µs as a text, `stamp`, and as a number, `now`. Texts are passed on as they are: formatting a number costs
 -- more than most commands.
 
 -- Dead entries removed by one call: more would freeze the server; the next look goes on.
@@ -45,10 +45,11 @@ local function next_token()
   return string.format('%.0f', number + 1)
 end
 
--- Two hours beyond the acquisition: a server clock may step back an hour and tokens still rise.
+-- Until `fence_ttl` after the server's clock has reached the token: while it is kept, tokens rise whatever the
+-- clock does.
 local function keep_fence(token)
-  local ttl = '7200000'
-  if token ~= stamp then ttl = 7200000 + math.ceil((tonumber(token) - now) / 1000) end
+  local ttl = fence_ttl
+  if token ~= stamp then ttl = ttl + math.ceil((tonumber(token) - now) / 1000) end
   redis.call('SET', fence, token, 'PX', ttl)
 end
 

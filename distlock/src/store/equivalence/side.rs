@@ -12,12 +12,12 @@ use super::step::{LIMIT, Step};
 use super::{CLIENTS, KEYS};
 use crate::clock::BootClock;
 use crate::key::LockKey;
-use crate::options::Timing;
+use crate::options::{FENCE_TTL, Timing};
 use crate::random::SystemRandom;
 use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
 use crate::store::memory::{MemoryServer, MemoryStore};
 use crate::store::redis::{RedisConfig, RedisStore};
-use crate::store::{ClientId, EventSink, Grant, Owner, StoreEvent};
+use crate::store::{ClientId, EventSink, Grant, Owner, Settings, StoreEvent};
 
 const NAMESPACE: &str = "equivalence";
 const NAME: &str = "a name of words";
@@ -32,6 +32,15 @@ const END: Owner = Owner::MAX;
 const ENTRY: Timing = Timing {
     lease: Duration::from_secs(20),
 };
+
+fn settings(max_waiters: u32) -> Settings {
+    Settings {
+        max_waiters,
+        // Another for each client, so that it shows whose a fence is.
+        fence_ttl: FENCE_TTL + Duration::from_secs(60 * u64::from(max_waiters)),
+        ..Settings::named(NAME)
+    }
+}
 
 /// The end of a client's events.
 type Events = UnboundedReceiver<StoreEvent>;
@@ -69,7 +78,7 @@ impl InMemory {
             .map(|(id, max_waiters)| {
                 let (sink, events) = events();
                 let store =
-                    MemoryStore::new(server.clone(), id.clone(), NAME.into(), max_waiters, sink);
+                    MemoryStore::new(server.clone(), id.clone(), settings(max_waiters), sink);
                 (store, events)
             })
             .unzip();
@@ -171,8 +180,7 @@ impl InRedis {
             let (sink, events) = events();
             let (id, clock) = (id.clone(), Arc::new(BootClock));
             let random = Arc::new(SystemRandom);
-            let store =
-                RedisStore::connect(config, id, NAME.into(), max_waiters, clock, random, sink);
+            let store = RedisStore::connect(config, id, settings(max_waiters), clock, random, sink);
             stores.push(store.await.unwrap());
             receivers.push(events);
         }

@@ -13,9 +13,6 @@ use crate::store::{Ask, AskReply, Grant, Inspection, LookReply, Occupant, Owner,
 /// Dead entries removed by one call, as in Redis, where more would freeze the server.
 const MAX_REMOVED: usize = 100;
 
-/// How long a token is remembered: a wall clock may step back an hour and tokens still rise.
-const TOKEN_KEPT: Duration = Duration::from_secs(2 * 60 * 60);
-
 /// How much longer than its caller waits an entry is served.
 const SLACK: Duration = Duration::from_secs(1);
 
@@ -272,7 +269,7 @@ impl Slot {
         let token = FencingToken::new(token);
         self.fence = Some(Fence {
             token,
-            until: call.now + TOKEN_KEPT + ahead,
+            until: call.now + call.fence_ttl + ahead,
         });
         token
     }

@@ -62,7 +62,7 @@ impl Bench {
         let random = Arc::new(SystemRandom);
         let client = ClientId::new(&*random);
         let connecting =
-            RedisStore::connect(config, client, "me".into(), 10, clock, random, events);
+            RedisStore::connect(config, client, Settings::named("me"), clock, random, events);
         let store = runtime.block_on(connecting).unwrap();
         Bench {
             runtime,

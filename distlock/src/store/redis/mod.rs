@@ -17,7 +17,8 @@ use crate::random::Random;
 use crate::report;
 use crate::store::{
     Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, LockStore, Look, LookReply,
-    Occupant, Owner, Proof, Renewal, RenewalFailure, Renewed, StoreEvent, Trouble, one_line,
+    Occupant, Owner, Proof, Renewal, RenewalFailure, Renewed, Settings, StoreEvent, Trouble,
+    one_line,
 };
 
 mod config;
@@ -67,8 +68,7 @@ struct Shared {
     names: Names,
     identity: String,
     client: ClientId,
-    name: String,
-    max_waiters: u32,
+    settings: Settings,
     clock: Arc<dyn Clock>,
     server_time: ServerTime,
     unanswered: Mutex<HashMap<Owner, UnansweredAsk>>,
@@ -87,8 +87,7 @@ impl RedisStore {
     pub(crate) async fn connect(
         config: RedisConfig,
         client: ClientId,
-        name: String,
-        max_waiters: u32,
+        settings: Settings,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
         events: EventSink,
@@ -98,8 +97,7 @@ impl RedisStore {
             names: Names::new(&config.namespace),
             identity: config.identity(),
             client,
-            name,
-            max_waiters,
+            settings,
             clock,
             server_time: ServerTime::default(),
             unanswered: Mutex::default(),
@@ -154,8 +152,9 @@ impl RedisStore {
                     .arg(apply_by)
                     .arg(shared.client.as_str())
                     .arg(&shared.names.channels)
-                    .arg(&shared.name)
-                    .arg(shared.max_waiters);
+                    .arg(&shared.settings.name)
+                    .arg(shared.settings.max_waiters)
+                    .arg(millis(shared.settings.fence_ttl));
             })
             .await;
         let (sent, reply) = match result {
@@ -295,7 +294,8 @@ impl RedisStore {
                     cmd.arg(shared.owner(owner))
                         .arg(shared.client.as_str())
                         .arg(&shared.names.channels)
-                        .arg(millis(keep));
+                        .arg(millis(keep))
+                        .arg(millis(shared.settings.fence_ttl));
                 })
                 .await?;
             let mut reply = Reply::list(reply)?;
@@ -345,7 +345,9 @@ impl RedisStore {
                 for look in looks {
                     shared.names.each(cmd, &look.key);
                 }
-                cmd.arg(shared.client.as_str()).arg(&shared.names.channels);
+                cmd.arg(shared.client.as_str())
+                    .arg(&shared.names.channels)
+                    .arg(millis(shared.settings.fence_ttl));
                 for look in looks {
                     cmd.arg(look.owners.len());
                     for owner in &look.owners {

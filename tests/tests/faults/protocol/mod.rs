@@ -23,6 +23,8 @@ const CHANNELS: &str = "t:client:";
 /// A second of lease, and its grace.
 const LEASE: &str = "1000";
 const TTL: &str = "1250";
+/// Two hours.
+const FENCE_TTL: &str = "7200000";
 /// Never too late.
 const WHENEVER: &str = "9000000000000000";
 
@@ -56,7 +58,7 @@ impl Bench {
     fn ask_with(&mut self, owner: &str, lease: &str, wait: &str, apply_by: &str) -> Reply {
         let client = owner.split(':').next().unwrap();
         let args = [
-            owner, lease, TTL, wait, apply_by, client, CHANNELS, "name", "10000",
+            owner, lease, TTL, wait, apply_by, client, CHANNELS, "name", "10000", FENCE_TTL,
         ];
         self.run(ASK, &[LOCK, QUEUE, ENTRY, FENCE], &args)
     }
@@ -77,7 +79,7 @@ impl Bench {
         self.run(
             RELEASE,
             &[LOCK, QUEUE, ENTRY, FENCE],
-            &[owner, client, CHANNELS, "0"],
+            &[owner, client, CHANNELS, "0", FENCE_TTL],
         )
     }
 
@@ -98,7 +100,7 @@ impl Bench {
         let reply = self.run(
             LOOK,
             &[LOCK, QUEUE, ENTRY, FENCE],
-            &[client, CHANNELS, "1", owner],
+            &[client, CHANNELS, FENCE_TTL, "1", owner],
         );
         let seen = reply.array()[1].array();
         let missing = !seen[2].array().is_empty();

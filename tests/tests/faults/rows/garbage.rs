@@ -229,8 +229,8 @@ fn honestly(name: &[u8], words: &[Vec<u8>]) -> Vec<u8> {
         (b"INFO", _) => b"$0\r\n\r\n".to_vec(),
         // The probe, an ask, a release, a renewal.
         (b"EVAL" | b"EVALSHA", 5) => format!("*1\r\n:{now}\r\n").into(),
-        (b"EVAL" | b"EVALSHA", 16) => format!("*3\r\n:1\r\n:{now}\r\n:{now}\r\n").into(),
-        (b"EVAL" | b"EVALSHA", 11) => b"*2\r\n:1\r\n:0\r\n".to_vec(),
+        (b"EVAL" | b"EVALSHA", 17) => format!("*3\r\n:1\r\n:{now}\r\n:{now}\r\n").into(),
+        (b"EVAL" | b"EVALSHA", 12) => b"*2\r\n:1\r\n:0\r\n".to_vec(),
         (b"EVAL" | b"EVALSHA", 6) => b"*0\r\n".to_vec(),
         (b"PING", _) => b"+PONG\r\n".to_vec(),
         _ => b"-ERR not that honest\r\n".to_vec(),

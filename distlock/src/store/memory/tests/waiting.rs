@@ -272,8 +272,7 @@ fn a_grant_may_be_used_while_it_is_delivered() {
     let store = MemoryStore::new(
         world.server.clone(),
         ClientId::new(&SystemRandom),
-        "eager".into(),
-        9,
+        Settings::named("eager"),
         events,
     );
     let eager = eager.get_or_init(|| store);
