@@ -28,6 +28,7 @@ if redis.call('EXISTS', lock, queue) == 0 then
 end
 
 local client, channels, wait, fence_ttl = ARGV[6], ARGV[7], ARGV[4], ARGV[10]
+local work, alive
 --@include next
 
 local value = redis.call('GET', lock)

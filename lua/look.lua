@@ -6,6 +6,7 @@ local client, channels, fence_ttl = ARGV[1], ARGV[2], ARGV[3]
 local time = redis.call('TIME')
 local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(stamp)
+local work, alive
 
 local function look(lock, queue, entries, fence, first, last)
   --@include next

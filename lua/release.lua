@@ -20,6 +20,7 @@ local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
 if not head[1] then return { held and 1 or 0, 0 } end
 
 local client, channels, fence_ttl = ARGV[2], ARGV[3], ARGV[5]
+local work, alive
 local time = redis.call('TIME')
 local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(stamp)

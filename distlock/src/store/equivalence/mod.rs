@@ -146,6 +146,7 @@ impl Both<'_> {
             .await;
         same(&in_memory, &in_redis)?;
         let mut kinds = in_memory.kinds();
+        kinds.extend(self.memory.unfinished(keys, step));
         for client in 0..CLIENTS {
             let grants = self.memory.grants(client);
             // Not listening saves a round trip. What nobody expected is found in the end.

@@ -28,7 +28,7 @@ pub(super) enum Reply {
 }
 
 /// What must have occurred many times for the comparison to mean something.
-pub(super) const KINDS: [&str; 14] = [
+pub(super) const KINDS: [&str; 16] = [
     "held",
     "queued",
     "busy",
@@ -43,6 +43,8 @@ pub(super) const KINDS: [&str; 14] = [
     "some here",
     "inspected",
     "granted",
+    "unfinished",
+    "purging",
 ];
 
 impl Reply {

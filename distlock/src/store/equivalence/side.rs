@@ -142,6 +142,20 @@ impl InMemory {
         }
     }
 
+    /// What a look left for the next one: a lock that is free behind more than it may remove or look at.
+    pub(super) fn unfinished(&self, keys: &[LockKey; KEYS], step: &Step) -> Vec<&'static str> {
+        let mut kinds = Vec::new();
+        if matches!(step, Step::Look { .. }) {
+            for key in keys {
+                let seen = self.snapshot(key);
+                if let (None, [head, ..]) = (seen.hold, &seen.queue[..]) {
+                    kinds.push(if head.marked { "purging" } else { "unfinished" });
+                }
+            }
+        }
+        kinds
+    }
+
     /// What a client was granted since the last call.
     pub(super) fn grants(&mut self, client: usize) -> Vec<Grant> {
         let events = &mut self.events[client];

@@ -108,6 +108,7 @@ impl MemoryServer {
                 // Read under the mutex, so that time does not step back between two calls.
                 now: self.0.clock.now(),
                 wall: self.0.clock.wall_micros(),
+                work: WORK,
                 pushes: Vec::new(),
             };
             slots.sweep(call.now);
@@ -143,6 +144,10 @@ impl fmt::Debug for MemoryServer {
     }
 }
 
+/// What one script may do in queues, as in Redis, where more would keep the server from others: see
+/// `lua/next.lua`.
+pub(super) const WORK: i64 = 500;
+
 /// What a verb knows of the call that runs it.
 pub(super) struct Call<'a> {
     pub(super) caller: &'a ClientId,
@@ -150,6 +155,8 @@ pub(super) struct Call<'a> {
     pub(super) now: Moment,
     /// Wall time, µs.
     pub(super) wall: u64,
+    /// What the call may still do in queues.
+    pub(super) work: i64,
     clients: &'a HashMap<ClientId, Client>,
     pushes: Vec<(EventSink, Grant)>,
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::queue::{Entry, Queue, Who};
-use super::server::Call;
+use super::queue::{Entry, Queue, REMOVAL, Who};
+use super::server::{Call, WORK};
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::options::Timing;
 use crate::store::{Ask, AskReply, Grant, Inspection, LookReply, Occupant, Owner, Proof, Renewal};
 
-/// Dead entries removed by one call, as in Redis, where more would freeze the server.
-const MAX_REMOVED: usize = 100;
+/// What each lock of a look may cost at least (see [`Call::work`]): none waits for the dead of another.
+const LEAST_WORK: i64 = 10;
 
 /// How much longer than its caller waits an entry is served.
 const SLACK: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ enum Driven {
     Mine,
     /// Nobody waits.
     Free,
-    /// Too many dead entries for one call.
+    /// Too many dead entries for one script.
     More,
 }
 
@@ -141,12 +141,15 @@ impl Slot {
             hold.until = call.now + keep;
         }
         self.queue.remove(&who);
-        // One call is not enough to pass very many dead waiters.
-        while self.hold.is_none() && matches!(self.drive(call, None), Driven::More) {}
+        // One script is not enough to pass very many dead waiters.
+        while self.hold.is_none() && matches!(self.drive(call, None), Driven::More) {
+            call.work = WORK;
+        }
         held
     }
 
     pub(super) fn look(&mut self, call: &mut Call<'_>, owners: &[Owner]) -> LookReply {
+        call.work = call.work.max(LEAST_WORK);
         if self.hold.is_none() {
             self.drive(call, None);
         }
@@ -198,14 +201,13 @@ impl Slot {
 
     /// Hands the free lock to the first live waiter, unless that is `me`.
     fn drive(&mut self, call: &mut Call<'_>, me: Option<&Who>) -> Driven {
-        let mut removed = 0;
-        while removed < MAX_REMOVED {
+        while call.work > 0 {
             let Some((head, marked)) = self.queue.head() else {
                 return Driven::Free;
             };
             if marked && head.who.client != *call.caller {
                 // Granted, never confirmed, and the lock has expired: that client does not answer.
-                removed += self.queue.purge_client_of_head(MAX_REMOVED);
+                self.queue.purge_client_of_head(&mut call.work);
             } else if !marked && Some(&head.who) == me {
                 return Driven::Mine;
             } else if !marked && head.deadline >= call.now && call.is_alive(&head.who.client) {
@@ -213,7 +215,7 @@ impl Slot {
                 return Driven::Granted;
             } else {
                 self.queue.remove_head();
-                removed += 1;
+                call.work -= REMOVAL;
             }
         }
         Driven::More

@@ -4,6 +4,7 @@ use distlock_tests::{RedisServer, Reply, Resp};
 
 use crate::kit::ms;
 
+mod bounded;
 mod granting;
 mod passing;
 
@@ -32,6 +33,7 @@ const HELD: i64 = 1;
 const QUEUED: i64 = 2;
 const BUSY: i64 = 3;
 const LATE: i64 = 4;
+const FULL: i64 = 6;
 
 /// A server, and a connection that runs scripts on it for any client.
 struct Bench {
@@ -56,9 +58,34 @@ impl Bench {
     }
 
     fn ask_with(&mut self, owner: &str, lease: &str, wait: &str, apply_by: &str) -> Reply {
+        self.ask_as(owner, lease, wait, apply_by, "1000000")
+    }
+
+    /// An ask that finds a queue of `max_waiters` full.
+    fn ask_limited(&mut self, owner: &str, max_waiters: &str) -> Reply {
+        self.ask_as(owner, LEASE, "60000", WHENEVER, max_waiters)
+    }
+
+    fn ask_as(
+        &mut self,
+        owner: &str,
+        lease: &str,
+        wait: &str,
+        apply_by: &str,
+        max_waiters: &str,
+    ) -> Reply {
         let client = owner.split(':').next().unwrap();
         let args = [
-            owner, lease, TTL, wait, apply_by, client, CHANNELS, "name", "10000", FENCE_TTL,
+            owner,
+            lease,
+            TTL,
+            wait,
+            apply_by,
+            client,
+            CHANNELS,
+            "name",
+            max_waiters,
+            FENCE_TTL,
         ];
         self.run(ASK, &[LOCK, QUEUE, ENTRY, FENCE], &args)
     }
@@ -67,6 +94,17 @@ impl Bench {
     #[track_caller]
     fn ask(&mut self, owner: &str) -> i64 {
         verdict(&self.ask_with(owner, LEASE, "60000", WHENEVER))
+    }
+
+    /// Takes the lock for longer than any test takes.
+    #[track_caller]
+    fn hold(&mut self, owner: &str) {
+        assert_eq!(self.ask(owner), HELD);
+        self.outlast();
+    }
+
+    fn outlast(&mut self) {
+        self.raw.cmd(&["PEXPIRE", LOCK, "3600000"]);
     }
 
     #[track_caller]
