@@ -60,12 +60,35 @@ else
 end
 if wait == '0' then return { 3, now, value } end
 
+-- Removes who is dead or overdue, in a part of the queue that differs from owner to owner: multiples of the golden
+-- section spread evenly, whichever of a client's owners ask here. A marked entry is the holder's, or a purge's.
+-- Returns how many are left.
+local function make_room(count)
+  local first = 0
+  if count > SLICE then
+    local number = tonumber(string.match(owner, '%d+$'))
+    first = math.floor(number * 0.6180339887498949 % 1 * (count + SLICE)) - SLICE + 1
+  end
+  local part = redis.call('ZRANGE', queue, math.max(first, 0), first + SLICE - 1, 'WITHSCORES')
+  for i = 1, #part, 2 do
+    if string.byte(part[i + 1]) ~= 45 then
+      local deadline = string.match(redis.call('HGET', entries, part[i]) or '', '^%d+')
+      if not deadline or tonumber(deadline) < now or not is_alive(client_of(part[i])) then
+        remove(part[i])
+        count = count - 1
+      end
+    end
+  end
+  return count
+end
+
 local entry = string.format('%.0f', now + (wait + 1000) * 1000) .. ' ' .. ARGV[2] .. ' ' .. ttl .. ' ' .. name
 if not redis.call('ZSCORE', queue, owner) then
   local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
   local order = stamp
   if last[1] then
-    if redis.call('ZCARD', queue) >= tonumber(ARGV[9]) then return { 6, now, value } end
+    local count, limit = redis.call('ZCARD', queue), tonumber(ARGV[9])
+    if count >= limit and make_room(count) >= limit then return { 6, now, value } end
     local previous = math.abs(tonumber(last[2]))
     if previous >= now then order = string.format('%.0f', previous + 1) end
   elseif ARGV[9] == '0' then

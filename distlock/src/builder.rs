@@ -92,7 +92,9 @@ impl Builder {
         self
     }
 
-    /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] at once.
+    /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] at once. Waiters
+    /// whose process is gone, or whose time is up, do not count for long: each further call looks for them in
+    /// another part of the queue, a hundred places at a time.
     pub fn max_waiters(mut self, limit: u32) -> Self {
         self.max_waiters = limit;
         self

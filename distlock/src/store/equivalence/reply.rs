@@ -28,7 +28,7 @@ pub(super) enum Reply {
 }
 
 /// What must have occurred many times for the comparison to mean something.
-pub(super) const KINDS: [&str; 16] = [
+pub(super) const KINDS: [&str; 17] = [
     "held",
     "queued",
     "busy",
@@ -45,6 +45,7 @@ pub(super) const KINDS: [&str; 16] = [
     "granted",
     "unfinished",
     "purging",
+    "room made",
 ];
 
 impl Reply {

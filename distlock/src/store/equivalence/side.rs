@@ -7,7 +7,7 @@ use distlock_tests::{RedisServer, Resp, within};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::keys::Keys;
-use super::op::{By, Pick, WAIT};
+use super::op::{Act, By, Pick, WAIT};
 use super::step::{LIMIT, Step};
 use super::{CLIENTS, KEYS};
 use crate::clock::BootClock;
@@ -140,6 +140,24 @@ impl InMemory {
             Step::Ahead { key } => self.server.put_token_ahead(&keys[*key]),
             _ => {}
         }
+    }
+
+    /// Whether a newcomer asks, and the queue is as long as it may be.
+    pub(super) fn finds_full(&self, keys: &[LockKey; KEYS], step: &Step) -> bool {
+        let Step::Act {
+            client,
+            key,
+            owner,
+            act: Act::Ask { .. },
+        } = step
+        else {
+            return false;
+        };
+        let (queue, who) = (
+            self.snapshot(&keys[*key]).queue,
+            owner_text(&self.clients[*client], *owner),
+        );
+        queue.len() >= MAX_WAITERS[*client] as usize && queue.iter().all(|entry| entry.owner != who)
     }
 
     /// What a look left for the next one: a lock that is free behind more than it may remove or look at.

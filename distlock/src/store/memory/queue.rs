@@ -15,6 +15,9 @@ const KEPT: Duration = Duration::from_secs(11);
 /// What it costs to remove an entry, where to look at one costs one.
 pub(super) const REMOVAL: i64 = 5;
 
+/// How much of a full queue one ask looks at.
+const SLICE: usize = 100;
+
 /// One acquisition, among those of all clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Who {
@@ -101,6 +104,22 @@ impl Queue {
             }
         };
         self.entries.insert(order, entry);
+    }
+
+    /// The waiters in a part of the queue, another for each number: multiples of the golden section spread evenly,
+    /// whichever of a client's owners ask here.
+    pub(super) fn part(&self, number: Owner) -> impl Iterator<Item = &Entry> {
+        let (mut skip, mut take) = (0, SLICE);
+        if self.len() > SLICE {
+            // As in `lua/ask.lua`, to the last bit.
+            let section = (number as f64 * 0.618_033_988_749_894_9).fract();
+            let behind = (section * (self.len() + SLICE) as f64) as usize + 1;
+            (skip, take) = (behind.saturating_sub(SLICE), behind.min(SLICE));
+        }
+        let part = self.entries.iter().skip(skip).take(take);
+        // A mark is the holder's, or a purge's.
+        part.filter(|(order, _)| **order > 0)
+            .map(|(_, entry)| entry)
     }
 
     pub(super) fn remove(&mut self, who: &Who) {

@@ -93,7 +93,10 @@ impl Slot {
             return AskReply::Busy(occupant);
         }
         if !self.queue.contains(&who) && self.queue.len() >= max_waiters {
-            return AskReply::Full(occupant);
+            self.make_room(call, ask.owner);
+            if self.queue.len() >= max_waiters {
+                return AskReply::Full(occupant);
+            }
         }
         self.queue.join(Entry {
             who,
@@ -103,6 +106,17 @@ impl Slot {
             name: Arc::clone(name),
         });
         AskReply::Queued(occupant)
+    }
+
+    /// Removes who is dead or overdue, in a part of the queue that differs from owner to owner.
+    fn make_room(&mut self, call: &Call<'_>, owner: Owner) {
+        let gone: Vec<Who> = (self.queue.part(owner))
+            .filter(|entry| entry.deadline < call.now || !call.is_alive(&entry.who.client))
+            .map(|entry| entry.who.clone())
+            .collect();
+        for who in &gone {
+            self.queue.remove(who);
+        }
     }
 
     pub(super) fn confirm(

@@ -5,6 +5,7 @@ use distlock_tests::{RedisServer, Reply, Resp};
 use crate::kit::ms;
 
 mod bounded;
+mod full;
 mod granting;
 mod passing;
 
