@@ -2,7 +2,7 @@
 
 use distlock_tests::Resp;
 
-use super::{BUSY, Bench, CHANNELS, ENTRY, FENCE_TTL, FULL, LOOK, QUEUE, QUEUED, verdict};
+use super::{BUSY, Bench, CHANNELS, ENTRY, FENCE_TTL, LOOK, QUEUE, QUEUED};
 
 /// Commands and elements: some times what a short queue costs, and far from a long one.
 pub(super) const BOUND: usize = 1_000;
