@@ -1,10 +1,15 @@
 -- Fragment: who is next once the lock is free. Expects the locals `lock, queue, entries, fence` (keys),
--- `client` (the calling client's uuid), `channels` (prefix of client channels) and the server's time in µs
--- as a text, `stamp`, and as a number, `now`. Texts are passed on as they are: formatting a number costs
--- more than most commands.
+-- `client` (the calling client's uuid), `channels` (prefix of client channels), `fence_ttl` (ms), the server's
+-- time in µs as a text, `stamp`, and as a number, `now`; and `work` and `alive`, nil at first, which all locks of
+-- a script share. Texts are passed on as they are: formatting a number costs more than most commands.
 
--- Dead entries removed by one call: more would freeze the server; the next look goes on.
-local MAX_REMOVED = 100
+-- What one script may do in queues, so that it does not keep the server: to look at an entry costs one, to remove
+-- it five. Each lock of a look has a little, so that none waits for the dead of another. The next call goes on.
+local WORK, LEAST, REMOVAL, SLICE = 500, 10, 5, 100
+work = math.max(work or WORK, LEAST)
+
+-- Clients of which it is known whether they are there. The caller is.
+alive = alive or { [client] = true }
 
 local function remove(owner)
   redis.call('ZREM', queue, owner)
@@ -15,24 +20,44 @@ local function client_of(owner)
   return string.match(owner, '^[^:]+')
 end
 
+local function is_alive(whose)
+  if alive[whose] == nil then
+    -- NUMSUB and not PUBLISH's count, which lies when somebody has PSUBSCRIBE *.
+    local subscribers = redis.pcall('PUBSUB', 'NUMSUB', channels .. whose)
+    alive[whose] = subscribers.err ~= nil or subscribers[2] > 0
+  end
+  return alive[whose]
+end
+
 -- The lease (ms) of a grant that is not confirmed yet: at most a second. The key's TTL is 250 ms longer.
 local function grant_lease(lease)
   return math.min(lease, 1000)
 end
 
--- Removes what a client has in the queue, its marked entry last: while that one stays, the next call
--- knows that the client is to be purged. Returns how many are gone.
-local function purge(whose, marked)
-  local removed = 0
-  for _, owner in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
-    if owner ~= marked and client_of(owner) == whose then
-      if removed >= MAX_REMOVED then return removed end
-      remove(owner)
-      removed = removed + 1
+-- Removes what a client has in the queue behind a place, its marked entry last: while that one stays, the next
+-- call knows that the client is to be purged. The mark then names the place up to which that is done.
+local function purge(whose, marked, place)
+  while work > 0 do
+    local owners = redis.call('ZRANGE', queue, '(' .. place, '+inf', 'BYSCORE',
+      'LIMIT', 0, math.min(work, SLICE), 'WITHSCORES')
+    if not owners[1] then
+      remove(marked)
+      work = work - REMOVAL
+      return
+    end
+    for i = 1, #owners, 2 do
+      if work <= 0 then break end
+      place = owners[i + 1]
+      if client_of(owners[i]) == whose then
+        remove(owners[i])
+        work = work - REMOVAL
+      else
+        work = work - 1
+      end
     end
   end
-  remove(marked)
-  return removed + 1
+  redis.call('DEL', lock) -- it is free; after a write that is legal without memory, the next is, too
+  redis.call('ZADD', queue, '-' .. place, marked)
 end
 
 -- The next token, as a text.
@@ -45,10 +70,11 @@ local function next_token()
   return string.format('%.0f', number + 1)
 end
 
--- Two hours beyond the acquisition: a server clock may step back an hour and tokens still rise.
+-- Until `fence_ttl` after the server's clock has reached the token: while it is kept, tokens rise whatever the
+-- clock does.
 local function keep_fence(token)
-  local ttl = '7200000'
-  if token ~= stamp then ttl = 7200000 + math.ceil((tonumber(token) - now) / 1000) end
+  local ttl = fence_ttl
+  if token ~= stamp then ttl = ttl + math.ceil((tonumber(token) - now) / 1000) end
   redis.call('SET', fence, token, 'PX', ttl)
 end
 
@@ -72,10 +98,9 @@ end
 
 -- Hands the free lock to the first live waiter. `head` is the queue's, if the caller has just read it.
 -- Returns 'granted', 'mine' (the head is `me`, which takes the lock itself), 'free' (nobody waits) or 'more'
--- (too many dead entries for one call).
+-- (too many dead entries for one script).
 local function drive(me, head)
-  local removed, alive = 0, { [client] = true }
-  while removed < MAX_REMOVED do
+  while work > 0 do
     head = head or redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local owner, order = head[1], head[2]
     if not owner then return 'free' end
@@ -85,26 +110,21 @@ local function drive(me, head)
       -- Granted and never confirmed, and the lock has expired: that client is not answering.
       if whose == client then
         remove(owner)
-        removed = removed + 1
+        work = work - REMOVAL
       else
-        removed = removed + purge(whose, owner)
+        purge(whose, owner, string.sub(order, 2))
       end
     elseif owner == me then
       return 'mine'
     else
       local entry = redis.call('HGET', entries, owner)
       local deadline, lease, ttl, name = string.match(entry or '', '^(%d+) (%d+) (%d+) (.*)$')
-      if alive[whose] == nil then
-        -- NUMSUB and not PUBLISH's count, which lies when somebody has PSUBSCRIBE *.
-        local subscribers = redis.pcall('PUBSUB', 'NUMSUB', channels .. whose)
-        alive[whose] = subscribers.err ~= nil or subscribers[2] > 0
-      end
-      if deadline and tonumber(deadline) >= now and alive[whose] then
+      if deadline and tonumber(deadline) >= now and is_alive(whose) then
         grant(owner, order, lease, ttl, name)
         return 'granted'
       end
       remove(owner)
-      removed = removed + 1
+      work = work - REMOVAL
     end
   end
   return 'more'

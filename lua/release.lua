@@ -1,6 +1,6 @@
 -- release, and cancel: whatever this owner has here is gone, and the next waiter is served.
 -- KEYS  lock queue entry fence
--- ARGV  owner, client uuid, channel prefix, keep ms (min_hold: the key stays taken this long)
+-- ARGV  owner, client uuid, channel prefix, keep ms (min_hold: the key stays taken this long), fence ttl ms
 -- Reply {1 it was the holder or 0 it was not, 1 there are more dead waiters: call again, or 0}
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner = ARGV[1]
@@ -19,7 +19,8 @@ end
 local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
 if not head[1] then return { held and 1 or 0, 0 } end
 
-local client, channels = ARGV[2], ARGV[3]
+local client, channels, fence_ttl = ARGV[2], ARGV[3], ARGV[5]
+local work, alive
 local time = redis.call('TIME')
 local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(stamp)

@@ -12,10 +12,11 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::io::{Executor, IoThread};
 use crate::manager::LockManager;
+use crate::options::{FENCE_TTL, FENCE_TTLS};
 use crate::random::SystemRandom;
 use crate::store::memory::{MemoryServer, MemoryStore};
 use crate::store::redis::{Client, RedisConfig, RedisStore};
-use crate::store::{ClientId, LockStore};
+use crate::store::{ClientId, LockStore, Settings};
 
 const DEFAULT_MAX_WAITERS: u32 = 10_000;
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,6 +40,7 @@ pub struct Builder {
     namespace: String,
     client_name: Option<String>,
     max_waiters: u32,
+    fence_ttl: Duration,
     connect_timeout: Duration,
 }
 
@@ -55,6 +57,7 @@ impl Default for Builder {
             namespace: "distlock".into(),
             client_name: None,
             max_waiters: DEFAULT_MAX_WAITERS,
+            fence_ttl: FENCE_TTL,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
         }
     }
@@ -68,6 +71,7 @@ impl fmt::Debug for Builder {
             .field("namespace", &self.namespace)
             .field("client_name", &self.client_name)
             .field("max_waiters", &self.max_waiters)
+            .field("fence_ttl", &self.fence_ttl)
             .field("connect_timeout", &self.connect_timeout)
             .finish()
     }
@@ -94,9 +98,23 @@ impl Builder {
         self
     }
 
-    /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] at once.
+    /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] at once. Waiters
+    /// whose process is gone, or whose time is up, do not count for long: each further call looks for them in
+    /// another part of the queue, a hundred places at a time.
     pub fn max_waiters(mut self, limit: u32) -> Self {
         self.max_waiters = limit;
+        self
+    }
+
+    /// How long the last fencing token of a key is remembered after its acquisition, default 2 h; a minute to
+    /// 366 days.
+    ///
+    /// While it is remembered, tokens rise whatever the server's clock does. Afterwards they are made from the
+    /// clock alone, and can go back if it was ahead and has been corrected: choose it longer than a wrong clock
+    /// may go unnoticed. Each key used within this time costs the server about 150 bytes. Managers that share
+    /// locks should agree; the last one to acquire decides.
+    pub fn fence_ttl(mut self, ttl: Duration) -> Self {
+        self.fence_ttl = ttl;
         self
     }
 
@@ -201,21 +219,14 @@ impl Builder {
     }
 
     fn memory_store(&self, server: MemoryServer, engine: &Arc<Engine>) -> MemoryStore {
-        let name = self.name();
-        MemoryStore::new(
-            server,
-            ClientId::new(&SystemRandom),
-            name,
-            self.max_waiters,
-            engine.events(),
-        )
+        let client = ClientId::new(&SystemRandom);
+        MemoryStore::new(server, client, self.settings(), engine.events())
     }
 
     fn client(&self, engine: &Arc<Engine>) -> Client {
         Client {
             id: ClientId::new(&SystemRandom),
-            name: self.name(),
-            max_waiters: self.max_waiters,
+            settings: self.settings(),
             clock: engine.clock.clone(),
             random: Arc::new(SystemRandom),
             events: engine.events(),
@@ -270,7 +281,22 @@ impl Builder {
         if self.connect_timeout.is_zero() {
             return refuse("the connect timeout must be longer than zero");
         }
+        if !FENCE_TTLS.contains(&self.fence_ttl) {
+            return refuse(&format!(
+                "the fence ttl is {:?}, but must be from a minute to 366 days: tokens could go back soon, or keys would \
+                 be kept that nobody uses",
+                self.fence_ttl
+            ));
+        }
         Ok(())
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            name: self.name(),
+            max_waiters: self.max_waiters,
+            fence_ttl: self.fence_ttl,
+        }
     }
 
     fn name(&self) -> String {

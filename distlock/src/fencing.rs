@@ -9,8 +9,13 @@ use std::fmt;
 /// for longer than its lease and does not know it yet.
 ///
 /// Tokens are made from the server's time in microseconds and the previous token, so they keep
-/// rising after `FLUSHALL`, a restart without persistence, and a server clock that steps back by up
-/// to an hour. Renewal and re-entry keep the token; each new acquisition has a new one.
+/// rising after `FLUSHALL`, a restart without persistence, and whatever the server's clock does.
+/// Renewal and re-entry keep the token; each new acquisition has a new one.
+///
+/// The limit: the previous token is remembered for the [`fence_ttl`](crate::Builder::fence_ttl), two hours
+/// after its acquisition unless set. If a key is not acquired for that long (or the server loses its data),
+/// and the server's clock is meanwhile set back by more than that pause, because it had been ahead, then the
+/// next token is lower than the last.
 ///
 /// ```
 /// # tokio_test(async {

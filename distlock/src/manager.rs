@@ -267,6 +267,6 @@ pub struct KeyState {
     pub holder: Option<Holder>,
     /// How many stand in its queue.
     pub waiters: u64,
-    /// The last fencing token, kept for two hours beyond its acquisition.
+    /// The last fencing token, kept for the [`fence_ttl`](crate::Builder::fence_ttl) beyond its acquisition.
     pub last_token: Option<FencingToken>,
 }

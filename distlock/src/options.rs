@@ -1,6 +1,7 @@
 //! What a lock is asked for, and every duration that follows from its lease.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -9,6 +10,11 @@ pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(50);
 pub(crate) const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long a token is remembered, unless set.
+pub(crate) const FENCE_TTL: Duration = Duration::from_secs(2 * 60 * 60);
+pub(crate) const FENCE_TTLS: RangeInclusive<Duration> =
+    Duration::from_secs(60)..=Duration::from_secs(366 * 24 * 60 * 60);
 
 /// How often everything that this client waits for is looked at (design rule 5).
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);

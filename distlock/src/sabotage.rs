@@ -242,14 +242,14 @@ end
     Edit {
         by: Saboteur::DeadNotPurged,
         scripts: NEXT,
-        passage: "        removed = removed + purge(whose, owner)\n",
-        instead: "        remove(owner)\n        removed = removed + 1\n",
+        passage: "        purge(whose, owner, string.sub(order, 2))\n",
+        instead: "        remove(owner)\n        work = work - REMOVAL\n",
     },
     Edit {
         by: Saboteur::DeadNotPurged,
         scripts: NEXT,
-        passage: "        alive[whose] = subscribers.err ~= nil or subscribers[2] > 0\n",
-        instead: "        alive[whose] = true\n",
+        passage: "    alive[whose] = subscribers.err ~= nil or subscribers[2] > 0\n",
+        instead: "    alive[whose] = true\n",
     },
     Edit {
         by: Saboteur::NewcomerPasses,

@@ -16,6 +16,9 @@ use crate::store::{Grant, Look, LookReply, Occupant, Owner};
 /// At most this many owners are asked after in one script.
 const LOOK_BATCH: usize = 500;
 
+/// Each key costs a script as much as so many owners: it is read, and driven.
+const KEY_COST: usize = 10;
+
 /// A look may take as long as the pause between looks.
 const LOOK_WITHIN: Duration = LOOK_EVERY;
 
@@ -260,12 +263,13 @@ fn batches(queued: BTreeMap<LockKey, Vec<Arc<Slot>>>) -> Vec<Vec<Look>> {
     let mut batch = Vec::new();
     let mut size = 0;
     for (key, slots) in queued {
-        for part in slots.chunks(LOOK_BATCH) {
-            if size + part.len() > LOOK_BATCH {
+        for part in slots.chunks(LOOK_BATCH - KEY_COST) {
+            let cost = KEY_COST + part.len();
+            if size + cost > LOOK_BATCH {
                 batches.push(std::mem::take(&mut batch));
                 size = 0;
             }
-            size += part.len();
+            size += cost;
             batch.push(Look {
                 key: key.clone(),
                 owners: part.iter().map(|slot| slot.owner).collect(),

@@ -92,6 +92,29 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     fn close(&self);
 }
 
+/// What a client brings to every lock that it uses.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// What others see of it.
+    pub(crate) name: String,
+    /// Its asks find a queue of this length full.
+    pub(crate) max_waiters: u32,
+    /// How long a token that it makes is remembered.
+    pub(crate) fence_ttl: Duration,
+}
+
+impl Settings {
+    /// What the builder sets unless told otherwise.
+    #[cfg(test)]
+    pub(crate) fn named(name: &str) -> Self {
+        Settings {
+            name: name.to_owned(),
+            max_waiters: 10_000,
+            fence_ttl: crate::options::FENCE_TTL,
+        }
+    }
+}
+
 /// What a store tells its client unasked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreEvent {

@@ -134,6 +134,41 @@ for_redis! {
         guard.release().await.unwrap();
     }
 
+    /// Whoever makes a token, in each way to get the lock, has it remembered for as long as its manager says.
+    async fn they_are_remembered_for_the_fence_ttl(fixture) {
+        let ttl = 72 * HOUR;
+        let mut managers = Vec::new();
+        for _ in 0..2 {
+            managers.push(fixture.builder().fence_ttl(ttl).connect().await.unwrap());
+        }
+        let fence = fixture.name("fence", "k");
+        let check = |how: &str| {
+            let left = fixture.raw().pttl(&fence);
+            let ttl = ttl.as_millis() as i64;
+            assert!(left > ttl - 600_000 && left <= ttl + 1, "{how}: {left}");
+        };
+        let first = managers[0].lock("k").acquire().await.unwrap();
+        check("an ask");
+        let wait = async || {
+            let lock = managers[1].lock("k").wait(PATIENCE);
+            let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+            fixture.until_waiting("k", 1).await;
+            fixture.raw().cmd(&["DEL", &fence]);
+            waiting
+        };
+        let waiting = wait().await;
+        first.release().await.unwrap();
+        let second = waiting.await.unwrap();
+        check("a release");
+        let waiting = wait().await;
+        // As if its holder had died.
+        fixture.raw().cmd(&["DEL", &fixture.name("lock", "k")]);
+        let third = waiting.await.unwrap();
+        check("a look");
+        drop(second);
+        third.release().await.unwrap();
+    }
+
     /// Nothing that distlock writes lives for ever, at any moment.
     async fn no_key_lives_for_ever(fixture) {
         let managers = fixture.managers(3).await;
@@ -171,7 +206,7 @@ for_redis! {
         kept.release().await.unwrap();
         assert!(managers[1].lock("try").try_acquire().await.unwrap().is_some());
         check(4);
-        // The fence outlives an hour's step of the clock, and not much more than two.
+        // Unless told otherwise, the fence lives for two hours.
         let left = fixture.raw().pttl(&fixture.name("fence", "k"));
         assert!(left > 3_600_000 && left <= 2 * 3_600_000 + 1_000, "{left}");
     }
@@ -225,6 +260,33 @@ async fn they_rise_while_the_servers_clock_steps_back_and_forth() {
         tokens.push(next_token(&fixture.manager().await).await);
     }
     assert_rising(&tokens);
+}
+
+/// The limit of the promise, and the setting that moves it: a clock that is ahead, a key that nobody uses for
+/// longer than its token is remembered, and then the right time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_clock_that_was_ahead_they_rise_for_as_long_as_they_are_remembered() {
+    for (fence_ttl, rises) in [(2 * HOUR, false), (72 * HOUR, true)] {
+        let server = RedisServer::builder().own_clock().start();
+        let fixture = Fixture::on(Arc::new(server)).await;
+        let connecting = fixture.builder().fence_ttl(fence_ttl).connect();
+        let manager = connecting.await.unwrap();
+        fixture.server().set_clock(true, 24 * HOUR);
+        let ahead = next_token(&manager).await;
+        fixture.server().set_clock(true, 26 * HOUR + HOUR / 60);
+        let fence = fixture.name("fence", "k");
+        let remembered = || fixture.raw().exists(&fence);
+        assert_eq!(remembered(), rises, "{fence_ttl:?}");
+        fixture.server().set_clock(true, Duration::ZERO);
+        let corrected = next_token(&manager).await;
+        assert_eq!(
+            corrected > ahead,
+            rises,
+            "{fence_ttl:?}: {corrected} after {ahead}"
+        );
+        // From here on they rise again in any case.
+        assert_rising(&[corrected, next_token(&manager).await]);
+    }
 }
 
 /// A lock whose holder is gone does not live an hour longer because the clock stepped back.

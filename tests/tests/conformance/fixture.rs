@@ -134,7 +134,7 @@ impl Fixture {
         self.raw().keys(&format!("{}:*", self.namespace))
     }
 
-    /// What is left in Redis beside fences, which remember tokens for two hours.
+    /// What is left in Redis beside fences, which remember tokens for hours.
     #[track_caller]
     pub(crate) fn left_over(&self) -> Vec<String> {
         let fence = self.name("fence", "");

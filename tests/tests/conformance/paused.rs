@@ -220,3 +220,24 @@ fn outside_of_a_runtime_it_says_what_to_do() {
         "{error}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_remembered_for_the_fence_ttl() {
+    let minute = Duration::from_secs(60);
+    for (builder, ttl) in [
+        (LockManager::builder(), 2 * HOUR),
+        (LockManager::builder().fence_ttl(minute), minute),
+        (LockManager::builder().fence_ttl(72 * HOUR), 72 * HOUR),
+    ] {
+        let manager = builder.memory_on_current_runtime().unwrap();
+        let guard = manager.lock("k").acquire().await.unwrap();
+        let token = guard.fencing_token();
+        guard.release().await.unwrap();
+        tokio::time::advance(ttl - ms(1_000)).await;
+        let last = manager.inspect("k").await.unwrap().last_token;
+        assert_eq!(last, Some(token), "{ttl:?}");
+        tokio::time::advance(ms(1_000)).await;
+        let last = manager.inspect("k").await.unwrap().last_token;
+        assert_eq!(last, None, "{ttl:?}");
+    }
+}

@@ -6,8 +6,8 @@ use distlock_tests::{RedisServer, Resp, within};
 
 use crate::child::child;
 use crate::kit::{
-    LONG, acquire_later, connect, grace, grant_lease, leftovers, lock_key, ms, queue_key,
-    until_queued,
+    LONG, acquire_later, connect, give_back, grace, grant_lease, leftovers, lock_key, ms,
+    queue_key, until_queued,
 };
 
 /// Freezes a process whose 100 waiters stand before a live one.
@@ -63,6 +63,49 @@ async fn a_frozen_process_with_a_hundred_waiters_costs_a_grant() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_process_costs_no_more_while_somebody_listens_to_all_channels() {
     a_hundred_frozen_waiters(true).await;
+}
+
+/// It waited for a minute; nobody else has to, for a place among the waiters.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
+    const KILLED: usize = 250;
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let small = distlock::LockManager::builder()
+        .url(server.url())
+        .max_waiters(KILLED as u32);
+    let (holder, live) = (connect(&server.url()).await, small.connect().await.unwrap());
+    let lease = ms(10_000);
+    let guard = holder.lock("k").lease(lease).acquire().await.unwrap();
+    let killed = child("queue", &server.url(), "k", lease, KILLED);
+    until_queued(&mut raw, "k", KILLED as i64).await;
+    let error = live.lock("k").wait(LONG).acquire().await.unwrap_err();
+    assert!(error.is_busy(), "all of them live: {error:?}");
+    let head = raw.cmd(&["ZRANGE", &queue_key("k"), "0", "0"]);
+    let head = head.array()[0].text().unwrap();
+    let dead = head.split(':').next().unwrap().to_owned();
+    killed.kill();
+    // The server has noticed.
+    distlock_tests::eventually(LONG, || {
+        let channels = raw.cmd(&["PUBSUB", "CHANNELS", "distlock:client:*"]);
+        channels.array().len() == 2
+    });
+    let waiting = [(); 2].map(|()| acquire_later(&live, "k", lease, LONG));
+    distlock_tests::eventually_async(LONG, async || {
+        assert!(
+            !waiting.iter().any(|waiting| waiting.is_finished()),
+            "{waiting:?}"
+        );
+        let queue = raw.cmd(&["ZRANGE", &queue_key("k"), "0", "-1"]);
+        let owners = queue.array().iter().filter_map(|owner| owner.text());
+        owners.filter(|owner| !owner.starts_with(&dead)).count() == 2
+    })
+    .await;
+    guard.release().await.unwrap();
+    // Which of them asked first is not known.
+    let [first, second] = waiting.map(give_back);
+    within(LONG, async { tokio::join!(first, second) }).await;
+    assert_eq!(leftovers(&mut raw), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

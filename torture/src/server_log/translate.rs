@@ -103,8 +103,8 @@ fn verb(keys: &[&str], args: &[&str]) -> &'static str {
         (_, 2..) if first.contains(' ') => "renew",
         // The client alone, without the sequence of an owner.
         (_, 2..) if !first.contains(':') => "look",
-        (4, 9) => "ask",
-        (4, 4) => "release",
+        (4, 10) => "ask",
+        (4, 5) => "release",
         (3, 2) => "confirm",
         _ => "other",
     }
@@ -263,9 +263,9 @@ mod tests {
     fn scripts_are_told_apart_by_their_shape() {
         let keys = ["l", "q", "e", "f"];
         let (owner, client) = ("ab:1", "ab");
-        let nine = [owner, "1", "1", "1", "1", client, "c", "n", "9"];
-        assert_eq!(verb(&keys, &nine), "ask");
-        assert_eq!(verb(&keys, &[owner, client, "c", "0"]), "release");
+        let ten = [owner, "1", "1", "1", "1", client, "c", "n", "9", "1"];
+        assert_eq!(verb(&keys, &ten), "ask");
+        assert_eq!(verb(&keys, &[owner, client, "c", "0", "1"]), "release");
         assert_eq!(verb(&keys[..3], &[owner, "1250"]), "confirm");
         assert_eq!(verb(&keys[..3], &[]), "inspect");
         assert_eq!(verb(&keys[..1], &["ab:1 7", "1250"]), "renew");
@@ -274,9 +274,12 @@ mod tests {
             "renew"
         );
         assert_eq!(verb(&[], &[client, "c"]), "look");
+
         // As many arguments as a release, or an ask, has.
-        assert_eq!(verb(&keys, &[client, "c", "1", owner]), "look");
-        let six = [client, "c", "6", owner, owner, owner, owner, owner, owner];
+        assert_eq!(verb(&keys, &[client, "c", "1", "1", owner]), "look");
+        let six = [
+            client, "c", "1", "6", owner, owner, owner, owner, owner, owner,
+        ];
         assert_eq!(verb(&keys, &six), "look");
         assert_eq!(verb(&keys, &["x:1"]), "other");
     }

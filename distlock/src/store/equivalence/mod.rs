@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRunner};
 use tokio::runtime::Runtime;
 
 use crate::key::LockKey;
-use crate::store::Grant;
+use crate::store::{AskReply, Grant};
 
 mod keys;
 mod op;
@@ -19,7 +19,7 @@ mod side;
 mod step;
 
 use op::Op;
-use reply::Seen;
+use reply::{Reply, Seen};
 use side::{InMemory, InRedis};
 use step::Step;
 
@@ -137,6 +137,7 @@ impl Both<'_> {
         let keys = &self.keys;
         self.memory.tick();
         self.memory.meddle(keys, step);
+        let full = self.memory.finds_full(keys, step);
         let in_memory = step
             .reply(&self.memory.stores, keys, &mut self.seen_in_memory)
             .await;
@@ -146,6 +147,10 @@ impl Both<'_> {
             .await;
         same(&in_memory, &in_redis)?;
         let mut kinds = in_memory.kinds();
+        kinds.extend(self.memory.unfinished(keys, step));
+        if full && matches!(in_memory, Reply::Ask(AskReply::Queued(_))) {
+            kinds.push("room made");
+        }
         for client in 0..CLIENTS {
             let grants = self.memory.grants(client);
             // Not listening saves a round trip. What nobody expected is found in the end.

@@ -11,8 +11,9 @@ use crate::store::Owner;
 /// Owners of each client in one sequence.
 pub(super) const OWNERS: Owner = 5;
 
-/// What turns up in a queue at once is more than one call removes.
+/// What turns up in a queue at once is more than one call removes, or even looks at.
 const MANY: Owner = 120;
+const VERY_MANY: Owner = 600;
 
 /// How long those wait that wait at all.
 pub(super) const WAIT: Duration = Duration::from_secs(60);
@@ -96,7 +97,31 @@ pub(super) enum By {
 }
 
 pub(super) fn sequences() -> impl Strategy<Value = Vec<Op>> {
-    prop::collection::vec(op(), 1..=LONGEST)
+    let some = |most: usize| prop::collection::vec(op(), 1..=most);
+    let crowded = (crowd(), some(LONGEST / 3)).prop_map(|(crowd, then)| [crowd, then].concat());
+    prop_oneof![24 => some(LONGEST), 1 => crowded]
+}
+
+/// A free lock behind more than one script does, which chance alone seldom brings about: so many dead, or the
+/// entries of a client whose grant has expired, behind those of another one.
+fn crowd() -> impl Strategy<Value = Vec<Op>> {
+    (0..CLIENTS, 1..CLIENTS, prop::bool::ANY).prop_map(|(client, next, dead)| {
+        let key = 0;
+        let enter = |whose, count| Op::Enter { whose, key, count };
+        let (other, look) = ((client + next) % CLIENTS, |client| Op::Look { client });
+        if dead {
+            vec![enter(None, VERY_MANY), enter(Some(client), 1), look(other)]
+        } else {
+            vec![
+                enter(Some(client), 1),
+                enter(Some(other), VERY_MANY),
+                enter(Some(client), MANY),
+                look(client),
+                Op::DeleteHold { key },
+                look(other),
+            ]
+        }
+    })
 }
 
 fn op() -> impl Strategy<Value = Op> {

@@ -28,7 +28,7 @@ pub(super) enum Reply {
 }
 
 /// What must have occurred many times for the comparison to mean something.
-pub(super) const KINDS: [&str; 14] = [
+pub(super) const KINDS: [&str; 17] = [
     "held",
     "queued",
     "busy",
@@ -43,6 +43,9 @@ pub(super) const KINDS: [&str; 14] = [
     "some here",
     "inspected",
     "granted",
+    "unfinished",
+    "purging",
+    "room made",
 ];
 
 impl Reply {

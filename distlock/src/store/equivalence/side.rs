@@ -7,17 +7,17 @@ use distlock_tests::{RedisServer, Resp, within};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::keys::Keys;
-use super::op::{By, Pick, WAIT};
+use super::op::{Act, By, Pick, WAIT};
 use super::step::{LIMIT, Step};
 use super::{CLIENTS, KEYS};
 use crate::clock::BootClock;
 use crate::key::LockKey;
-use crate::options::Timing;
+use crate::options::{FENCE_TTL, Timing};
 use crate::random::SystemRandom;
 use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
 use crate::store::memory::{MemoryServer, MemoryStore};
 use crate::store::redis::{Client, RedisConfig, RedisStore};
-use crate::store::{ClientId, EventSink, Grant, Owner, StoreEvent};
+use crate::store::{ClientId, EventSink, Grant, Owner, Settings, StoreEvent};
 
 const NAMESPACE: &str = "equivalence";
 const NAME: &str = "a name of words";
@@ -32,6 +32,15 @@ const END: Owner = Owner::MAX;
 const ENTRY: Timing = Timing {
     lease: Duration::from_secs(20),
 };
+
+fn settings(max_waiters: u32) -> Settings {
+    Settings {
+        max_waiters,
+        // Another for each client, so that it shows whose a fence is.
+        fence_ttl: FENCE_TTL + Duration::from_secs(60 * u64::from(max_waiters)),
+        ..Settings::named(NAME)
+    }
+}
 
 /// The end of a client's events.
 type Events = UnboundedReceiver<StoreEvent>;
@@ -69,7 +78,7 @@ impl InMemory {
             .map(|(id, max_waiters)| {
                 let (sink, events) = events();
                 let store =
-                    MemoryStore::new(server.clone(), id.clone(), NAME.into(), max_waiters, sink);
+                    MemoryStore::new(server.clone(), id.clone(), settings(max_waiters), sink);
                 (store, events)
             })
             .unzip();
@@ -133,6 +142,38 @@ impl InMemory {
         }
     }
 
+    /// Whether a newcomer asks, and the queue is as long as it may be.
+    pub(super) fn finds_full(&self, keys: &[LockKey; KEYS], step: &Step) -> bool {
+        let Step::Act {
+            client,
+            key,
+            owner,
+            act: Act::Ask { .. },
+        } = step
+        else {
+            return false;
+        };
+        let (queue, who) = (
+            self.snapshot(&keys[*key]).queue,
+            owner_text(&self.clients[*client], *owner),
+        );
+        queue.len() >= MAX_WAITERS[*client] as usize && queue.iter().all(|entry| entry.owner != who)
+    }
+
+    /// What a look left for the next one: a lock that is free behind more than it may remove or look at.
+    pub(super) fn unfinished(&self, keys: &[LockKey; KEYS], step: &Step) -> Vec<&'static str> {
+        let mut kinds = Vec::new();
+        if matches!(step, Step::Look { .. }) {
+            for key in keys {
+                let seen = self.snapshot(key);
+                if let (None, [head, ..]) = (seen.hold, &seen.queue[..]) {
+                    kinds.push(if head.marked { "purging" } else { "unfinished" });
+                }
+            }
+        }
+        kinds
+    }
+
     /// What a client was granted since the last call.
     pub(super) fn grants(&mut self, client: usize) -> Vec<Grant> {
         let events = &mut self.events[client];
@@ -171,8 +212,7 @@ impl InRedis {
             let (sink, events) = events();
             let client = Client {
                 id: id.clone(),
-                name: NAME.into(),
-                max_waiters,
+                settings: settings(max_waiters),
                 clock: Arc::new(BootClock),
                 random: Arc::new(SystemRandom),
                 events: sink,

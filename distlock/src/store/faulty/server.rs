@@ -10,7 +10,7 @@ use crate::error::Outage;
 use crate::key::LockKey;
 use crate::store::memory::hooks::Snapshot;
 use crate::store::memory::{MemoryServer, MemoryStore};
-use crate::store::{ClientId, EventSink, Trouble};
+use crate::store::{ClientId, EventSink, Settings, Trouble};
 
 /// Sees what happens.
 pub(crate) trait Witness: Send + Sync {
@@ -72,8 +72,8 @@ impl FaultyServer {
 
     /// A client that is there: its waiters can be granted.
     pub(super) fn subscribe(&self, client: &ClientId, events: EventSink) -> MemoryStore {
-        let name = client.as_str()[..6].to_owned();
-        MemoryStore::new(self.memory.clone(), client.clone(), name, 10_000, events)
+        let settings = Settings::named(&client.as_str()[..6]);
+        MemoryStore::new(self.memory.clone(), client.clone(), settings, events)
     }
 
     pub(super) fn apply(&self, client: usize, store: &MemoryStore, op: &Op) -> Answer {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, LockStore, Look, LookReply, Owner,
-    Proof, Renewal, RenewalFailure, Renewed, Trouble,
+    Proof, Renewal, RenewalFailure, Renewed, Settings, Trouble,
 };
 use crate::key::LockKey;
 use crate::options::Timing;
@@ -40,16 +40,15 @@ impl MemoryStore {
     pub(crate) fn new(
         server: MemoryServer,
         client: ClientId,
-        name: String,
-        max_waiters: u32,
+        settings: Settings,
         events: EventSink,
     ) -> Self {
-        server.register(client.clone(), events);
+        server.register(client.clone(), events, settings.fence_ttl);
         MemoryStore {
             server,
             client,
-            name: name.into(),
-            max_waiters: usize::try_from(max_waiters).unwrap_or(usize::MAX),
+            name: settings.name.into(),
+            max_waiters: usize::try_from(settings.max_waiters).unwrap_or(usize::MAX),
         }
     }
 }

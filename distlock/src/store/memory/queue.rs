@@ -12,6 +12,12 @@ use crate::store::{ClientId, Owner};
 /// How much longer than its last deadline a queue is kept: a grant made just before may be unconfirmed.
 const KEPT: Duration = Duration::from_secs(11);
 
+/// What it costs to remove an entry, where to look at one costs one.
+pub(super) const REMOVAL: i64 = 5;
+
+/// How much of a full queue one ask looks at.
+const SLICE: usize = 100;
+
 /// One acquisition, among those of all clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Who {
@@ -100,6 +106,22 @@ impl Queue {
         self.entries.insert(order, entry);
     }
 
+    /// The waiters in a part of the queue, another for each number: multiples of the golden section spread evenly,
+    /// whichever of a client's owners ask here.
+    pub(super) fn part(&self, number: Owner) -> impl Iterator<Item = &Entry> {
+        let (mut skip, mut take) = (0, SLICE);
+        if self.len() > SLICE {
+            // As in `lua/ask.lua`, to the last bit.
+            let section = (number as f64 * 0.618_033_988_749_894_9).fract();
+            let behind = (section * (self.len() + SLICE) as f64) as usize + 1;
+            (skip, take) = (behind.saturating_sub(SLICE), behind.min(SLICE));
+        }
+        let part = self.entries.iter().skip(skip).take(take);
+        // A mark is the holder's, or a purge's.
+        part.filter(|(order, _)| **order > 0)
+            .map(|(_, entry)| entry)
+    }
+
     pub(super) fn remove(&mut self, who: &Who) {
         if let Some(order) = self.places.remove(who) {
             self.entries.remove(&order);
@@ -121,30 +143,30 @@ impl Queue {
         }
     }
 
-    /// Removes what the marked head's client has here, at most `limit` entries beside the head. The
-    /// head goes last: while it stays, the next call knows that the client is to be purged. Returns
-    /// how many are gone.
-    pub(super) fn purge_client_of_head(&mut self, limit: usize) -> usize {
-        let Some((head, _)) = self.head() else {
-            return 0;
+    /// Removes what the marked head's client has here, behind the place that its mark names. The head goes
+    /// last: while it stays, the next call knows that the client is to be purged, and its mark names the place up
+    /// to which that is done.
+    pub(super) fn purge_client_of_head(&mut self, work: &mut i64) {
+        let Some((order, head)) = self.entries.pop_first() else {
+            return;
         };
-        let client = &head.who.client;
-        let mut gone: Vec<i64> = (self.entries.iter().skip(1))
-            .filter(|(_, entry)| entry.who.client == *client)
-            .map(|(order, _)| *order)
-            .take(limit + 1)
-            .collect();
-        let more = gone.len() > limit;
-        gone.truncate(limit);
-        for order in &gone {
-            if let Some(entry) = self.entries.remove(order) {
+        let mut place = order.abs();
+        while *work > 0 {
+            let Some((order, entry)) = self.entries.range(place + 1..).next() else {
+                *work -= REMOVAL;
+                self.places.remove(&head.who);
+                return;
+            };
+            place = *order;
+            if entry.who.client == head.who.client {
+                *work -= REMOVAL;
                 self.places.remove(&entry.who);
+                self.entries.remove(&place);
+            } else {
+                *work -= 1;
             }
         }
-        if more {
-            return gone.len();
-        }
-        self.remove_head();
-        gone.len() + 1
+        self.places.insert(head.who.clone(), -place);
+        self.entries.insert(-place, head);
     }
 }

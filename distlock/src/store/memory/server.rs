@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use once_cell::sync::Lazy;
 
@@ -32,7 +33,14 @@ struct Shared {
 pub(super) struct State {
     pub(super) slots: Slots,
     /// The clients that are there; what PUBSUB NUMSUB is for Redis.
-    clients: HashMap<ClientId, EventSink>,
+    clients: HashMap<ClientId, Client>,
+}
+
+/// A client that is there.
+struct Client {
+    events: EventSink,
+    /// How long a token that it makes is remembered.
+    fence_ttl: Duration,
 }
 
 impl MemoryServer {
@@ -70,14 +78,15 @@ impl MemoryServer {
         &self.0.identity
     }
 
-    pub(super) fn register(&self, client: ClientId, events: EventSink) {
-        self.state().clients.insert(client, events);
+    pub(super) fn register(&self, client: ClientId, events: EventSink, fence_ttl: Duration) {
+        let known = Client { events, fence_ttl };
+        self.state().clients.insert(client, known);
     }
 
     pub(super) fn unregister(&self, client: &ClientId) {
-        let events = self.state().clients.remove(client);
+        let known = self.state().clients.remove(client);
         // Not under the mutex: dropping the sink may drop a store.
-        drop(events);
+        drop(known);
     }
 
     /// Runs one verb, alone; then delivers its grants.
@@ -89,15 +98,17 @@ impl MemoryServer {
         let (reply, pushes) = {
             let mut state = self.state();
             let State { slots, clients } = &mut *state;
-            if !clients.contains_key(caller) {
+            let Some(known) = clients.get(caller) else {
                 return Err(Trouble::new(Outage::Unreachable, "the store was closed"));
-            }
+            };
             let mut call = Call {
                 caller,
+                fence_ttl: known.fence_ttl,
                 clients,
                 // Read under the mutex, so that time does not step back between two calls.
                 now: self.0.clock.now(),
                 wall: self.0.clock.wall_micros(),
+                work: WORK,
                 pushes: Vec::new(),
             };
             slots.sweep(call.now);
@@ -133,13 +144,20 @@ impl fmt::Debug for MemoryServer {
     }
 }
 
+/// What one script may do in queues, as in Redis, where more would keep the server from others: see
+/// `lua/next.lua`.
+pub(super) const WORK: i64 = 500;
+
 /// What a verb knows of the call that runs it.
 pub(super) struct Call<'a> {
     pub(super) caller: &'a ClientId,
+    pub(super) fence_ttl: Duration,
     pub(super) now: Moment,
     /// Wall time, µs.
     pub(super) wall: u64,
-    clients: &'a HashMap<ClientId, EventSink>,
+    /// What the call may still do in queues.
+    pub(super) work: i64,
+    clients: &'a HashMap<ClientId, Client>,
     pushes: Vec<(EventSink, Grant)>,
 }
 
@@ -157,8 +175,8 @@ impl Call<'_> {
 
     /// Tells a client of its grant, once the call is over.
     pub(super) fn push(&mut self, client: &ClientId, grant: Grant) {
-        if let Some(events) = self.clients.get(client) {
-            self.pushes.push((Arc::clone(events), grant));
+        if let Some(known) = self.clients.get(client) {
+            self.pushes.push((Arc::clone(&known.events), grant));
         }
     }
 }

@@ -3,18 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::queue::{Entry, Queue, Who};
-use super::server::Call;
+use super::queue::{Entry, Queue, REMOVAL, Who};
+use super::server::{Call, WORK};
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::options::Timing;
 use crate::store::{Ask, AskReply, Grant, Inspection, LookReply, Occupant, Owner, Proof, Renewal};
 
-/// Dead entries removed by one call, as in Redis, where more would freeze the server.
-const MAX_REMOVED: usize = 100;
-
-/// How long a token is remembered: a wall clock may step back an hour and tokens still rise.
-const TOKEN_KEPT: Duration = Duration::from_secs(2 * 60 * 60);
+/// What each lock of a look may cost at least (see [`Call::work`]): none waits for the dead of another.
+const LEAST_WORK: i64 = 10;
 
 /// How much longer than its caller waits an entry is served.
 const SLACK: Duration = Duration::from_secs(1);
@@ -55,7 +52,7 @@ enum Driven {
     Mine,
     /// Nobody waits.
     Free,
-    /// Too many dead entries for one call.
+    /// Too many dead entries for one script.
     More,
 }
 
@@ -96,7 +93,10 @@ impl Slot {
             return AskReply::Busy(occupant);
         }
         if !self.queue.contains(&who) && self.queue.len() >= max_waiters {
-            return AskReply::Full(occupant);
+            self.make_room(call, ask.owner);
+            if self.queue.len() >= max_waiters {
+                return AskReply::Full(occupant);
+            }
         }
         self.queue.join(Entry {
             who,
@@ -106,6 +106,17 @@ impl Slot {
             name: Arc::clone(name),
         });
         AskReply::Queued(occupant)
+    }
+
+    /// Removes who is dead or overdue, in a part of the queue that differs from owner to owner.
+    fn make_room(&mut self, call: &Call<'_>, owner: Owner) {
+        let gone: Vec<Who> = (self.queue.part(owner))
+            .filter(|entry| entry.deadline < call.now || !call.is_alive(&entry.who.client))
+            .map(|entry| entry.who.clone())
+            .collect();
+        for who in &gone {
+            self.queue.remove(who);
+        }
     }
 
     pub(super) fn confirm(
@@ -144,12 +155,15 @@ impl Slot {
             hold.until = call.now + keep;
         }
         self.queue.remove(&who);
-        // One call is not enough to pass very many dead waiters.
-        while self.hold.is_none() && matches!(self.drive(call, None), Driven::More) {}
+        // One script is not enough to pass very many dead waiters.
+        while self.hold.is_none() && matches!(self.drive(call, None), Driven::More) {
+            call.work = WORK;
+        }
         held
     }
 
     pub(super) fn look(&mut self, call: &mut Call<'_>, owners: &[Owner]) -> LookReply {
+        call.work = call.work.max(LEAST_WORK);
         if self.hold.is_none() {
             self.drive(call, None);
         }
@@ -201,14 +215,13 @@ impl Slot {
 
     /// Hands the free lock to the first live waiter, unless that is `me`.
     fn drive(&mut self, call: &mut Call<'_>, me: Option<&Who>) -> Driven {
-        let mut removed = 0;
-        while removed < MAX_REMOVED {
+        while call.work > 0 {
             let Some((head, marked)) = self.queue.head() else {
                 return Driven::Free;
             };
             if marked && head.who.client != *call.caller {
                 // Granted, never confirmed, and the lock has expired: that client does not answer.
-                removed += self.queue.purge_client_of_head(MAX_REMOVED);
+                self.queue.purge_client_of_head(&mut call.work);
             } else if !marked && Some(&head.who) == me {
                 return Driven::Mine;
             } else if !marked && head.deadline >= call.now && call.is_alive(&head.who.client) {
@@ -216,7 +229,7 @@ impl Slot {
                 return Driven::Granted;
             } else {
                 self.queue.remove_head();
-                removed += 1;
+                call.work -= REMOVAL;
             }
         }
         Driven::More
@@ -272,7 +285,7 @@ impl Slot {
         let token = FencingToken::new(token);
         self.fence = Some(Fence {
             token,
-            until: call.now + TOKEN_KEPT + ahead,
+            until: call.now + call.fence_ttl + ahead,
         });
         token
     }

@@ -60,8 +60,7 @@ impl Bench {
         let config = RedisConfig::parse(&impostor.url(), "distlock", WITHIN).unwrap();
         let client = Client {
             id: ClientId::new(&SystemRandom),
-            name: "me".into(),
-            max_waiters: 10,
+            settings: Settings::named("me"),
             clock: Arc::new(BootClock),
             random: Arc::new(SystemRandom),
             events,

@@ -18,7 +18,8 @@ use crate::random::Random;
 use crate::report;
 use crate::store::{
     Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, IsIdle, LockStore, Look, LookReply,
-    Occupant, Owner, Proof, Renewal, RenewalFailure, Renewed, StoreEvent, Trouble, one_line,
+    Occupant, Owner, Proof, Renewal, RenewalFailure, Renewed, Settings, StoreEvent, Trouble,
+    one_line,
 };
 
 mod config;
@@ -74,8 +75,7 @@ struct Shared {
     identity: String,
     address: String,
     client: RwLock<ClientId>,
-    name: String,
-    max_waiters: u32,
+    settings: Settings,
     clock: Arc<dyn Clock>,
     server_time: ServerTime,
     unanswered: Mutex<HashMap<Owner, UnansweredAsk>>,
@@ -93,8 +93,7 @@ struct UnansweredAsk {
 /// Who uses a Redis store.
 pub(crate) struct Client {
     pub(crate) id: ClientId,
-    pub(crate) name: String,
-    pub(crate) max_waiters: u32,
+    pub(crate) settings: Settings,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) events: EventSink,
@@ -152,8 +151,7 @@ impl RedisStore {
             identity: config.identity(),
             address: config.address(),
             client: RwLock::new(client.id.clone()),
-            name: client.name.clone(),
-            max_waiters: client.max_waiters,
+            settings: client.settings.clone(),
             clock: client.clock.clone(),
             server_time: ServerTime::default(),
             unanswered: Mutex::default(),
@@ -211,8 +209,9 @@ impl RedisStore {
                     .arg(apply_by)
                     .arg(session.client.as_str())
                     .arg(&shared.names.channels)
-                    .arg(&shared.name)
-                    .arg(shared.max_waiters);
+                    .arg(&shared.settings.name)
+                    .arg(shared.settings.max_waiters)
+                    .arg(millis(shared.settings.fence_ttl));
             })
             .await;
         self.note_health(result.as_ref().err());
@@ -360,7 +359,8 @@ impl RedisStore {
                     cmd.arg(owner_of(&session.client, owner))
                         .arg(session.client.as_str())
                         .arg(&shared.names.channels)
-                        .arg(millis(keep));
+                        .arg(millis(keep))
+                        .arg(millis(shared.settings.fence_ttl));
                 })
                 .await?;
             let mut reply = Reply::list(reply)?;
@@ -410,7 +410,9 @@ impl RedisStore {
                 for look in looks {
                     shared.names.each(cmd, &look.key);
                 }
-                cmd.arg(session.client.as_str()).arg(&shared.names.channels);
+                cmd.arg(session.client.as_str())
+                    .arg(&shared.names.channels)
+                    .arg(millis(shared.settings.fence_ttl));
                 for look in looks {
                     cmd.arg(look.owners.len());
                     for owner in &look.owners {
@@ -705,8 +707,6 @@ impl Shared {
 
     /// What is said of something that is not ours, and where to find it.
     fn foreign(&self, key: &LockKey, what: &str) -> String {
-        // What a server adds about the script helps nobody.
-        let what = what.split(" script: ").next().unwrap_or(what);
         let [lock, queue, entry, fence] = self.names.of(key);
         format!("{what} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")
     }

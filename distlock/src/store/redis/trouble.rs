@@ -29,6 +29,7 @@ pub(super) fn of(error: &RedisError) -> Trouble {
 
 /// Tells an error apart by the text that Redis answers: a code, then words.
 pub(super) fn of_text(text: &str) -> Trouble {
+    let text = without_the_script(text);
     let code = text.split(' ').next().unwrap_or_default();
     let outage = match code {
         "READONLY" => Outage::ReadOnly,
@@ -36,13 +37,49 @@ pub(super) fn of_text(text: &str) -> Trouble {
         "MISCONF" | "NOREPLICAS" => Outage::WritesRefused,
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => Outage::NotReady,
         "NOPERM" | "NOAUTH" | "WRONGPASS" => Outage::Denied,
-        // Redis 7.0 denies a command inside of a script without a code.
-        _ if text.contains("can't run this command") || text.contains("no permissions") => {
+        // Redis 6.2 and 7.0 deny what a script does without a code.
+        _ if text.contains("The user executing the script can't")
+            || text.contains("no permissions") =>
+        {
             Outage::Denied
         }
         _ => Outage::Other,
     };
-    Trouble::new(outage, text.trim())
+    Trouble::new(outage, text)
+}
+
+/// What was said, without what servers add about the script that it was said to. Redis 7 appends the script's
+/// hash. Redis 6.2 puts it in front, so that the code comes last: `ERR Error running script (call to f_...):
+/// @user_script:19: @user_script: 19: -READONLY You can't write ...`.
+fn without_the_script(text: &str) -> &str {
+    let text = text.trim();
+    let inner = text.strip_prefix("ERR ").unwrap_or(text);
+    let mut words = match inner.strip_prefix("Error running script (call to ") {
+        Some(call) => call.split_once("): ").map_or(inner, |(_, words)| words),
+        None => inner,
+    };
+    while let Some(rest) = after_the_line(words) {
+        words = rest;
+    }
+    // Nothing stood in front: `ERR` is then the server's own code.
+    let text = if words.len() == inner.len() {
+        text
+    } else {
+        words.strip_prefix('-').unwrap_or(words)
+    };
+    let behind = text.rsplit_once(" script: ");
+    match behind {
+        Some((said, script)) if script.contains(", on @user_script:") => said,
+        _ => text,
+    }
+}
+
+/// What stands behind `user_script:19: `, as Lua and the server write it.
+fn after_the_line(text: &str) -> Option<&str> {
+    let text = text.strip_prefix('@').unwrap_or(text);
+    let (line, rest) = text.strip_prefix("user_script:")?.split_once(": ")?;
+    let line = line.trim_start();
+    (!line.is_empty() && line.bytes().all(|digit| digit.is_ascii_digit())).then_some(rest)
 }
 
 /// A replica that has no master is no master itself.
@@ -92,5 +129,86 @@ mod tests {
             assert_eq!(of_text(text).outage, outage, "{text}");
         }
         assert!(is_foreign(&of_text("WRONGTYPE Operation against a key")));
+    }
+
+    /// Each as the server wrote it: from `redis.call`, from `redis.pcall`, or through Lua's `pcall`.
+    #[test]
+    fn errors_of_scripts_are_told_apart_whatever_is_said_about_the_script() {
+        let call = "ERR Error running script (call to f_23bc4c26a479d1249ad51e2b72d3bc8cab3935b6): \
+                    @user_script:2: @user_script: 2: ";
+        let denied = "The user executing the script can't run this command or subcommand";
+        let behind = " script: 23bc4c26a479d1249ad51e2b72d3bc8cab3935b6, on @user_script:2.";
+        for (said, outage) in [
+            (
+                "READONLY You can't write against a read only replica.",
+                Outage::ReadOnly,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                Outage::OutOfMemory,
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                Outage::WritesRefused,
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk.",
+                Outage::WritesRefused,
+            ),
+            (
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                Outage::NotReady,
+            ),
+        ] {
+            for text in [
+                // 6.2
+                format!("{call}-{said}"),
+                format!("@user_script: 12: -{said}"),
+                // 7.0
+                format!("{said}{behind}"),
+                said.to_owned(),
+            ] {
+                assert_eq!(of_text(&text), Trouble::new(outage, said), "{text}");
+            }
+        }
+        for text in [
+            format!("{call}{denied}"),
+            format!("@user_script: 1: {denied}"),
+            format!("ERR {denied}{behind}"),
+            format!("ERR {denied}"),
+            format!(
+                "{call}The user executing the script can't access at least one of the keys mentioned in the command arguments"
+            ),
+            format!(
+                "ERR The user executing the script can't publish to the channel mentioned in the command{behind}"
+            ),
+        ] {
+            assert_eq!(of_text(&text).outage, Outage::Denied, "{text}");
+        }
+        let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        let ours = "FOREIGN the fence key holds a foreign value";
+        let wrapped = "ERR Error running script (call to f_d3c21d0c2b9ca22f82737626a27bcaf5d288f99f): @user_script:1: ";
+        for (text, said) in [
+            (format!("{wrapped}{wrong}"), wrong),
+            (format!("{wrong}{behind}"), wrong),
+            (format!("{wrapped}user_script:1: {ours}"), ours),
+            (format!("ERR user_script:1: {ours}{behind}"), ours),
+            (format!("user_script:1: {ours}"), ours),
+        ] {
+            let trouble = of_text(&text);
+            assert!(is_foreign(&trouble), "{text}");
+            assert_eq!(trouble.detail, said, "{text}");
+        }
+        // What only looks like it stays as it is.
+        for text in [
+            "ERR something else",
+            "ERR Error running script (call to",
+            "ERR user_script: x: -OOM",
+            "user_script:",
+            "-OOM",
+            "",
+        ] {
+            assert_eq!(of_text(text), Trouble::new(Outage::Other, text));
+        }
     }
 }

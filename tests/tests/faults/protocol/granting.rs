@@ -3,8 +3,8 @@
 use distlock_tests::{Reply, Resp};
 
 use super::{
-    ASK, BUSY, Bench, CHANNELS, ENTRY, FENCE, HELD, LATE, LEASE, LOCK, LOOK, QUEUE, QUEUED,
-    RELEASE, RENEW, TTL, WHENEVER, message, verdict,
+    ASK, BUSY, Bench, CHANNELS, ENTRY, FENCE, FENCE_TTL, HELD, LATE, LEASE, LOCK, LOOK, QUEUE,
+    QUEUED, RELEASE, RENEW, TTL, WHENEVER, message, verdict,
 };
 use crate::kit::leftovers;
 
@@ -57,7 +57,7 @@ fn a_grant_is_short_whatever_the_lease_is() {
     let _b = bench.subscriber("b");
     bench.ask("a:1");
     let source = [
-        "b:1", "600000", "610000", "60000", WHENEVER, "b", CHANNELS, "name", "10",
+        "b:1", "600000", "610000", "60000", WHENEVER, "b", CHANNELS, "name", "10", FENCE_TTL,
     ];
     bench.run(ASK, &[LOCK, QUEUE, ENTRY, FENCE], &source);
     bench.release("a:1");
@@ -185,13 +185,13 @@ fn a_refusing_server_publishes_nothing() {
             bench.run(
                 LOOK,
                 &[LOCK, QUEUE, ENTRY, FENCE],
-                &["b", CHANNELS, "1", "b:1"],
+                &["b", CHANNELS, FENCE_TTL, "1", "b:1"],
             );
             bench.run(
                 ASK,
                 &[LOCK, QUEUE, ENTRY, FENCE],
                 &[
-                    "c:1", LEASE, TTL, "60000", WHENEVER, "c", CHANNELS, "name", "10",
+                    "c:1", LEASE, TTL, "60000", WHENEVER, "c", CHANNELS, "name", "10", FENCE_TTL,
                 ],
             );
         } else {
@@ -253,7 +253,7 @@ fn a_late_confirmation_or_renewal_leaves_what_min_hold_keeps() {
     bench.ask("a:1");
     let value = bench.raw.get(LOCK).unwrap();
     let mine: String = value.split(' ').take(2).collect::<Vec<_>>().join(" ");
-    let keep = ["a:1", "a", CHANNELS, "600000"];
+    let keep = ["a:1", "a", CHANNELS, "600000", FENCE_TTL];
     bench.run(RELEASE, &[LOCK, QUEUE, ENTRY, FENCE], &keep);
     assert_eq!(bench.confirm("a:1", TTL), 0);
     assert_eq!(bench.run(RENEW, &[LOCK], &[&mine, TTL]).array().len(), 1);

@@ -4,6 +4,8 @@ use distlock_tests::{RedisServer, Reply, Resp};
 
 use crate::kit::ms;
 
+mod bounded;
+mod full;
 mod granting;
 mod passing;
 
@@ -23,6 +25,8 @@ const CHANNELS: &str = "t:client:";
 /// A second of lease, and its grace.
 const LEASE: &str = "1000";
 const TTL: &str = "1250";
+/// Two hours.
+const FENCE_TTL: &str = "7200000";
 /// Never too late.
 const WHENEVER: &str = "9000000000000000";
 
@@ -30,6 +34,7 @@ const HELD: i64 = 1;
 const QUEUED: i64 = 2;
 const BUSY: i64 = 3;
 const LATE: i64 = 4;
+const FULL: i64 = 6;
 
 /// A server, and a connection that runs scripts on it for any client.
 struct Bench {
@@ -54,9 +59,34 @@ impl Bench {
     }
 
     fn ask_with(&mut self, owner: &str, lease: &str, wait: &str, apply_by: &str) -> Reply {
+        self.ask_as(owner, lease, wait, apply_by, "1000000")
+    }
+
+    /// An ask that finds a queue of `max_waiters` full.
+    fn ask_limited(&mut self, owner: &str, max_waiters: &str) -> Reply {
+        self.ask_as(owner, LEASE, "60000", WHENEVER, max_waiters)
+    }
+
+    fn ask_as(
+        &mut self,
+        owner: &str,
+        lease: &str,
+        wait: &str,
+        apply_by: &str,
+        max_waiters: &str,
+    ) -> Reply {
         let client = owner.split(':').next().unwrap();
         let args = [
-            owner, lease, TTL, wait, apply_by, client, CHANNELS, "name", "10000",
+            owner,
+            lease,
+            TTL,
+            wait,
+            apply_by,
+            client,
+            CHANNELS,
+            "name",
+            max_waiters,
+            FENCE_TTL,
         ];
         self.run(ASK, &[LOCK, QUEUE, ENTRY, FENCE], &args)
     }
@@ -65,6 +95,17 @@ impl Bench {
     #[track_caller]
     fn ask(&mut self, owner: &str) -> i64 {
         verdict(&self.ask_with(owner, LEASE, "60000", WHENEVER))
+    }
+
+    /// Takes the lock for longer than any test takes.
+    #[track_caller]
+    fn hold(&mut self, owner: &str) {
+        assert_eq!(self.ask(owner), HELD);
+        self.outlast();
+    }
+
+    fn outlast(&mut self) {
+        self.raw.cmd(&["PEXPIRE", LOCK, "3600000"]);
     }
 
     #[track_caller]
@@ -77,7 +118,7 @@ impl Bench {
         self.run(
             RELEASE,
             &[LOCK, QUEUE, ENTRY, FENCE],
-            &[owner, client, CHANNELS, "0"],
+            &[owner, client, CHANNELS, "0", FENCE_TTL],
         )
     }
 
@@ -98,7 +139,7 @@ impl Bench {
         let reply = self.run(
             LOOK,
             &[LOCK, QUEUE, ENTRY, FENCE],
-            &[client, CHANNELS, "1", owner],
+            &[client, CHANNELS, FENCE_TTL, "1", owner],
         );
         let seen = reply.array()[1].array();
         let missing = !seen[2].array().is_empty();

@@ -230,8 +230,8 @@ fn honestly(name: &[u8], words: &[Vec<u8>]) -> Vec<u8> {
         // What is loaded only, the probe, an ask, a release, a renewal.
         (b"EVAL", 3) => b":0\r\n".to_vec(),
         (b"EVAL" | b"EVALSHA", 4) => format!("*2\r\n:{now}\r\n$0\r\n\r\n").into(),
-        (b"EVAL" | b"EVALSHA", 16) => format!("*3\r\n:1\r\n:{now}\r\n:{now}\r\n").into(),
-        (b"EVAL" | b"EVALSHA", 11) => b"*2\r\n:1\r\n:0\r\n".to_vec(),
+        (b"EVAL" | b"EVALSHA", 17) => format!("*3\r\n:1\r\n:{now}\r\n:{now}\r\n").into(),
+        (b"EVAL" | b"EVALSHA", 12) => b"*2\r\n:1\r\n:0\r\n".to_vec(),
         (b"EVAL" | b"EVALSHA", 6) => b"*0\r\n".to_vec(),
         (b"PING", _) => b"+PONG\r\n".to_vec(),
         _ => b"-ERR not that honest\r\n".to_vec(),

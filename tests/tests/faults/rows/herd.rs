@@ -74,6 +74,51 @@ async fn hand_through(waiters: usize) -> Cost {
     }
 }
 
+/// Who waits for very many locks looks at all of them, in scripts that keep nobody else for long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_at_a_thousand_locks_is_many_short_scripts() {
+    const LOCKS: usize = 1_000;
+    let server = RedisServer::start();
+    warm(&server).await;
+    let mut raw = server.client();
+    let manager = connect(&server.url()).await;
+    let mut waiting = Vec::new();
+    for n in 0..LOCKS {
+        let key = format!("k{n}");
+        let value = format!("{}:1 1700 600000 1700 somebody", "a".repeat(32));
+        raw.cmd(&["SET", &crate::kit::lock_key(&key), &value, "PX", "600000"]);
+        let lock = manager.lock(&key).wait(LONG * 3);
+        waiting.push(tokio::spawn(async move { lock.acquire().await.is_ok() }));
+    }
+    let queues = async || raw.keys("distlock:queue:*").len() == LOCKS;
+    eventually_async(LONG, queues).await;
+    let mut monitor = server.monitor();
+    // The keys of each look: its first argument is the client, an owner of whom would have a `:`.
+    let mut looks = Vec::new();
+    eventually_async(LONG, async || {
+        looks = (monitor.lines().iter())
+            .filter_map(|line| {
+                let words: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
+                let count: usize = match words[..] {
+                    ["EVALSHA", _, count, ..] => count.parse().unwrap(),
+                    _ => return None,
+                };
+                let is_look = words.get(3 + count).is_some_and(|arg| !arg.contains(':'));
+                is_look.then_some(count / 4)
+            })
+            .collect();
+        looks.iter().sum::<usize>() >= LOCKS
+    })
+    .await;
+    drop(monitor);
+    assert!(looks.iter().all(|locks| *locks <= 50), "{looks:?}");
+    for task in &waiting {
+        assert!(!task.is_finished());
+        task.abort();
+    }
+    manager.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_off_costs_the_same_however_many_wait() {
     for waiters in [8, 200] {

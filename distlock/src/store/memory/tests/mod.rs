@@ -13,7 +13,7 @@ use crate::options::Timing;
 use crate::random::SystemRandom;
 use crate::store::{
     Ask, AskReply, ClientId, Grant, Inspection, LockStore, Look, LookReply, Owner, Renewal,
-    RenewalFailure, StoreEvent,
+    RenewalFailure, Settings, StoreEvent,
 };
 
 mod holding;
@@ -62,8 +62,10 @@ impl World {
         let store = MemoryStore::new(
             self.server.clone(),
             ClientId::new(&SystemRandom),
-            "tester".to_owned(),
-            max_waiters,
+            Settings {
+                max_waiters,
+                ..Settings::named("tester")
+            },
             Arc::new(move |event| match event {
                 StoreEvent::Granted(grant) => sink.lock().unwrap().push(grant),
                 other => panic!("a memory store has nothing to reconnect: {other:?}"),

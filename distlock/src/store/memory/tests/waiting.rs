@@ -185,6 +185,65 @@ fn a_purge_of_more_than_a_hundred_goes_on_at_the_next_call() {
 }
 
 #[test]
+fn a_purge_looks_at_a_bounded_number_of_the_living_and_goes_on_at_the_next_call() {
+    let world = World::new();
+    let (a, stopped, live) = (world.client(), world.client(), world.client());
+    a.take("k", 1);
+    stopped.queue("k", 1);
+    for owner in 1..=1_200 {
+        live.queue("k", owner);
+    }
+    stopped.queue("k", 2);
+    a.release("k", 1);
+    world.clock.advance(GRANT);
+    for looks in 1..=2 {
+        live.look("k", &[1]);
+        assert_eq!(
+            (live.inspect("k").waiters, live.granted()),
+            (1_201, vec![]),
+            "{looks}"
+        );
+    }
+    live.look("k", &[1]);
+    assert_eq!(
+        (live.inspect("k").waiters, live.granted()),
+        (1_199, vec![1])
+    );
+}
+
+#[test]
+fn the_dead_and_the_overdue_make_room() {
+    let world = World::new();
+    let (a, dead) = (world.client(), world.client());
+    let narrow = world.client_with(3);
+    let full = |owner| {
+        assert!(
+            matches!(narrow.ask("k", owner), AskReply::Full(_)),
+            "{owner}"
+        )
+    };
+    a.ask_with("k", 1, Duration::from_secs(600), LEASE);
+    dead.queue("k", 1);
+    a.ask_with("k", 2, LEASE, ms(500));
+    narrow.queue("k", 1);
+    full(2);
+    dead.store.close();
+    narrow.queue("k", 3);
+    full(4);
+    world.clock.advance(ms(1_501));
+    narrow.queue("k", 5);
+    full(6);
+    assert_eq!(narrow.inspect("k").waiters, 3);
+    a.release("k", 1);
+    assert_eq!(narrow.granted(), [1]);
+    // Marked: its owner may still confirm.
+    narrow.store.close();
+    let other = world.client_with(1);
+    assert!(matches!(other.ask("k", 1), AskReply::Full(_)));
+    assert!(other.inspect("k").occupant.is_some());
+}
+
+#[test]
 fn entries_beyond_their_deadline_are_not_served() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
@@ -272,8 +331,7 @@ fn a_grant_may_be_used_while_it_is_delivered() {
     let store = MemoryStore::new(
         world.server.clone(),
         ClientId::new(&SystemRandom),
-        "eager".into(),
-        9,
+        Settings::named("eager"),
         events,
     );
     let eager = eager.get_or_init(|| store);

@@ -1,0 +1,144 @@
+//! What one script touches is bounded, however long the queue is, and what it leaves the next one does.
+
+use distlock_tests::Resp;
+
+use super::{BUSY, Bench, CHANNELS, ENTRY, FENCE_TTL, LOOK, QUEUE, QUEUED};
+
+/// Commands and elements: some times what a short queue costs, and far from a long one.
+pub(super) const BOUND: usize = 1_000;
+
+/// Entries of one client at the end of a queue, as its asks would make them.
+const FILL: &str = "
+    local time = redis.call('TIME')
+    local now = time[1] * 1000000 + time[2]
+    local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2] or 0
+    local order = math.max(now, math.abs(last) + 1)
+    local entry = string.format('%.0f 1000 1250 name', now + 60000000)
+    for i = ARGV[2], ARGV[2] + ARGV[3] - 1 do
+        redis.call('ZADD', KEYS[1], string.format('%.0f', order + i), ARGV[1] .. ':' .. i)
+        redis.call('HSET', KEYS[2], ARGV[1] .. ':' .. i, entry)
+    end
+    redis.call('PEXPIRE', KEYS[1], 72000)
+    redis.call('PEXPIRE', KEYS[2], 72000)";
+
+pub(super) fn fill(raw: &mut Resp, queue: [&str; 2], client: &str, first: usize, count: usize) {
+    for first in (first..first + count).step_by(10_000) {
+        let count = count.min(10_000).to_string();
+        let [queue, entry] = queue;
+        let (first, words) = (first.to_string(), ["EVAL", FILL, "2", queue, entry, client]);
+        let reply = raw.cmd(&[&words[..], &[&first, &count]].concat());
+        assert!(!reply.is_error(), "{reply:?}");
+    }
+}
+
+/// What each script did: its commands, and the elements that it asked for.
+pub(super) fn touched(lines: &[String], whole: usize) -> Vec<usize> {
+    let mut scripts = Vec::new();
+    for line in lines {
+        let words: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
+        if !line.contains(" lua] ") {
+            if words[0] == "EVAL" {
+                scripts.push(0);
+            }
+            continue;
+        }
+        let elements = match words[..] {
+            ["ZRANGE", .., "LIMIT", _, count] | ["ZRANGE", .., "LIMIT", _, count, "WITHSCORES"] => {
+                count.parse().unwrap()
+            }
+            ["ZRANGE", _, first, last, ..] => {
+                let [first, last]: [i64; 2] = [first, last].map(|rank| rank.parse().unwrap());
+                // From the end, or up to it.
+                let to_the_end = first >= 0 && last < 0;
+                let count = usize::try_from(last - first + 1).unwrap_or(whole);
+                if to_the_end { whole } else { count }
+            }
+            ["ZREM" | "HDEL", _, ref members @ ..] => members.len(),
+            _ => 1,
+        };
+        *scripts.last_mut().expect("commands belong to a script") += elements;
+    }
+    scripts
+}
+
+#[test]
+fn a_purge_goes_through_a_hundred_thousand_entries_in_slices() {
+    const LIVE: usize = 100_000;
+    let mut bench = Bench::new();
+    let _subscribed = [bench.subscriber("f0"), bench.subscriber("ee")];
+    bench.hold("a:1");
+    bench.ask("f0:1");
+    // The living stand between the frozen client's entries.
+    fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, LIVE);
+    fill(&mut bench.raw, [QUEUE, ENTRY], "f0", 2, 1_000);
+    bench.release("a:1");
+    assert_eq!(bench.holder().as_deref(), Some("f0:1"));
+    bench.expire();
+    let monitor = bench.server.monitor();
+    assert_eq!(bench.try_ask("b:1"), BUSY);
+    assert_eq!(bench.ask("b:2"), QUEUED);
+    assert!(bench.release("b:2") || bench.holder().is_none());
+    let mut looks = 0;
+    while bench.holder().is_none() {
+        bench.look("ee:1");
+        looks += 1;
+        assert!(looks < 1_000, "it never comes to an end");
+    }
+    let scripts = touched(&monitor.stop(), LIVE);
+    assert_eq!(bench.holder().as_deref(), Some("ee:1"));
+    assert_eq!(
+        bench.raw.cmd(&["ZCARD", QUEUE]).int(),
+        LIVE as i64,
+        "only the frozen client's are gone"
+    );
+    assert_eq!(scripts.len(), 3 + looks);
+    let most = scripts.iter().max();
+    assert!(most <= Some(&BOUND), "{most:?} in one script");
+}
+
+#[test]
+fn the_dead_of_many_locks_are_too_many_for_one_look() {
+    const LOCKS: usize = 50;
+    const DEAD: usize = 90;
+    let mut bench = Bench::new();
+    let _live = bench.subscriber("ee");
+    let keys: Vec<String> = (0..LOCKS)
+        .flat_map(|n| ["lock", "queue", "entry", "fence"].map(|kind| format!("t:{kind}:{{{n}}}")))
+        .collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let mut arguments = vec!["ee", CHANNELS, FENCE_TTL];
+    for names in keys.chunks(4) {
+        fill(&mut bench.raw, [names[1], names[2]], "dd", 1, DEAD);
+        fill(&mut bench.raw, [names[1], names[2]], "ee", 1, 1);
+        arguments.extend(["1", "ee:1"]);
+    }
+    let monitor = bench.server.monitor();
+    let mut looks = 0;
+    let mut first_left = 0;
+    while bench
+        .raw
+        .cmd(&[&["EXISTS"], &locks(&keys)[..]].concat())
+        .int()
+        < LOCKS as i64
+    {
+        let reply = bench.run(LOOK, &keys, &arguments);
+        assert_eq!(reply.array().len(), 1 + LOCKS, "{reply:?}");
+        looks += 1;
+        assert!(looks < 1_000, "it never comes to an end");
+        if looks == 1 {
+            first_left = bench.raw.cmd(&["ZCARD", keys[keys.len() - 3]]).int();
+        }
+    }
+    assert!(
+        first_left < DEAD as i64 + 1,
+        "the last lock waits for all others"
+    );
+    let scripts = touched(&monitor.stop(), DEAD);
+    assert_eq!(scripts.len(), looks);
+    let most = scripts.iter().max();
+    assert!(most <= Some(&(2 * BOUND)), "{most:?} in one script");
+}
+
+fn locks<'a>(keys: &[&'a str]) -> Vec<&'a str> {
+    keys.iter().step_by(4).copied().collect()
+}

@@ -1,0 +1,148 @@
+//! A queue is full of the living only.
+
+use super::bounded::{BOUND, fill, touched};
+use super::{BUSY, Bench, ENTRY, FULL, LEASE, QUEUE, QUEUED, WHENEVER, verdict};
+
+impl Bench {
+    /// The verdict of an ask for which a queue of three is full.
+    #[track_caller]
+    fn ask_for_three(&mut self, owner: &str) -> i64 {
+        verdict(&self.ask_limited(owner, "3"))
+    }
+
+    fn overdue(&mut self, owner: &str) {
+        let long_ago = "1000000 1000 1250 name";
+        self.raw.cmd(&["HSET", ENTRY, owner, long_ago]);
+    }
+}
+
+#[test]
+fn the_dead_make_room_for_the_living() {
+    let mut bench = Bench::new();
+    let _live = [bench.subscriber("b"), bench.subscriber("c")];
+    bench.hold("a:1");
+    for owner in ["dd:1", "dd:2", "dd:3"] {
+        assert_eq!(bench.ask_for_three(owner), QUEUED);
+    }
+    // A try is busy whatever stands in the queue.
+    assert_eq!(bench.try_ask("b:1"), BUSY);
+    assert_eq!(bench.queue(), ["dd:1", "dd:2", "dd:3"]);
+    assert_eq!(bench.ask_for_three("b:1"), QUEUED);
+    assert_eq!(bench.queue(), ["b:1"]);
+    for owner in ["c:1", "b:2"] {
+        assert_eq!(bench.ask_for_three(owner), QUEUED);
+    }
+    assert_eq!(bench.ask_for_three("c:2"), FULL);
+    assert_eq!(bench.queue(), ["b:1", "c:1", "b:2"]);
+    assert_eq!(
+        bench.ask_for_three("c:1"),
+        QUEUED,
+        "it stands there already"
+    );
+    bench.release("a:1");
+    assert_eq!(bench.holder().as_deref(), Some("b:1"));
+}
+
+#[test]
+fn the_overdue_make_room_for_the_patient() {
+    let mut bench = Bench::new();
+    let _live = bench.subscriber("b");
+    bench.hold("a:1");
+    for owner in ["b:1", "b:2", "b:3"] {
+        assert_eq!(bench.ask_for_three(owner), QUEUED);
+    }
+    assert_eq!(bench.ask_for_three("b:4"), FULL);
+    bench.overdue("b:2");
+    assert_eq!(bench.ask_for_three("b:5"), QUEUED);
+    assert_eq!(bench.queue(), ["b:1", "b:3", "b:5"]);
+    let fields = bench.raw.cmd(&["HLEN", ENTRY]).int();
+    assert_eq!(fields, 3, "its entry is gone, too");
+}
+
+/// Who asks lives, even if nobody is subscribed to its channel right now.
+#[test]
+fn who_asks_is_not_among_the_dead() {
+    let mut bench = Bench::new();
+    bench.hold("a:1");
+    for owner in ["b:1", "b:2", "b:3"] {
+        assert_eq!(bench.ask_for_three(owner), QUEUED);
+    }
+    assert_eq!(bench.ask_for_three("b:4"), FULL);
+    assert_eq!(bench.queue(), ["b:1", "b:2", "b:3"]);
+}
+
+/// The lock is its: whoever finds it expired needs the mark.
+#[test]
+fn a_marked_head_stays_although_it_is_dead_and_overdue() {
+    let mut bench = Bench::new();
+    let f0 = bench.subscriber("f0");
+    let _live = bench.subscriber("b");
+    bench.hold("a:1");
+    for owner in ["f0:1", "b:1", "f0:2"] {
+        assert_eq!(bench.ask_for_three(owner), QUEUED);
+    }
+    bench.release("a:1");
+    assert_eq!(bench.holder().as_deref(), Some("f0:1"));
+    bench.outlast();
+    drop(f0);
+    distlock_tests::eventually(crate::kit::LONG, || {
+        let count = bench.raw.cmd(&["PUBSUB", "NUMSUB", "t:client:f0"]);
+        count.array()[1].int() == 0
+    });
+    bench.overdue("f0:1");
+    assert_eq!(bench.ask_for_three("b:2"), QUEUED);
+    assert_eq!(bench.queue(), ["f0:1", "b:1", "b:2"]);
+    assert_eq!(bench.ask_for_three("b:3"), FULL);
+    assert_eq!(bench.queue(), ["f0:1", "b:1", "b:2"]);
+    // It may still confirm.
+    assert_eq!(bench.confirm("f0:1", LEASE), 1);
+}
+
+/// What makes room is legal without memory, and so is what takes it.
+#[test]
+fn room_is_made_without_memory() {
+    let mut bench = Bench::new();
+    let _live = bench.subscriber("b");
+    bench.hold("a:1");
+    for owner in ["dd:1", "dd:2", "dd:3"] {
+        bench.ask_for_three(owner);
+    }
+    bench.raw.cmd(&["CONFIG", "SET", "maxmemory", "1"]);
+    let reply = bench.ask_limited("b:1", "3");
+    assert_eq!(verdict(&reply), QUEUED, "{reply:?}");
+    assert_eq!(bench.queue(), ["b:1"]);
+    let late = bench.ask_with("b:2", LEASE, "60000", WHENEVER);
+    assert!(late.is_error(), "there is no memory: {late:?}");
+}
+
+#[test]
+fn a_full_queue_is_searched_in_parts() {
+    const LIMIT: usize = 10_000;
+    let mut bench = Bench::new();
+    let _subscribed = [bench.subscriber("ee"), bench.subscriber("b")];
+    bench.hold("a:1");
+    // Few dead, somewhere among the living.
+    fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 6_000);
+    fill(&mut bench.raw, [QUEUE, ENTRY], "dd", 1, 10);
+    fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 6_001, LIMIT - 6_010);
+    let monitor = bench.server.monitor();
+    let queued = (1..=1_000).find(|number| {
+        let verdict = verdict(&bench.ask_limited(&format!("b:{number}"), &LIMIT.to_string()));
+        assert!([QUEUED, FULL].contains(&verdict), "{verdict}");
+        verdict == QUEUED
+    });
+    let scripts = touched(&monitor.stop(), LIMIT);
+    // Each looks at a hundredth.
+    assert!(queued < Some(400), "the dead are not found: {queued:?}");
+    assert_eq!(queued, Some(scripts.len()));
+    let most = scripts.iter().max();
+    assert!(most <= Some(&BOUND), "{most:?} in one script");
+    // Nobody who lives has lost a place.
+    let left = bench.queue();
+    let count = |client: &str| {
+        left.iter()
+            .filter(|owner| owner.starts_with(client))
+            .count()
+    };
+    assert_eq!((count("ee:"), count("b:")), (LIMIT - 10, 1));
+}
