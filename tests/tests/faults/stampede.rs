@@ -225,3 +225,79 @@ async fn forgotten_scripts_are_loaded_once() {
     );
     until_queued(&mut raw, "k", 0).await;
 }
+
+/// A number from the environment, for those who want more of it.
+fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect(name))
+}
+
+/// Calls at a steady rate, before, during and after an outage. With `DISTLOCK_RATE=3000` calls a second and
+/// `DISTLOCK_OUTAGE=20` seconds, in a release build, it is what a busy service goes through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_steady_service_goes_on_after_an_outage() {
+    const TICK: Duration = ms(10);
+    let rate = from_env("DISTLOCK_RATE", 300);
+    let outage = Duration::from_secs(from_env("DISTLOCK_OUTAGE", 3));
+    let server = RedisServer::start();
+    let manager = connect(&server.url()).await;
+    // Successes, by the tick in which their call was made.
+    let served: Arc<Vec<AtomicU64>> = Arc::new((0..10_000).map(|_| AtomicU64::default()).collect());
+    let ticks = Arc::new(AtomicU64::new(0));
+    let calls = tokio::spawn({
+        let (manager, served, ticks) = (manager.clone(), served.clone(), ticks.clone());
+        async move {
+            let mut every = tokio::time::interval(TICK);
+            let mut calls = tokio::task::JoinSet::new();
+            for tick in 0..served.len() {
+                every.tick().await;
+                ticks.store(tick as u64, Ordering::Release);
+                for n in 0..rate / 100 {
+                    let (manager, served) = (manager.clone(), served.clone());
+                    calls.spawn(async move {
+                        let lock = manager.lock(format!("{tick}:{n}"));
+                        if let Ok(Some(guard)) = lock.try_acquire().await {
+                            let _ = guard.release().await;
+                            served[tick].fetch_add(1, Ordering::AcqRel);
+                        }
+                    });
+                }
+                while calls.try_join_next().is_some() {}
+            }
+        }
+    });
+    // All calls of a second were served.
+    let full_since = async |from: u64| {
+        let mut first = from;
+        eventually_async(LONG * 3, async || {
+            let now = ticks.load(Ordering::Acquire).saturating_sub(20);
+            let is_full = |tick: u64| served[tick as usize].load(Ordering::Acquire) >= rate / 100;
+            if let Some(bad) = (first..now).rev().find(|tick| !is_full(*tick)) {
+                first = bad + 1;
+            }
+            now >= first + 100
+        })
+        .await;
+        first
+    };
+    full_since(0).await;
+    server.kill();
+    tokio::time::sleep(outage).await;
+    server.restart();
+    let back = ticks.load(Ordering::Acquire);
+    let full = full_since(back).await;
+    let took = TICK * u32::try_from(full - back).unwrap();
+    println!("{rate} calls/s, {outage:?} away: all served {took:?} after the return");
+    assert!(took < LONG, "{took:?}");
+    calls.abort();
+    let mut raw = server.client();
+    let opened = opened(&mut raw, 2);
+    println!("{opened} connections, {manager:?}");
+    assert!(opened <= MOST_CONNECTIONS, "{opened} connections");
+    let at_rest = async || {
+        ["held", "waiting", "releasing"]
+            .iter()
+            .all(|field| shown(&manager, field) == 0)
+    };
+    eventually_async(LONG, at_rest).await;
+    until_clean(&mut raw, LONG).await;
+}
