@@ -47,8 +47,13 @@ mod template;
 /// | `<order.id>`, `<pair.0>` | its fields; raw identifiers with or without their `r#` |
 /// | `<self.tenant()>` | methods without arguments, and `self` in a method |
 /// | `<<`, `>>` | a literal `<` and `>` |
-/// | `{`, `}` | themselves: one pair marks the part that Redis Cluster hashes, as in `{tenant:<tenant>}:stock` |
+/// | `{`, `}` | themselves: one pair marks the part that Redis Cluster hashes, as in `{tenant:<tenant>}:stock` or `{stock}:<item_id>`; in a key without placeholders it ends with a colon, `{stock:}` |
 /// | anything else but control characters | itself |
+///
+/// What would insert a value in another language is an error here, because such a key would be the
+/// same for every call: braces around a parameter's name or nearly its name, a path, an index, a
+/// format or an expression; `#name` and `$name`; `/:name`, and `:name` at the key's start. With a
+/// colon at its end, any text in braces is a hash tag: `{item_id:}`.
 ///
 /// Values are inserted by `Display`, by reference and once, before the body starts. They are escaped
 /// as by `distlock::escape`: none contains `:`, braces or white space, so placeholders that such

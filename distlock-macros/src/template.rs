@@ -23,6 +23,8 @@ pub(crate) struct Scope {
     pub(crate) receiver: Option<Token![self]>,
     /// `#[async_trait]` has taken patterns apart, so names bound by them are not in `names`.
     pub(crate) patterns_are_hidden: bool,
+    /// Those names, as far as they can be found.
+    pub(crate) hidden: Vec<Ident>,
 }
 
 /// How to build the key.
@@ -60,11 +62,16 @@ impl Template {
             text: &key.value(),
             scope,
             mistakes,
+            broken: false,
         };
         let pieces = parser.pieces();
         parser.check_length(&pieces);
         parser.check_characters(&pieces);
-        parser.check_braces(&pieces);
+        // With a stray angle bracket, nobody knows what is text and what a placeholder.
+        if !parser.broken {
+            parser.check_braces(&pieces);
+            parser.check_signs(&pieces);
+        }
         parser.plan(pieces)
     }
 }
@@ -87,6 +94,8 @@ struct Parser<'a> {
     text: &'a str,
     scope: &'a Scope,
     mistakes: &'a mut Mistakes,
+    /// An angle bracket without its partner was found.
+    broken: bool,
 }
 
 impl Parser<'_> {
@@ -119,6 +128,7 @@ impl Parser<'_> {
             } else if c == '<' {
                 let end = rest[1..].find(['<', '>']).map(|end| at + 1 + end);
                 let Some(end) = end.filter(|&end| self.text[end..].starts_with('>')) else {
+                    self.broken = true;
                     self.mistake(
                         at..at + 1,
                         "`<` opens a placeholder that is never closed: write `<name>` to insert a \
@@ -142,6 +152,7 @@ impl Parser<'_> {
                 literal_start = at;
             } else {
                 if c == '>' {
+                    self.broken = true;
                     self.mistake(
                         at..at + 1,
                         "`>` closes no placeholder: write `<name>` to insert a parameter, or `>>` \
@@ -198,82 +209,6 @@ impl Parser<'_> {
                 );
             }
         }
-    }
-
-    /// Braces are a Redis Cluster hash tag: at most one pair, with something in it.
-    fn check_braces(&mut self, pieces: &[Piece]) {
-        let mut groups = 0;
-        let mut interpolations = 0;
-        let mut broken = false;
-        // What stands in the open group: where it starts, its text, is a placeholder among it.
-        let mut open: Option<(usize, String, bool)> = None;
-        for piece in pieces {
-            let Kind::Literal(text) = &piece.kind else {
-                if let Some((_, _, has_value)) = &mut open {
-                    *has_value = true;
-                }
-                continue;
-            };
-            for c in text.chars() {
-                match (c, open.take()) {
-                    ('{', None) => open = Some((piece.at.start, String::new(), false)),
-                    ('}', Some((start, content, has_value))) => {
-                        groups += 1;
-                        let at = start..piece.at.end;
-                        if !has_value && self.is_interpolation(&content) {
-                            interpolations += 1;
-                            self.mistake(at, braces_do_not_interpolate(&content));
-                        } else if !has_value && content.is_empty() {
-                            broken = true;
-                            let example = self.example();
-                            self.mistake(
-                                at,
-                                format!(
-                                    "`{{}}` is an empty hash tag: remove it, or write \
-                                     `{example}` to insert a parameter"
-                                ),
-                            );
-                        }
-                    }
-                    ('{', Some(_)) | ('}', None) => {
-                        let mistake = format!(
-                            "this `{c}` has no partner: braces mark the part of the key that \
-                             Redis Cluster hashes, write one pair such as `{{tenant:<tenant>}}`, \
-                             or none"
-                        );
-                        self.mistake(piece.at.clone(), mistake);
-                        return;
-                    }
-                    (_, Some((start, mut content, has_value))) => {
-                        content.push(c);
-                        open = Some((start, content, has_value));
-                    }
-                    (_, None) => {}
-                }
-            }
-        }
-        if open.is_some() {
-            self.mistake(
-                0..self.text.len(),
-                "`{` is never closed: braces mark the part of the key that Redis Cluster hashes, \
-                 write one pair such as `{tenant:<tenant>}`, or none"
-                    .into(),
-            );
-        } else if groups > 1 && interpolations == 0 && !broken {
-            self.mistake(
-                0..self.text.len(),
-                format!(
-                    "the key has {groups} pairs of braces: they mark the one part of the key that \
-                     Redis Cluster hashes, keep one pair"
-                ),
-            );
-        }
-    }
-
-    /// Whether `{content}` looks like an attempt to insert a value.
-    fn is_interpolation(&self, content: &str) -> bool {
-        Path::parse(content)
-            .is_ok_and(|path| path.root == "self" || self.find(&path.root).is_some())
     }
 
     fn plan(&mut self, pieces: Vec<Piece>) -> Template {
@@ -347,6 +282,35 @@ impl Parser<'_> {
     fn find(&self, name: &str) -> Option<&Ident> {
         let plain = name.strip_prefix("r#").unwrap_or(name);
         self.scope.names.iter().find(|known| unraw(known) == plain)
+    }
+
+    fn is_hidden(&self, name: &str) -> bool {
+        self.scope.hidden.iter().any(|hidden| unraw(hidden) == name)
+    }
+
+    fn is_known(&self, word: &str) -> bool {
+        self.known(word).is_some()
+    }
+
+    /// What a placeholder could start with, and what it could if no pattern hid it.
+    fn names(&self) -> Vec<String> {
+        let receiver = self.scope.receiver.map(|_| "self".to_owned());
+        let names = self.scope.names.iter().chain(&self.scope.hidden);
+        receiver.into_iter().chain(names.map(unraw)).collect()
+    }
+
+    /// The name that `word` is.
+    fn known(&self, word: &str) -> Option<String> {
+        let plain = word.strip_prefix("r#").unwrap_or(word);
+        self.names().into_iter().find(|name| name == plain)
+    }
+
+    /// The name that `word` is, or nearly is.
+    fn meant(&self, word: &str) -> Option<String> {
+        self.known(word).or_else(|| {
+            let names = self.names();
+            nearest(word, names.iter().map(String::as_str)).map(str::to_owned)
+        })
     }
 
     fn no_self(&self, inside: &str) -> String {
@@ -441,14 +405,6 @@ impl Kind {
     }
 }
 
-fn braces_do_not_interpolate(content: &str) -> String {
-    format!(
-        "`{{{content}}}` inserts nothing: braces are literal, they mark the part of the key that \
-         Redis Cluster hashes; write `<{content}>` to insert the value, or `{{<{content}>}}` to \
-         insert it and hash only it"
-    )
-}
-
 fn identifier(name: &str, span: Span) -> Ident {
     match name.strip_prefix("r#") {
         Some(plain) => Ident::new_raw(plain, span),
@@ -460,6 +416,9 @@ fn identifier(name: &str, span: Span) -> Ident {
 fn unraw(name: &Ident) -> String {
     name.unraw().to_string()
 }
+
+mod braces;
+mod signs;
 
 #[cfg(test)]
 mod properties;
