@@ -126,14 +126,17 @@ fn generated(place: Span) -> Span {
     Span::mixed_site().located_at(place)
 }
 
-// Input: "{tenant:<tenant>}:stock", lease = "15s"
+// Input: "{tenant:<tenant>}:<from>-<to>", lease = "15s"
 //
 // Output:
 //     ::distlock::__private::Request::new(
-//         ::distlock::__private::KeyBuilder::new("{tenant:<tenant>}:stock", 512usize)
+//         ::distlock::__private::KeyBuilder::new("{tenant:<tenant>}:<from>-<to>", 512usize)
 //             .literal("{tenant:")
 //             .value("tenant", ::distlock::__private::KeyValue::display(&tenant))
-//             .literal("}:stock"),
+//             .literal("}:")
+//             .value_before("from", ::distlock::__private::KeyValue::display(&from), '-')
+//             .literal("-")
+//             .value("to", ::distlock::__private::KeyValue::display(&to)),
 //     )
 //     .lease(15000u64)
 fn request(args: &Args, label: &str, template: &Template) -> TokenStream {
@@ -142,12 +145,19 @@ fn request(args: &Args, label: &str, template: &Template) -> TokenStream {
     let capacity = template.capacity;
     let parts = template.parts.iter().map(|part| match part {
         Part::Literal(text) => quote_spanned!(site=> .literal(#text)),
-        Part::Value { placeholder, expr } => {
+        Part::Value {
+            placeholder,
+            expr,
+            end,
+        } => {
             // A call by path, because a trait bound in a signature would add a note that shows
             // the runtime's source to every "is not `Display`".
             let place = generated(expr.span());
             let display = quote_spanned!(place=> #krate::__private::KeyValue::display(#expr));
-            quote_spanned!(site=> .value(#placeholder, #display))
+            match end {
+                None => quote_spanned!(site=> .value(#placeholder, #display)),
+                Some(end) => quote_spanned!(site=> .value_before(#placeholder, #display, #end)),
+            }
         }
     });
     let options = [

@@ -56,8 +56,10 @@ mod template;
 /// colon at its end, any text in braces is a hash tag: `{item_id:}`.
 ///
 /// Values are inserted by `Display`, by reference and once, before the body starts. They are escaped
-/// as by `distlock::escape`: none contains `:`, braces or white space, so placeholders that such
-/// a character separates never give the same key for different values. An empty value fails with
+/// as by `distlock::escape`, and so is, in a value, the first character of the text between it and the
+/// next: of `move-<from>-<to>`, no two lists of arguments give the same key. Hence there must be text
+/// between two values, and it does not begin with `%`. Text that begins with `:` is what `escape`
+/// escapes anyway; keys with it look the same in code that makes them by hand. An empty value fails with
 /// `Error::InvalidKey`. A key is at most 512 bytes long, and making it takes one allocation.
 ///
 /// # Failure

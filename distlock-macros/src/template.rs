@@ -40,6 +40,9 @@ pub(crate) enum Part {
         /// As written, without its angle brackets.
         placeholder: String,
         expr: TokenStream,
+        /// What the value must not contain, because with it the text before the next value begins.
+        /// `None` where every value is free of it.
+        end: Option<char>,
     },
 }
 
@@ -71,6 +74,7 @@ impl Template {
         if !parser.broken {
             parser.check_braces(&pieces);
             parser.check_signs(&pieces);
+            parser.check_ends(&pieces);
         }
         parser.plan(pieces)
     }
@@ -211,6 +215,36 @@ impl Parser<'_> {
         }
     }
 
+    /// Where a value ends must be seen, or two lists of values could share a key.
+    fn check_ends(&mut self, pieces: &[Piece]) {
+        for pair in pieces.windows(2) {
+            let [value, next] = pair else { continue };
+            let Kind::Placeholder(inside) = &value.kind else {
+                continue;
+            };
+            match &next.kind {
+                Kind::Placeholder(other) => self.mistake(
+                    value.at.start..next.at.end,
+                    format!(
+                        "nothing separates `<{inside}>` from `<{other}>`, so that different values \
+                         would share a key: write `<{inside}>:<{other}>`"
+                    ),
+                ),
+                Kind::Literal(text) if text.starts_with('%') && next.at.end < self.text.len() => {
+                    self.mistake(
+                        next.at.clone(),
+                        format!(
+                            "the `%` behind `<{inside}>` would be read as a part of the value, where \
+                             it begins an escape: put another character before it, such as \
+                             `<{inside}>:%`"
+                        ),
+                    );
+                }
+                Kind::Literal(_) => {}
+            }
+        }
+    }
+
     fn plan(&mut self, pieces: Vec<Piece>) -> Template {
         // How long a value is, and how much of it is escaped, is known only when it is written.
         let capacity = match pieces.as_slice() {
@@ -218,9 +252,11 @@ impl Parser<'_> {
             [piece] if matches!(piece.kind, Kind::Literal(_)) => piece.kind.least_length(),
             _ => LONGEST_KEY,
         };
+        let ends: Vec<Option<char>> = (0..pieces.len()).map(|at| end(&pieces[at..])).collect();
         let parts = pieces
             .into_iter()
-            .filter_map(|piece| match piece.kind {
+            .zip(ends)
+            .filter_map(|(piece, end)| match piece.kind {
                 Kind::Literal(text) => Some(Part::Literal(text)),
                 Kind::Placeholder(inside) => {
                     let expr = self
@@ -230,6 +266,7 @@ impl Parser<'_> {
                     Some(Part::Value {
                         placeholder: inside,
                         expr,
+                        end,
                     })
                 }
             })
@@ -393,6 +430,18 @@ impl Parser<'_> {
             None => "<name>".to_owned(),
         }
     }
+}
+
+/// What ends the value that `pieces` start with, unless that is never in a value.
+fn end(pieces: &[Piece]) -> Option<char> {
+    match pieces {
+        [_, text, _, ..] => match &text.kind {
+            Kind::Literal(text) => text.chars().next(),
+            Kind::Placeholder(_) => None,
+        },
+        _ => None,
+    }
+    .filter(|end| !matches!(end, ':' | '{' | '}') && !end.is_whitespace())
 }
 
 impl Kind {

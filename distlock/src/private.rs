@@ -41,10 +41,23 @@ impl KeyBuilder {
     }
 
     #[must_use]
-    pub fn value(mut self, placeholder: &'static str, value: &dyn fmt::Display) -> Self {
+    pub fn value(self, placeholder: &'static str, value: &dyn fmt::Display) -> Self {
+        // Nothing more to escape: a colon is escaped anyway.
+        self.value_before(placeholder, value, ':')
+    }
+
+    /// A value with text behind it that begins with `end`, and another value behind that: escaped in
+    /// the value, `end` is where the value ends.
+    #[must_use]
+    pub fn value_before(
+        mut self,
+        placeholder: &'static str,
+        value: &dyn fmt::Display,
+        end: char,
+    ) -> Self {
         let before = self.key.len();
         // A Display that fails has written what it could; an empty part is an error below.
-        let _ = write!(Escaped(&mut self.key), "{value}");
+        let _ = write!(Escaped::before(&mut self.key, end), "{value}");
         if self.key.len() == before {
             self.empty.get_or_insert(placeholder);
         }

@@ -34,7 +34,9 @@ fn parse(text: &str) -> Result<Vec<Seen>, Vec<String>> {
     }
     let parts = template.parts.into_iter().map(|part| match part {
         Part::Literal(text) => Seen::Text(text),
-        Part::Value { placeholder, expr } => {
+        Part::Value {
+            placeholder, expr, ..
+        } => {
             // What the placeholder says is what is inserted, by reference.
             let expr = expr.to_string().replace([' ', '&'], "").replace("r#", "");
             assert_eq!(expr, placeholder.replace("r#", ""));
@@ -79,7 +81,19 @@ fn reference(text: &str) -> Option<Vec<Seen>> {
             _ => parts.push(Seen::Text(literal.to_string())),
         }
     }
-    is_legal(&parts).then_some(parts)
+    (is_legal(&parts) && values_have_ends(&parts)).then_some(parts)
+}
+
+/// Text between two values, and no `%` at its start.
+fn values_have_ends(parts: &[Seen]) -> bool {
+    let between: Vec<&Seen> = (parts.iter())
+        .skip_while(|part| matches!(part, Seen::Text(_)))
+        .collect();
+    between.windows(2).enumerate().all(|(at, pair)| match pair {
+        [Seen::Value(_), Seen::Value(_)] => false,
+        [Seen::Value(_), Seen::Text(text)] => at + 2 == between.len() || !text.starts_with('%'),
+        _ => true,
+    })
 }
 
 /// Not empty, not too long, no braces or one pair around what is a hash tag, and no other language's
@@ -269,6 +283,9 @@ fn right() -> impl Strategy<Value = Vec<Seen>> {
             match (merged.last_mut(), part) {
                 (_, Seen::Text(text)) if text.is_empty() => {}
                 (Some(Seen::Text(before)), Seen::Text(text)) => before.push_str(&text),
+                (Some(Seen::Value(_)), Seen::Value(next)) => {
+                    merged.extend([Seen::Text("-".into()), Seen::Value(next)]);
+                }
                 (_, part) => merged.push(part),
             }
         }
@@ -318,7 +335,7 @@ proptest! {
 
     #[test]
     fn what_is_right_is_read_as_it_was_meant(parts in right()) {
-        prop_assume!(is_legal(&parts));
+        prop_assume!(is_legal(&parts) && values_have_ends(&parts));
         prop_assert_eq!(parse(&print(&parts)), Ok(parts));
     }
 }

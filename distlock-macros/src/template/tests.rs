@@ -17,7 +17,9 @@ fn parse(key: &str, scope: &Scope) -> Result<Vec<(String, String)>, Vec<String>>
     let template = Template::parse(&key, scope, &mut mistakes);
     let parts = template.parts.into_iter().map(|part| match part {
         Part::Literal(text) => (text, String::new()),
-        Part::Value { placeholder, expr } => (placeholder, expr.to_string().replace(' ', "")),
+        Part::Value {
+            placeholder, expr, ..
+        } => (placeholder, expr.to_string().replace(' ', "")),
     });
     match mistakes.finish() {
         Ok(()) => Ok(parts.collect()),
@@ -215,6 +217,36 @@ fn each_wrong_brace_and_placeholder_is_named() {
     let scope = scope(&["item_id", "order"], false);
     assert_eq!(parse("{item_id}:{order}", &scope).unwrap_err().len(), 2);
     assert_eq!(parse("<itm>:<odr>", &scope).unwrap_err().len(), 2);
+}
+
+#[test]
+fn a_value_ends_where_the_text_before_the_next_begins() {
+    for (key, ends) in [
+        ("<item_id>", vec![None]),
+        ("<item_id>-", vec![None]),
+        ("<item_id>%", vec![None]),
+        ("<item_id>-<order>", vec![Some('-'), None]),
+        (
+            "<item_id>to<order>/x<N>%41",
+            vec![Some('t'), Some('/'), None],
+        ),
+        ("<item_id>日<order>", vec![Some('日'), None]),
+        ("<item_id><<<order>", vec![Some('<'), None]),
+        ("<item_id>:-<order>", vec![None, None]),
+        ("{<item_id>}-<order>", vec![None, None]),
+        ("<item_id>{<order>} <N>", vec![None, None, None]),
+    ] {
+        let key = LitStr::new(key, Span::call_site());
+        let scope = scope(&["item_id", "order", "N"], false);
+        let mut mistakes = Mistakes::default();
+        let template = Template::parse(&key, &scope, &mut mistakes);
+        assert!(mistakes.finish().is_ok(), "{}", key.value());
+        let found = template.parts.iter().filter_map(|part| match part {
+            Part::Literal(_) => None,
+            Part::Value { end, .. } => Some(*end),
+        });
+        assert_eq!(found.collect::<Vec<_>>(), ends, "{}", key.value());
+    }
 }
 
 #[test]
