@@ -3,11 +3,10 @@
 use proc_macro2::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{
-    GenericArgument, Path, PathArguments, Type, TypeParamBound, parse_quote, parse_quote_spanned,
-};
+use syn::{GenericArgument, Path, PathArguments, Type, TypeParamBound, parse_quote_spanned};
 
 use crate::args::Args;
+use crate::captures;
 use crate::function::{Boxed, Form, Function};
 use crate::mistakes::Mistakes;
 use crate::template::{Part, Template};
@@ -28,6 +27,19 @@ fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
         let template = Template::parse(key, &function.scope(), &mut mistakes);
         if args.on_fail.is_none() {
             must_return(&function, &mut mistakes);
+        }
+        if let Some(name) = (args.on_fail.as_ref())
+            .and_then(captures::closure)
+            .and_then(|closure| captures::captured(closure, &function.parameters()))
+        {
+            mistakes.at(
+                name.span(),
+                format!(
+                    "`on_fail` cannot capture `{name}`: the body owns what the function was \
+                     called with; make the result from the error alone, `|error| ...`, or return a \
+                     `Result` and let the caller decide"
+                ),
+            );
         }
         (key.value(), template, function)
     });
@@ -317,6 +329,9 @@ impl Lock<'_> {
                 };
                 quote_spanned!(site=> { let __fail: #pointer = #fail; __fail })
             }
+            None if matches!(ty, Type::Infer(_)) => {
+                quote_spanned!(*place=> <#ty as #krate::__private::FromLockErrorBehindImpl>::from_lock_error)
+            }
             None => {
                 quote_spanned!(*place=> <#ty as #krate::FromLockError>::from_lock_error)
             }
@@ -383,7 +398,8 @@ impl Output {
 /// Replaces each `impl Trait` by `_`.
 fn erase(ty: &mut Type) {
     match ty {
-        Type::ImplTrait(_) => *ty = parse_quote!(_),
+        // Errors about it underline its first word; only nightly could underline all of it.
+        Type::ImplTrait(opaque) => *ty = parse_quote_spanned!(opaque.span()=> _),
         Type::Array(array) => erase(&mut array.elem),
         Type::Group(group) => erase(&mut group.elem),
         Type::Paren(paren) => erase(&mut paren.elem),
@@ -421,6 +437,7 @@ fn erase_path(path: &mut Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use syn::parse_quote;
 
     #[test]
     fn after_a_mistake_the_item_is_still_there() {

@@ -100,6 +100,22 @@ impl Function {
         }
     }
 
+    /// What the body owns.
+    pub(crate) fn parameters(&self) -> Vec<String> {
+        let scope = self.scope();
+        let is_constant = |name: &Ident| {
+            let mut generics = self.sig.generics.const_params();
+            generics.any(|constant| constant.ident == *name)
+        };
+        let names = scope.names.iter().chain(&scope.hidden);
+        let names = names.filter(|name| !is_constant(name));
+        let receiver = scope.receiver.map(|_| "self".to_owned());
+        names
+            .map(|name| name.unraw().to_string())
+            .chain(receiver)
+            .collect()
+    }
+
     /// What the body evaluates to, `None` for `()` that nobody wrote.
     pub(crate) fn output(&self) -> Option<&Type> {
         match (&self.form, &self.sig.output) {
@@ -421,7 +437,7 @@ fn readable(ty: &Type) -> String {
 }
 
 /// The names that a parameter's pattern brings into scope.
-fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
+pub(crate) fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
     match pattern {
         Pat::Ident(name) => {
             names.push(name.ident.clone());

@@ -2,6 +2,7 @@
 //! on `distlock`, not on this crate.
 
 mod args;
+mod captures;
 mod duration;
 mod expand;
 mod function;
@@ -33,7 +34,7 @@ mod template;
 /// | `min_hold = "10s"` | for how long the key stays taken, counted from the acquisition, after a success (`Ok`, or any value that is no `Result`); up to 24h | freed when the body ends | a job that fires on two replicas a moment apart runs once, when `min_hold` covers the difference and exceeds the second's `wait` |
 /// | `locks = expr` | the `LockManager`, `&LockManager` or `Arc<LockManager>` to use; a place or a value, it may mention `self` and the parameters and is borrowed only until the body starts | the one of `distlock::with_manager`, else of `distlock::install` | without a manager the call fails with `Error::NotInstalled` |
 /// | `on_lost = "cancel"` or `"finish"` | what happens to the body when the lock is lost | `"cancel"` | `"cancel"`: the body is dropped at its next await, the call fails with `Error::Lost`. `"finish"`: the body runs to its end without the lock and its result is returned; `current().is_held()` tells |
-/// | `on_fail = expr` | a path or a closure `fn(distlock::Error) -> R`, where `R` is what the function returns | `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` is | needed when the function does not return such a `Result`; it cannot capture the parameters, as the body owns them |
+/// | `on_fail = expr` | a path or a closure `fn(distlock::Error) -> R`, where `R` is what the function returns | `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` is | needed when the function does not return such a `Result`; it cannot capture parameters, as the body owns them |
 /// | `crate = ::path` | where the crate `distlock` is found | `::distlock` | needed when `distlock` is renamed or re-exported; the path is absolute |
 ///
 /// Durations are whole numbers with the units `h`, `m`, `s` and `ms`, from large to small: `"15s"`,

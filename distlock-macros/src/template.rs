@@ -295,9 +295,9 @@ impl Parser<'_> {
         for step in path.steps {
             expr.extend(match step {
                 Step::Field(name) => {
-                    // A macro's span, or rustc offers to replace the whole literal by the name of
-                    // a similar field.
-                    let name = identifier(&name, Span::mixed_site().located_at(span));
+                    // The user's span, so that rustc lists the fields there are, and does not end in
+                    // "this error originates in the attribute macro".
+                    let name = identifier(&name, span);
                     quote::quote_spanned!(span=> .#name)
                 }
                 Step::Index(index) => {

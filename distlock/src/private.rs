@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, FromLockError};
 use crate::guard::LockGuard;
 use crate::installed::installed;
 use crate::key::{Escaped, shortened};
@@ -99,6 +99,23 @@ impl<T: fmt::Display> KeyValue for T {
 
 /// What `on_fail` is; an alias, because in `fn(..) -> R` no lifetime of `R` may be left out.
 pub type Fail<R> = fn(Error) -> R;
+
+/// [`FromLockError`] for the type behind a returned `impl Trait`, which only the compiler knows.
+#[diagnostic::on_unimplemented(
+    message = "`#[distributed_lock]` cannot return a lock failure as the `{Self}` behind this `impl Trait`",
+    label = "what the call returns when it has no lock is not known",
+    note = "choose the value with `on_fail = |error| ...`, a closure that returns the type that the body returns, or write a return type that names `Result<_, E>` where `E: From<distlock::Error>`"
+)]
+pub trait FromLockErrorBehindImpl: Sized {
+    fn from_lock_error(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: FromLockError> FromLockErrorBehindImpl for T {
+    fn from_lock_error(error: Error) -> Self {
+        FromLockError::from_lock_error(error)
+    }
+}
 
 /// Places and values that name a manager in `locks = ...`.
 #[diagnostic::on_unimplemented(
