@@ -3,11 +3,10 @@
 use proc_macro2::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{
-    GenericArgument, Path, PathArguments, Type, TypeParamBound, parse_quote, parse_quote_spanned,
-};
+use syn::{GenericArgument, Path, PathArguments, Type, TypeParamBound, parse_quote_spanned};
 
 use crate::args::Args;
+use crate::captures;
 use crate::function::{Boxed, Form, Function};
 use crate::mistakes::Mistakes;
 use crate::template::{Part, Template};
@@ -28,6 +27,19 @@ fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
         let template = Template::parse(key, &function.scope(), &mut mistakes);
         if args.on_fail.is_none() {
             must_return(&function, &mut mistakes);
+        }
+        if let Some(name) = (args.on_fail.as_ref())
+            .and_then(captures::closure)
+            .and_then(|closure| captures::captured(closure, &function.parameters()))
+        {
+            mistakes.at(
+                name.span(),
+                format!(
+                    "`on_fail` cannot capture `{name}`: the body owns what the function was \
+                     called with; make the result from the error alone, `|error| ...`, or return a \
+                     `Result` and let the caller decide"
+                ),
+            );
         }
         (key.value(), template, function)
     });
@@ -126,14 +138,17 @@ fn generated(place: Span) -> Span {
     Span::mixed_site().located_at(place)
 }
 
-// Input: "{tenant:<tenant>}:stock", lease = "15s"
+// Input: "{tenant:<tenant>}:<from>-<to>", lease = "15s"
 //
 // Output:
 //     ::distlock::__private::Request::new(
-//         ::distlock::__private::KeyBuilder::new("{tenant:<tenant>}:stock", 512usize)
+//         ::distlock::__private::KeyBuilder::new("{tenant:<tenant>}:<from>-<to>", 512usize)
 //             .literal("{tenant:")
 //             .value("tenant", ::distlock::__private::KeyValue::display(&tenant))
-//             .literal("}:stock"),
+//             .literal("}:")
+//             .value_before("from", ::distlock::__private::KeyValue::display(&from), '-')
+//             .literal("-")
+//             .value("to", ::distlock::__private::KeyValue::display(&to)),
 //     )
 //     .lease(15000u64)
 fn request(args: &Args, label: &str, template: &Template) -> TokenStream {
@@ -142,12 +157,19 @@ fn request(args: &Args, label: &str, template: &Template) -> TokenStream {
     let capacity = template.capacity;
     let parts = template.parts.iter().map(|part| match part {
         Part::Literal(text) => quote_spanned!(site=> .literal(#text)),
-        Part::Value { placeholder, expr } => {
+        Part::Value {
+            placeholder,
+            expr,
+            end,
+        } => {
             // A call by path, because a trait bound in a signature would add a note that shows
             // the runtime's source to every "is not `Display`".
             let place = generated(expr.span());
             let display = quote_spanned!(place=> #krate::__private::KeyValue::display(#expr));
-            quote_spanned!(site=> .value(#placeholder, #display))
+            match end {
+                None => quote_spanned!(site=> .value(#placeholder, #display)),
+                Some(end) => quote_spanned!(site=> .value_before(#placeholder, #display, #end)),
+            }
         }
     });
     let options = [
@@ -307,6 +329,9 @@ impl Lock<'_> {
                 };
                 quote_spanned!(site=> { let __fail: #pointer = #fail; __fail })
             }
+            None if matches!(ty, Type::Infer(_)) => {
+                quote_spanned!(*place=> <#ty as #krate::__private::FromLockErrorBehindImpl>::from_lock_error)
+            }
             None => {
                 quote_spanned!(*place=> <#ty as #krate::FromLockError>::from_lock_error)
             }
@@ -373,7 +398,8 @@ impl Output {
 /// Replaces each `impl Trait` by `_`.
 fn erase(ty: &mut Type) {
     match ty {
-        Type::ImplTrait(_) => *ty = parse_quote!(_),
+        // Errors about it underline its first word; only nightly could underline all of it.
+        Type::ImplTrait(opaque) => *ty = parse_quote_spanned!(opaque.span()=> _),
         Type::Array(array) => erase(&mut array.elem),
         Type::Group(group) => erase(&mut group.elem),
         Type::Paren(paren) => erase(&mut paren.elem),
@@ -411,6 +437,7 @@ fn erase_path(path: &mut Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use syn::parse_quote;
 
     #[test]
     fn after_a_mistake_the_item_is_still_there() {

@@ -3,7 +3,7 @@
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
-use syn::parse::{Parse, ParseStream};
+use syn::parse::{Parse, ParseStream, Parser};
 use syn::{
     Attribute, FnArg, GenericArgument, GenericParam, LitStr, Pat, PathArguments, ReturnType,
     Signature, Token, Type, TypeParamBound, Visibility, token,
@@ -74,10 +74,14 @@ impl Function {
         }
         if matches!(self.form, Form::Boxed(_)) {
             names.retain(|name| {
-                let invented = name.to_string().starts_with("__arg");
+                let invented = is_invented(name);
                 patterns_are_hidden |= invented;
                 !invented
             });
+        }
+        let mut hidden = Vec::new();
+        if patterns_are_hidden && let Form::Boxed(boxed) = &self.form {
+            hidden_names(&boxed.statements, &mut hidden);
         }
         for parameter in &self.sig.generics.params {
             if let GenericParam::Const(constant) = parameter {
@@ -92,7 +96,24 @@ impl Function {
                 FnArg::Typed(_) => None,
             }),
             patterns_are_hidden,
+            hidden,
         }
+    }
+
+    /// What the body owns.
+    pub(crate) fn parameters(&self) -> Vec<String> {
+        let scope = self.scope();
+        let is_constant = |name: &Ident| {
+            let mut generics = self.sig.generics.const_params();
+            generics.any(|constant| constant.ident == *name)
+        };
+        let names = scope.names.iter().chain(&scope.hidden);
+        let names = names.filter(|name| !is_constant(name));
+        let receiver = scope.receiver.map(|_| "self".to_owned());
+        names
+            .map(|name| name.unraw().to_string())
+            .chain(receiver)
+            .collect()
     }
 
     /// What the body evaluates to, `None` for `()` that nobody wrote.
@@ -416,7 +437,7 @@ fn readable(ty: &Type) -> String {
 }
 
 /// The names that a parameter's pattern brings into scope.
-fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
+pub(crate) fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
     match pattern {
         Pat::Ident(name) => {
             names.push(name.ident.clone());
@@ -438,6 +459,49 @@ fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
         Pat::Or(or) => or.cases.iter().take(1).for_each(|p| bound_names(p, names)),
         _ => {}
     }
+}
+
+/// How `#[async_trait]` calls a parameter that has a pattern.
+fn is_invented(name: &Ident) -> bool {
+    name.to_string().starts_with("__arg")
+}
+
+/// The names bound by `let PATTERN = { __arg1 };`, however deep `#[async_trait]` has put it.
+fn hidden_names(statements: &TokenStream, names: &mut Vec<Ident>) {
+    let tokens: Vec<TokenTree> = statements.clone().into_iter().collect();
+    for token in &tokens {
+        if let TokenTree::Group(block) = token {
+            hidden_names(&block.stream(), names);
+        }
+    }
+    let is = |token: &TokenTree, c: char| matches!(token, TokenTree::Punct(p) if p.as_char() == c);
+    for statement in tokens.split(|token| is(token, ';')) {
+        let start = statement
+            .iter()
+            .position(|token| token.to_string() == "let");
+        let equals = statement.iter().position(|token| is(token, '='));
+        if let (Some(start), Some(equals)) = (start, equals)
+            && start < equals
+            && mentions_invented(&statement[equals..])
+        {
+            let pattern = statement[start + 1..equals].iter().cloned().collect();
+            if let Ok(pattern) = Pat::parse_single.parse2(pattern) {
+                bound_names(&pattern, names);
+            }
+        }
+    }
+    names.retain(|name| !is_invented(name));
+}
+
+fn mentions_invented(tokens: &[TokenTree]) -> bool {
+    tokens.iter().any(|token| match token {
+        TokenTree::Ident(name) => is_invented(name),
+        TokenTree::Group(group) => {
+            let inside: Vec<TokenTree> = group.stream().into_iter().collect();
+            mentions_invented(&inside)
+        }
+        _ => false,
+    })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! on `distlock`, not on this crate.
 
 mod args;
+mod captures;
 mod duration;
 mod expand;
 mod function;
@@ -33,7 +34,7 @@ mod template;
 /// | `min_hold = "10s"` | for how long the key stays taken, counted from the acquisition, after a success (`Ok`, or any value that is no `Result`); up to 24h | freed when the body ends | a job that fires on two replicas a moment apart runs once, when `min_hold` covers the difference and exceeds the second's `wait` |
 /// | `locks = expr` | the `LockManager`, `&LockManager` or `Arc<LockManager>` to use; a place or a value, it may mention `self` and the parameters and is borrowed only until the body starts | the one of `distlock::with_manager`, else of `distlock::install` | without a manager the call fails with `Error::NotInstalled` |
 /// | `on_lost = "cancel"` or `"finish"` | what happens to the body when the lock is lost | `"cancel"` | `"cancel"`: the body is dropped at its next await, the call fails with `Error::Lost`. `"finish"`: the body runs to its end without the lock and its result is returned; `current().is_held()` tells |
-/// | `on_fail = expr` | a path or a closure `fn(distlock::Error) -> R`, where `R` is what the function returns | `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` is | needed when the function does not return such a `Result`; it cannot capture the parameters, as the body owns them |
+/// | `on_fail = expr` | a path or a closure `fn(distlock::Error) -> R`, where `R` is what the function returns | `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` is | needed when the function does not return such a `Result`; it cannot capture parameters, as the body owns them |
 /// | `crate = ::path` | where the crate `distlock` is found | `::distlock` | needed when `distlock` is renamed or re-exported; the path is absolute |
 ///
 /// Durations are whole numbers with the units `h`, `m`, `s` and `ms`, from large to small: `"15s"`,
@@ -47,12 +48,19 @@ mod template;
 /// | `<order.id>`, `<pair.0>` | its fields; raw identifiers with or without their `r#` |
 /// | `<self.tenant()>` | methods without arguments, and `self` in a method |
 /// | `<<`, `>>` | a literal `<` and `>` |
-/// | `{`, `}` | themselves: one pair marks the part that Redis Cluster hashes, as in `{tenant:<tenant>}:stock` |
+/// | `{`, `}` | themselves: one pair marks the part that Redis Cluster hashes, as in `{tenant:<tenant>}:stock` or `{stock}:<item_id>`; in a key without placeholders it ends with a colon, `{stock:}` |
 /// | anything else but control characters | itself |
 ///
+/// What would insert a value in another language is an error here, because such a key would be the
+/// same for every call: braces around a parameter's name or nearly its name, a path, an index, a
+/// format or an expression; `#name` and `$name`; `/:name`, and `:name` at the key's start. With a
+/// colon at its end, any text in braces is a hash tag: `{item_id:}`.
+///
 /// Values are inserted by `Display`, by reference and once, before the body starts. They are escaped
-/// as by `distlock::escape`: none contains `:`, braces or white space, so placeholders that such
-/// a character separates never give the same key for different values. An empty value fails with
+/// as by `distlock::escape`, and so is, in a value, the first character of the text between it and the
+/// next: of `move-<from>-<to>`, no two lists of arguments give the same key. Hence there must be text
+/// between two values, and it does not begin with `%`. Text that begins with `:` is what `escape`
+/// escapes anyway; keys with it look the same in code that makes them by hand. An empty value fails with
 /// `Error::InvalidKey`. A key is at most 512 bytes long, and making it takes one allocation.
 ///
 /// # Failure

@@ -39,10 +39,22 @@ pub(crate) fn nearest<'a>(
     let tolerated = (word.chars().count() / 3).max(1);
     candidates
         .into_iter()
-        .map(|candidate| (distance(word, candidate), candidate))
+        .map(|candidate| {
+            let distance = if !word.is_empty() && folded(word) == folded(candidate) {
+                0
+            } else {
+                distance(word, candidate)
+            };
+            (distance, candidate)
+        })
         .filter(|(distance, candidate)| *distance <= tolerated && *distance < candidate.len())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
+}
+
+/// The same for `item_id`, `itemId` and `ITEM_ID`.
+fn folded(name: &str) -> String {
+    name.replace('_', "").to_lowercase()
 }
 
 /// "`a`, `b` and `c`".
@@ -85,6 +97,12 @@ mod tests {
         let names = ["item_id", "qty", "db"];
         assert_eq!(nearest("itm_id", names), Some("item_id"));
         assert_eq!(nearest("qyt", names), Some("qty"));
+        assert_eq!(
+            nearest("orderLineNo", ["order_line_no"]),
+            Some("order_line_no")
+        );
+        assert_eq!(nearest("ID", ["id"]), Some("id"));
+        assert_eq!(nearest("", ["_"]), None);
         assert_eq!(nearest("warehouse", names), None);
         assert_eq!(nearest("x", ["y"]), None);
     }

@@ -23,6 +23,8 @@ pub(crate) struct Scope {
     pub(crate) receiver: Option<Token![self]>,
     /// `#[async_trait]` has taken patterns apart, so names bound by them are not in `names`.
     pub(crate) patterns_are_hidden: bool,
+    /// Those names, as far as they can be found.
+    pub(crate) hidden: Vec<Ident>,
 }
 
 /// How to build the key.
@@ -38,6 +40,9 @@ pub(crate) enum Part {
         /// As written, without its angle brackets.
         placeholder: String,
         expr: TokenStream,
+        /// What the value must not contain, because with it the text before the next value begins.
+        /// `None` where every value is free of it.
+        end: Option<char>,
     },
 }
 
@@ -60,11 +65,17 @@ impl Template {
             text: &key.value(),
             scope,
             mistakes,
+            broken: false,
         };
         let pieces = parser.pieces();
         parser.check_length(&pieces);
         parser.check_characters(&pieces);
-        parser.check_braces(&pieces);
+        // With a stray angle bracket, nobody knows what is text and what a placeholder.
+        if !parser.broken {
+            parser.check_braces(&pieces);
+            parser.check_signs(&pieces);
+            parser.check_ends(&pieces);
+        }
         parser.plan(pieces)
     }
 }
@@ -87,6 +98,8 @@ struct Parser<'a> {
     text: &'a str,
     scope: &'a Scope,
     mistakes: &'a mut Mistakes,
+    /// An angle bracket without its partner was found.
+    broken: bool,
 }
 
 impl Parser<'_> {
@@ -119,6 +132,7 @@ impl Parser<'_> {
             } else if c == '<' {
                 let end = rest[1..].find(['<', '>']).map(|end| at + 1 + end);
                 let Some(end) = end.filter(|&end| self.text[end..].starts_with('>')) else {
+                    self.broken = true;
                     self.mistake(
                         at..at + 1,
                         "`<` opens a placeholder that is never closed: write `<name>` to insert a \
@@ -142,6 +156,7 @@ impl Parser<'_> {
                 literal_start = at;
             } else {
                 if c == '>' {
+                    self.broken = true;
                     self.mistake(
                         at..at + 1,
                         "`>` closes no placeholder: write `<name>` to insert a parameter, or `>>` \
@@ -200,80 +215,34 @@ impl Parser<'_> {
         }
     }
 
-    /// Braces are a Redis Cluster hash tag: at most one pair, with something in it.
-    fn check_braces(&mut self, pieces: &[Piece]) {
-        let mut groups = 0;
-        let mut interpolations = 0;
-        let mut broken = false;
-        // What stands in the open group: where it starts, its text, is a placeholder among it.
-        let mut open: Option<(usize, String, bool)> = None;
-        for piece in pieces {
-            let Kind::Literal(text) = &piece.kind else {
-                if let Some((_, _, has_value)) = &mut open {
-                    *has_value = true;
-                }
+    /// Where a value ends must be seen, or two lists of values could share a key.
+    fn check_ends(&mut self, pieces: &[Piece]) {
+        for pair in pieces.windows(2) {
+            let [value, next] = pair else { continue };
+            let Kind::Placeholder(inside) = &value.kind else {
                 continue;
             };
-            for c in text.chars() {
-                match (c, open.take()) {
-                    ('{', None) => open = Some((piece.at.start, String::new(), false)),
-                    ('}', Some((start, content, has_value))) => {
-                        groups += 1;
-                        let at = start..piece.at.end;
-                        if !has_value && self.is_interpolation(&content) {
-                            interpolations += 1;
-                            self.mistake(at, braces_do_not_interpolate(&content));
-                        } else if !has_value && content.is_empty() {
-                            broken = true;
-                            let example = self.example();
-                            self.mistake(
-                                at,
-                                format!(
-                                    "`{{}}` is an empty hash tag: remove it, or write \
-                                     `{example}` to insert a parameter"
-                                ),
-                            );
-                        }
-                    }
-                    ('{', Some(_)) | ('}', None) => {
-                        let mistake = format!(
-                            "this `{c}` has no partner: braces mark the part of the key that \
-                             Redis Cluster hashes, write one pair such as `{{tenant:<tenant>}}`, \
-                             or none"
-                        );
-                        self.mistake(piece.at.clone(), mistake);
-                        return;
-                    }
-                    (_, Some((start, mut content, has_value))) => {
-                        content.push(c);
-                        open = Some((start, content, has_value));
-                    }
-                    (_, None) => {}
+            match &next.kind {
+                Kind::Placeholder(other) => self.mistake(
+                    value.at.start..next.at.end,
+                    format!(
+                        "nothing separates `<{inside}>` from `<{other}>`, so that different values \
+                         would share a key: write `<{inside}>:<{other}>`"
+                    ),
+                ),
+                Kind::Literal(text) if text.starts_with('%') && next.at.end < self.text.len() => {
+                    self.mistake(
+                        next.at.clone(),
+                        format!(
+                            "the `%` behind `<{inside}>` would be read as a part of the value, where \
+                             it begins an escape: put another character before it, such as \
+                             `<{inside}>:%`"
+                        ),
+                    );
                 }
+                Kind::Literal(_) => {}
             }
         }
-        if open.is_some() {
-            self.mistake(
-                0..self.text.len(),
-                "`{` is never closed: braces mark the part of the key that Redis Cluster hashes, \
-                 write one pair such as `{tenant:<tenant>}`, or none"
-                    .into(),
-            );
-        } else if groups > 1 && interpolations == 0 && !broken {
-            self.mistake(
-                0..self.text.len(),
-                format!(
-                    "the key has {groups} pairs of braces: they mark the one part of the key that \
-                     Redis Cluster hashes, keep one pair"
-                ),
-            );
-        }
-    }
-
-    /// Whether `{content}` looks like an attempt to insert a value.
-    fn is_interpolation(&self, content: &str) -> bool {
-        Path::parse(content)
-            .is_ok_and(|path| path.root == "self" || self.find(&path.root).is_some())
     }
 
     fn plan(&mut self, pieces: Vec<Piece>) -> Template {
@@ -283,9 +252,11 @@ impl Parser<'_> {
             [piece] if matches!(piece.kind, Kind::Literal(_)) => piece.kind.least_length(),
             _ => LONGEST_KEY,
         };
+        let ends: Vec<Option<char>> = (0..pieces.len()).map(|at| end(&pieces[at..])).collect();
         let parts = pieces
             .into_iter()
-            .filter_map(|piece| match piece.kind {
+            .zip(ends)
+            .filter_map(|(piece, end)| match piece.kind {
                 Kind::Literal(text) => Some(Part::Literal(text)),
                 Kind::Placeholder(inside) => {
                     let expr = self
@@ -295,6 +266,7 @@ impl Parser<'_> {
                     Some(Part::Value {
                         placeholder: inside,
                         expr,
+                        end,
                     })
                 }
             })
@@ -323,9 +295,9 @@ impl Parser<'_> {
         for step in path.steps {
             expr.extend(match step {
                 Step::Field(name) => {
-                    // A macro's span, or rustc offers to replace the whole literal by the name of
-                    // a similar field.
-                    let name = identifier(&name, Span::mixed_site().located_at(span));
+                    // The user's span, so that rustc lists the fields there are, and does not end in
+                    // "this error originates in the attribute macro".
+                    let name = identifier(&name, span);
                     quote::quote_spanned!(span=> .#name)
                 }
                 Step::Index(index) => {
@@ -347,6 +319,35 @@ impl Parser<'_> {
     fn find(&self, name: &str) -> Option<&Ident> {
         let plain = name.strip_prefix("r#").unwrap_or(name);
         self.scope.names.iter().find(|known| unraw(known) == plain)
+    }
+
+    fn is_hidden(&self, name: &str) -> bool {
+        self.scope.hidden.iter().any(|hidden| unraw(hidden) == name)
+    }
+
+    fn is_known(&self, word: &str) -> bool {
+        self.known(word).is_some()
+    }
+
+    /// What a placeholder could start with, and what it could if no pattern hid it.
+    fn names(&self) -> Vec<String> {
+        let receiver = self.scope.receiver.map(|_| "self".to_owned());
+        let names = self.scope.names.iter().chain(&self.scope.hidden);
+        receiver.into_iter().chain(names.map(unraw)).collect()
+    }
+
+    /// The name that `word` is.
+    fn known(&self, word: &str) -> Option<String> {
+        let plain = word.strip_prefix("r#").unwrap_or(word);
+        self.names().into_iter().find(|name| name == plain)
+    }
+
+    /// The name that `word` is, or nearly is.
+    fn meant(&self, word: &str) -> Option<String> {
+        self.known(word).or_else(|| {
+            let names = self.names();
+            nearest(word, names.iter().map(String::as_str)).map(str::to_owned)
+        })
     }
 
     fn no_self(&self, inside: &str) -> String {
@@ -431,6 +432,18 @@ impl Parser<'_> {
     }
 }
 
+/// What ends the value that `pieces` start with, unless that is never in a value.
+fn end(pieces: &[Piece]) -> Option<char> {
+    match pieces {
+        [_, text, _, ..] => match &text.kind {
+            Kind::Literal(text) => text.chars().next(),
+            Kind::Placeholder(_) => None,
+        },
+        _ => None,
+    }
+    .filter(|end| !matches!(end, ':' | '{' | '}') && !end.is_whitespace())
+}
+
 impl Kind {
     /// A value has at least one byte.
     fn least_length(&self) -> usize {
@@ -439,14 +452,6 @@ impl Kind {
             Kind::Placeholder(_) => 1,
         }
     }
-}
-
-fn braces_do_not_interpolate(content: &str) -> String {
-    format!(
-        "`{{{content}}}` inserts nothing: braces are literal, they mark the part of the key that \
-         Redis Cluster hashes; write `<{content}>` to insert the value, or `{{<{content}>}}` to \
-         insert it and hash only it"
-    )
 }
 
 fn identifier(name: &str, span: Span) -> Ident {
@@ -460,6 +465,9 @@ fn identifier(name: &str, span: Span) -> Ident {
 fn unraw(name: &Ident) -> String {
     name.unraw().to_string()
 }
+
+mod braces;
+mod signs;
 
 #[cfg(test)]
 mod properties;

@@ -112,7 +112,8 @@ pub(crate) fn shortened(key: &str) -> String {
 /// Escapes a value so that it is one part of a key and nothing else: `%`, `:`, `{`, `}`, white space
 /// and control characters are percent-encoded, as `#[distributed_lock]` does with every `<...>`.
 ///
-/// Two different values never have the same escaped form.
+/// Two different values never have the same escaped form. Behind a value of a key that is put together
+/// by hand, write one of these characters before the next value: `format!("{}:{}", escape(a), escape(b))`.
 ///
 /// ```
 /// assert_eq!(distlock::escape("a:b {c}"), "a%3Ab%20%7Bc%7D");
@@ -121,23 +122,37 @@ pub(crate) fn shortened(key: &str) -> String {
 pub fn escape(value: impl fmt::Display) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.
-    let _ = write!(Escaped(&mut out), "{value}");
+    let _ = write!(Escaped::before(&mut out, ':'), "{value}");
     out
 }
 
 /// A writer that escapes.
-pub(crate) struct Escaped<'a>(pub(crate) &'a mut String);
+pub(crate) struct Escaped<'a> {
+    out: &'a mut String,
+    end: char,
+}
+
+impl<'a> Escaped<'a> {
+    /// Escapes `end`, too, because it stands behind the value.
+    ///
+    /// What is read from left to right, `%` and its two digits as one unit, then ends at the first
+    /// unit that is `end`, also where `end` is a digit of an escape. Only `%` can end nothing.
+    pub(crate) fn before(out: &'a mut String, end: char) -> Self {
+        Escaped { out, end }
+    }
+}
 
 impl fmt::Write for Escaped<'_> {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         for c in s.chars() {
-            if matches!(c, '%' | ':' | '{' | '}') || c.is_whitespace() || c.is_control() {
+            let special = matches!(c, '%' | ':' | '{' | '}') || c == self.end;
+            if special || c.is_whitespace() || c.is_control() {
                 let mut bytes = [0; 4];
                 for byte in c.encode_utf8(&mut bytes).bytes() {
-                    write!(self.0, "%{byte:02X}")?;
+                    write!(self.out, "%{byte:02X}")?;
                 }
             } else {
-                self.0.push(c);
+                self.out.push(c);
             }
         }
         Ok(())

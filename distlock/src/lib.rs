@@ -37,7 +37,7 @@ mod watchdog;
 pub mod __private;
 
 #[doc(hidden)]
-pub use __private::{AsManager, KeyValue};
+pub use __private::{AsManager, FromLockErrorBehindImpl, KeyValue};
 
 pub use builder::Builder;
 pub use error::{Error, FromLockError, Holder, LossReason, Outage};

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, FromLockError};
 use crate::guard::LockGuard;
 use crate::installed::installed;
 use crate::key::{Escaped, shortened};
@@ -42,10 +42,23 @@ impl KeyBuilder {
     }
 
     #[must_use]
-    pub fn value(mut self, placeholder: &'static str, value: &dyn fmt::Display) -> Self {
+    pub fn value(self, placeholder: &'static str, value: &dyn fmt::Display) -> Self {
+        // Nothing more to escape: a colon is escaped anyway.
+        self.value_before(placeholder, value, ':')
+    }
+
+    /// A value with text behind it that begins with `end`, and another value behind that: escaped in
+    /// the value, `end` is where the value ends.
+    #[must_use]
+    pub fn value_before(
+        mut self,
+        placeholder: &'static str,
+        value: &dyn fmt::Display,
+        end: char,
+    ) -> Self {
         let before = self.key.len();
         // A Display that fails has written what it could; an empty part is an error below.
-        let _ = write!(Escaped(&mut self.key), "{value}");
+        let _ = write!(Escaped::before(&mut self.key, end), "{value}");
         if self.key.len() == before {
             self.empty.get_or_insert(placeholder);
         }
@@ -87,6 +100,23 @@ impl<T: fmt::Display> KeyValue for T {
 
 /// What `on_fail` is; an alias, because in `fn(..) -> R` no lifetime of `R` may be left out.
 pub type Fail<R> = fn(Error) -> R;
+
+/// [`FromLockError`] for the type behind a returned `impl Trait`, which only the compiler knows.
+#[diagnostic::on_unimplemented(
+    message = "`#[distributed_lock]` cannot return a lock failure as the `{Self}` behind this `impl Trait`",
+    label = "what the call returns when it has no lock is not known",
+    note = "choose the value with `on_fail = |error| ...`, a closure that returns the type that the body returns, or write a return type that names `Result<_, E>` where `E: From<distlock::Error>`"
+)]
+pub trait FromLockErrorBehindImpl: Sized {
+    fn from_lock_error(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: FromLockError> FromLockErrorBehindImpl for T {
+    fn from_lock_error(error: Error) -> Self {
+        FromLockError::from_lock_error(error)
+    }
+}
 
 /// Places and values that name a manager in `locks = ...`.
 #[diagnostic::on_unimplemented(

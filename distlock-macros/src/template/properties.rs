@@ -25,6 +25,7 @@ fn parse(text: &str) -> Result<Vec<Seen>, Vec<String>> {
             .collect(),
         receiver: Some(Token![self](span)),
         patterns_are_hidden: false,
+        hidden: Vec::new(),
     };
     let mut mistakes = Mistakes::default();
     let template = Template::parse(&LitStr::new(text, span), &scope, &mut mistakes);
@@ -33,7 +34,9 @@ fn parse(text: &str) -> Result<Vec<Seen>, Vec<String>> {
     }
     let parts = template.parts.into_iter().map(|part| match part {
         Part::Literal(text) => Seen::Text(text),
-        Part::Value { placeholder, expr } => {
+        Part::Value {
+            placeholder, expr, ..
+        } => {
             // What the placeholder says is what is inserted, by reference.
             let expr = expr.to_string().replace([' ', '&'], "").replace("r#", "");
             assert_eq!(expr, placeholder.replace("r#", ""));
@@ -78,10 +81,23 @@ fn reference(text: &str) -> Option<Vec<Seen>> {
             _ => parts.push(Seen::Text(literal.to_string())),
         }
     }
-    is_legal(&parts).then_some(parts)
+    (is_legal(&parts) && values_have_ends(&parts)).then_some(parts)
 }
 
-/// Not empty, not too long, and no braces or one pair around something that is no parameter's name.
+/// Text between two values, and no `%` at its start.
+fn values_have_ends(parts: &[Seen]) -> bool {
+    let between: Vec<&Seen> = (parts.iter())
+        .skip_while(|part| matches!(part, Seen::Text(_)))
+        .collect();
+    between.windows(2).enumerate().all(|(at, pair)| match pair {
+        [Seen::Value(_), Seen::Value(_)] => false,
+        [Seen::Value(_), Seen::Text(text)] => at + 2 == between.len() || !text.starts_with('%'),
+        _ => true,
+    })
+}
+
+/// Not empty, not too long, no braces or one pair around what is a hash tag, and no other language's
+/// placeholders.
 fn is_legal(parts: &[Seen]) -> bool {
     let least: usize = parts
         .iter()
@@ -105,16 +121,92 @@ fn is_legal(parts: &[Seen]) -> bool {
         })
         .collect();
     let braces: String = key.chars().filter(|c| "{}".contains(*c)).collect();
-    let tag = key
-        .split_once('{')
-        .and_then(|(_, rest)| rest.split_once('}'))
-        .map(|(tag, _)| tag);
-    let tagged = match (&*braces, tag) {
-        ("", _) => true,
-        ("{}", Some(tag)) => !tag.is_empty() && (tag.contains('\0') || !is_placeholder(tag)),
+    let tagged = match &*braces {
+        "" => !has_signs(&key),
+        "{}" => {
+            let (before, rest) = key.split_once('{').expect("a brace");
+            let (tag, behind) = rest.split_once('}').unwrap_or(("", ""));
+            let signed = before.ends_with(['#', '$']) && names_a_parameter(&first_word(tag));
+            let is_tag = tag.contains('\0')
+                || is_text_of_tags(tag.strip_suffix(':').unwrap_or("")) && !signed
+                || is_text_of_tags(tag) && key.contains('\0') && !signed && !may_be_code(tag);
+            let others = if tag.contains('\0') {
+                has_signs(&key)
+            } else {
+                // The brace in between is no start of a key, and no part of a word.
+                has_signs(before) || has_signs(&format!("}}{behind}"))
+            };
+            is_tag && !others
+        }
         _ => false,
     };
     !parts.is_empty() && least <= 512 && tagged
+}
+
+fn names_a_parameter(word: &str) -> bool {
+    let names = ["self", "item_id", "order", "type", "N"];
+    names.contains(&word.strip_prefix("r#").unwrap_or(word)) || nearest(word, names).is_some()
+}
+
+fn first_word(text: &str) -> String {
+    let raw = if text.starts_with("r#") { 2 } else { 0 };
+    let word = text[raw..]
+        .chars()
+        .take_while(|c| c.is_alphanumeric() || *c == '_');
+    text[..raw].chars().chain(word).collect()
+}
+
+fn is_text_of_tags(text: &str) -> bool {
+    let strange = |c: char| match c {
+        '_' | '-' | '/' | ':' | '@' | '%' => false,
+        _ => c.is_whitespace() || c.is_ascii() && !c.is_ascii_alphanumeric(),
+    };
+    text.contains(char::is_alphanumeric) && !text.contains(strange) && !text.contains("::")
+}
+
+/// Of what a tag could be made of: a parameter's name, an index, or something with a format.
+fn may_be_code(tag: &str) -> bool {
+    let word = first_word(tag);
+    match tag[word.len()..].strip_prefix(':') {
+        None if word == tag => names_a_parameter(&word) || tag.parse::<u64>().is_ok(),
+        None => tag
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .any(|word| ["self", "item_id", "order", "type", "N"].contains(&word)),
+        Some(format) => {
+            let digits = format
+                .trim_start_matches('-')
+                .trim_end_matches(char::is_alphabetic);
+            let format_like = !format.is_empty()
+                && format.matches('-').count() <= usize::from(format.starts_with('-'))
+                && digits.chars().all(|c| c.is_ascii_digit())
+                && format
+                    .chars()
+                    .filter(|c| !c.is_ascii_digit() && *c != '-')
+                    .count()
+                    <= 1
+                && format
+                    .chars()
+                    .last()
+                    .is_some_and(|c| c.is_ascii_digit() || c == '-' || "oxXbeEp".contains(c));
+            names_a_parameter(&word) || format_like
+        }
+    }
+}
+
+/// `#name`, `$name`, `/:name`, and `:name` at the start.
+fn has_signs(text: &str) -> bool {
+    text.char_indices().any(|(at, c)| {
+        let word = first_word(&text[at + c.len_utf8()..]);
+        match c {
+            '#' | '$' => names_a_parameter(&word),
+            ':' => {
+                (at == 0 || text[..at].ends_with('/'))
+                    && ["self", "item_id", "order", "type", "N"]
+                        .contains(&word.trim_start_matches("r#"))
+            }
+            _ => false,
+        }
+    })
 }
 
 fn is_placeholder(inside: &str) -> bool {
@@ -155,6 +247,8 @@ fn soup() -> impl Strategy<Value = String> {
         1 => select(vec!["<order.007>", "<order.1_0>", "<order.r#self>", "<order.await>", "<order.r#await>", "<_>", "<order._>",
             "<Self>", "<r#self>", "<crate>", "<order.id(1)>", "<order.id ()>", "<order/**/>", "<order.id:04>", "<order.>",
             "<.order>", "<>", "<0>", "<order.4294967296>", "<self>", "{item_id}", "{order.id}", "{self.x}", "{<N>}"]),
+        2 => select(vec!["#", "$", "/:", "#item_id", "$ordr", ":N", "/:order", "{stock}", "{stock:}", "{itm_id}", "{order:x}", "{a:-4}",
+            "{eu-west}", "{a-N}", "{0}", "{7:}", "{::}", "{item_id:}", "$self.x", "itemId", "r#type"]),
         1 => select(vec!["\n", "\0", "\u{7f}", "\u{85}", "await", "crate", "::", "+1", "007", "\"", "\\", "//", "/*", "'a"]),
     ];
     prop::collection::vec(piece, 0..7).prop_map(|pieces| pieces.concat())
@@ -189,6 +283,9 @@ fn right() -> impl Strategy<Value = Vec<Seen>> {
             match (merged.last_mut(), part) {
                 (_, Seen::Text(text)) if text.is_empty() => {}
                 (Some(Seen::Text(before)), Seen::Text(text)) => before.push_str(&text),
+                (Some(Seen::Value(_)), Seen::Value(next)) => {
+                    merged.extend([Seen::Text("-".into()), Seen::Value(next)]);
+                }
                 (_, part) => merged.push(part),
             }
         }
@@ -238,7 +335,7 @@ proptest! {
 
     #[test]
     fn what_is_right_is_read_as_it_was_meant(parts in right()) {
-        prop_assume!(is_legal(&parts));
+        prop_assume!(is_legal(&parts) && values_have_ends(&parts));
         prop_assert_eq!(parse(&print(&parts)), Ok(parts));
     }
 }

@@ -7,6 +7,7 @@ fn scope(names: &[&str], has_self: bool) -> Scope {
         names: names.iter().map(|name| identifier(name, span)).collect(),
         receiver: has_self.then(|| Token![self](span)),
         patterns_are_hidden: false,
+        hidden: Vec::new(),
     }
 }
 
@@ -16,7 +17,9 @@ fn parse(key: &str, scope: &Scope) -> Result<Vec<(String, String)>, Vec<String>>
     let template = Template::parse(&key, scope, &mut mistakes);
     let parts = template.parts.into_iter().map(|part| match part {
         Part::Literal(text) => (text, String::new()),
-        Part::Value { placeholder, expr } => (placeholder, expr.to_string().replace(' ', "")),
+        Part::Value {
+            placeholder, expr, ..
+        } => (placeholder, expr.to_string().replace(' ', "")),
     });
     match mistakes.finish() {
         Ok(()) => Ok(parts.collect()),
@@ -132,12 +135,75 @@ fn each_mistake_has_its_own_message() {
             "write `<item_id>` to insert the value, or `{<item_id>}`",
         ),
         ("a:{order.id}", "write `<order.id>`"),
-        ("a:{self.id}", "write `<self.id>`"),
+        ("a:{self.id}", "write `<item_id>`"),
+        (
+            "a:{itm_id}",
+            "write `<item_id>` to insert the value, `{<item_id>}` to insert it and hash only it, \
+             or `{itm_id:}` for a hash tag of that text",
+        ),
+        ("a:{itm_id}:<order>", "write `<item_id>`"),
+        ("a:{itemId}:<order>", "write `<item_id>`"),
+        ("a:{ordr.id}:<order>", "write `<order.id>`"),
+        ("a:{Order::ID}:<order>", "write `<order>`"),
+        ("a:{stock.id}:<order>", "write `<item_id>`"),
+        (
+            "a:{item_id:?}",
+            "a placeholder takes no format: write `<item_id>`",
+        ),
+        ("a:{itm_id:04}:<order>", "write `<item_id>`"),
+        ("a:{stock:04}:<order>", "write `<item_id>`"),
+        ("a:{stock:?}:<order>", "write `<item_id>`"),
+        ("a:{:?}:<order>", "write `<item_id>`"),
+        (
+            "a:{item_id + 1}",
+            "write `<item_id>` to insert the value, and pass what takes more",
+        ),
+        ("a:{itm_id:>4}", "closes no placeholder"),
+        ("a:{item_id-1}:<order>", "write `<item_id>`"),
+        ("a:{f(order)}:<order>", "write `<order>`"),
+        ("a:{ item_id }", "write `<item_id>`"),
+        ("a:{ }:<order>", "write `<item_id>`"),
+        (
+            "a:{0}",
+            "not by position: write `<item_id>` to insert a parameter, or `{0:}` for a hash tag",
+        ),
+        ("a:{0}:<order>", "not by position: write `<item_id>`"),
+        (
+            "a:{stock}",
+            "write `<item_id>` to insert a parameter, or `{stock:}` for a hash tag",
+        ),
+        ("a:{stock:eu}", "or `{stock:eu:}` for a hash tag"),
+        (
+            "a:#item_id",
+            "`#item_id` inserts nothing: write `<item_id>`",
+        ),
+        (
+            "a:#itm_id:<order>",
+            "`#itm_id` inserts nothing: write `<item_id>`",
+        ),
+        ("a:#{item_id}", "`#{item_id}` inserts nothing"),
+        ("a:#{itemId}:<order>", "write `<item_id>`"),
+        ("a:#{item_id:}:<order>", "write `<item_id>`"),
+        (
+            "a:$item_id",
+            "`$item_id` inserts nothing: write `<item_id>`",
+        ),
+        (
+            "a:$ordr.id().x:<order>",
+            "`$ordr.id().x` inserts nothing: write `<order.id().x>`",
+        ),
+        ("a:${item_id}", "write `<item_id>`"),
+        (":item_id", "`:item_id` inserts nothing: write `<item_id>`"),
+        ("/:item_id", "`:item_id` inserts nothing: write `<item_id>`"),
+        (
+            "a/:order.id",
+            "`:order.id` inserts nothing: write `<order.id>`",
+        ),
         ("a:{}", "empty hash tag"),
         ("a:{b", "never closed"),
         ("a:b}", "`}` has no partner"),
         ("a:{{b}}", "`{` has no partner"),
-        ("{a}:{b}", "2 pairs of braces"),
+        ("{a}:<order>:{b}", "2 pairs of braces"),
     ];
     for (key, expected) in cases {
         let found = parse(key, &scope).expect_err(key);
@@ -154,6 +220,71 @@ fn each_wrong_brace_and_placeholder_is_named() {
 }
 
 #[test]
+fn a_value_ends_where_the_text_before_the_next_begins() {
+    for (key, ends) in [
+        ("<item_id>", vec![None]),
+        ("<item_id>-", vec![None]),
+        ("<item_id>%", vec![None]),
+        ("<item_id>-<order>", vec![Some('-'), None]),
+        (
+            "<item_id>to<order>/x<N>%41",
+            vec![Some('t'), Some('/'), None],
+        ),
+        ("<item_id>日<order>", vec![Some('日'), None]),
+        ("<item_id><<<order>", vec![Some('<'), None]),
+        ("<item_id>:-<order>", vec![None, None]),
+        ("{<item_id>}-<order>", vec![None, None]),
+        ("<item_id>{<order>} <N>", vec![None, None, None]),
+    ] {
+        let key = LitStr::new(key, Span::call_site());
+        let scope = scope(&["item_id", "order", "N"], false);
+        let mut mistakes = Mistakes::default();
+        let template = Template::parse(&key, &scope, &mut mistakes);
+        assert!(mistakes.finish().is_ok(), "{}", key.value());
+        let found = template.parts.iter().filter_map(|part| match part {
+            Part::Literal(_) => None,
+            Part::Value { end, .. } => Some(*end),
+        });
+        assert_eq!(found.collect::<Vec<_>>(), ends, "{}", key.value());
+    }
+}
+
+#[test]
+fn text_that_is_meant_stays_text() {
+    for key in [
+        "{stock}:<item_id>",
+        "{eu-west-1}:<item_id>",
+        "{tenant:acme}:<item_id>",
+        "{käse}:<item_id>",
+        "{stock:}",
+        "{item_id:}",
+        "{0:}",
+        "{item_id:<item_id>}",
+        "#{stock}:<item_id>",
+        "leader:order",
+        "a::order",
+        "<item_id>:order",
+        "a/:ordr",
+        "a#1:$:#-",
+        "a#<order>",
+        "a@order",
+    ] {
+        let parts = parts(key);
+        let text: String = parts
+            .iter()
+            .map(|(text, expr)| {
+                if expr.is_empty() {
+                    text.clone()
+                } else {
+                    format!("<{text}>")
+                }
+            })
+            .collect();
+        assert_eq!(text, key);
+    }
+}
+
+#[test]
 fn a_function_without_parameters_is_told_so() {
     let found = parse("<item_id>", &scope(&[], false)).unwrap_err();
     assert!(found[0].contains("it has none"), "{found:?}");
@@ -163,10 +294,22 @@ fn a_function_without_parameters_is_told_so() {
 fn hidden_patterns_are_explained() {
     let scope = Scope {
         patterns_are_hidden: true,
+        hidden: vec![identifier("sku", Span::call_site())],
         ..scope(&["item_id"], true)
     };
-    let found = parse("<order>", &scope).unwrap_err();
-    assert!(found[0].contains("`#[async_trait]`"), "{found:?}");
+    for key in [
+        "<order>",
+        "{sku}",
+        "{sku}:<item_id>",
+        "{sku.id}:<item_id>",
+        "#sku",
+        "${sku}",
+        "/:sku",
+    ] {
+        let found = parse(key, &scope).expect_err(key);
+        assert_eq!(found.len(), 1, "{key}: {found:?}");
+        assert!(found[0].contains("`#[async_trait]`"), "{key}: {found:?}");
+    }
 }
 
 #[test]

@@ -8,38 +8,73 @@ use proptest::sample::select;
 use super::*;
 use crate::key::{LockKey, MAX_KEY};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Part {
-    Text(&'static str),
-    Value(&'static str),
+    Text(String),
+    /// With what ends it: the start of the text before the next value.
+    Value(Option<char>),
 }
 use Part::{Text, Value};
 
-/// Templates whose placeholders are separated as the documentation demands.
-const TEMPLATES: [&[Part]; 9] = [
-    &[Value("a")],
-    &[Text("inventory:"), Value("a")],
-    &[Value("a"), Text(":"), Value("b")],
-    &[Value("a"), Text(" "), Value("b"), Text("::"), Value("c")],
-    &[Text("{tenant:"), Value("a"), Text("}:stock:"), Value("b")],
-    &[Text("{"), Value("a"), Text("}"), Value("b")],
-    &[Value("a"), Text("{fixed}"), Value("b")],
-    &[
-        Text("k"),
-        Value("a"),
-        Text("-{"),
-        Value("b"),
-        Text("}-"),
-        Value("c"),
-    ],
-    &[
-        Text("%7B"),
-        Value("a"),
-        Text("3A:"),
-        Value("b"),
-        Text("%7D"),
-    ],
-];
+/// A template of `"texts"` and `""` for values.
+fn template(parts: &[&str]) -> Vec<Part> {
+    let last = parts.iter().rposition(|part| part.is_empty());
+    let parts = parts.iter().enumerate().map(|(at, part)| {
+        let end = parts.get(at + 1).and_then(|text| text.chars().next());
+        match *part {
+            "" => Value(end.filter(|_| Some(at) != last)),
+            text => Text(text.to_owned()),
+        }
+    });
+    parts.collect()
+}
+
+/// Templates with all that the text between values may begin with.
+fn templates() -> Vec<Vec<Part>> {
+    let parts: [&[&str]; 16] = [
+        &[""],
+        &["inventory:", ""],
+        &["", ":", ""],
+        &["", " ", "", "::", ""],
+        &["{tenant:", "", "}:stock:", ""],
+        &["{", "", "}", ""],
+        &["", "{fixed}", ""],
+        &["k", "", "-{", "", "}-", ""],
+        &["%7B", "", "3A:", "", "%7D"],
+        &["", "-", ""],
+        &["", "A1", "", "1A", ""],
+        &["", "0", "", "F", ""],
+        &["", "2D", "", "D2", ""],
+        &["", "é", "", "日本", ""],
+        &["", "\u{301}", ""],
+        &["to", "", "to", "", "to"],
+    ];
+    parts.iter().map(|parts| template(parts)).collect()
+}
+
+/// Templates as anybody may write them.
+fn any_template() -> impl Strategy<Value = Vec<Part>> {
+    let text = prop_oneof![
+        4 => "[-:/ toA-F0-9é日_.~]{1,3}%{0,1}",
+        1 => any::<String>(),
+    ];
+    let legal = |text: String| {
+        let text = text.replace(|c: char| c.is_control() || "{}".contains(c), "");
+        let text = text.trim_start_matches('%').to_owned();
+        if text.is_empty() {
+            "-".to_owned()
+        } else {
+            text
+        }
+    };
+    prop::collection::vec(text.prop_map(legal), 2..5).prop_map(|texts| {
+        let mut parts = vec![texts[0].as_str(), ""];
+        for text in &texts[1..] {
+            parts.extend([text, ""]);
+        }
+        template(&parts)
+    })
+}
 
 fn values(template: &[Part]) -> usize {
     template
@@ -54,8 +89,15 @@ fn build(template: &[Part], arguments: &[String]) -> Result<LockKey, Error> {
     let mut builder = KeyBuilder::new("the template", MAX_KEY);
     for part in template {
         builder = match part {
-            Text(text) => builder.literal(text),
-            Value(name) => builder.value(name, arguments.next().expect("enough arguments")),
+            // Generated code has it from a literal.
+            Text(text) => builder.literal(text.clone().leak()),
+            Value(end) => {
+                let argument = arguments.next().expect("enough arguments");
+                match end {
+                    Some(end) => builder.value_before("value", argument, *end),
+                    None => builder.value("value", argument),
+                }
+            }
         };
     }
     LockKey::new(&builder.finish()?)
@@ -65,37 +107,51 @@ fn is_escaped(c: char) -> bool {
     ":{}%".contains(c) || c.is_whitespace() || c.is_control()
 }
 
-fn escaped_length(argument: &str) -> usize {
-    argument
-        .chars()
-        .map(|c| {
-            if is_escaped(c) {
-                3 * c.len_utf8()
-            } else {
-                c.len_utf8()
-            }
-        })
-        .sum()
+fn escaped_length(argument: &str, end: Option<char>) -> usize {
+    let length = |c: char| {
+        if is_escaped(c) || Some(c) == end {
+            3 * c.len_utf8()
+        } else {
+            c.len_utf8()
+        }
+    };
+    argument.chars().map(length).sum()
 }
 
-/// The arguments that a key was made of: a value ends before the next character that none can have.
+fn key_length(template: &[Part], arguments: &[String]) -> usize {
+    let mut arguments = arguments.iter();
+    let length = |part: &Part| match part {
+        Text(text) => text.len(),
+        Value(end) => escaped_length(arguments.next().expect("enough arguments"), *end),
+    };
+    template.iter().map(length).sum()
+}
+
+/// The arguments that a key was made of: a value ends at the first character that is the start of the
+/// text behind it. An escape is one unit, whatever its digits are.
 fn read_back(template: &[Part], key: &str) -> Option<Vec<String>> {
     let mut arguments = Vec::new();
     let mut rest = key;
     for (at, part) in template.iter().enumerate() {
         match part {
-            Text(text) => rest = rest.strip_prefix(text)?,
-            Value(_) => {
-                let end = match template.get(at + 1) {
-                    Some(Text(text)) => match text.find([':', '{', '}', ' ']) {
-                        Some(ahead) => rest.find([':', '{', '}', ' '])?.checked_sub(ahead)?,
-                        None => rest.len() - text.len(),
-                    },
-                    Some(Value(_)) => unreachable!("nothing separates the placeholders"),
-                    None => rest.len(),
+            Text(text) => rest = rest.strip_prefix(text.as_str())?,
+            Value(None) => {
+                let behind = match template.get(at + 1) {
+                    Some(Text(text)) => text.len(),
+                    _ => 0,
                 };
+                let end = rest.len().checked_sub(behind)?;
                 arguments.push(unescape(&rest[..end])?);
                 rest = &rest[end..];
+            }
+            Value(Some(end)) => {
+                let mut length = 0;
+                while !rest[length..].starts_with(*end) {
+                    let unit = rest[length..].chars().next()?;
+                    length += if unit == '%' { 3 } else { unit.len_utf8() };
+                }
+                arguments.push(unescape(&rest[..length])?);
+                rest = &rest[length..];
             }
         }
     }
@@ -118,7 +174,8 @@ fn argument() -> impl Strategy<Value = String> {
     let odd = select(vec![
         "}", "{", "{}", "a}b", "}{", ":", "::", "%", "%3A", "%7D", "3A", " ", "\0", "\n", "\r\n",
         "\u{85}", "\u{a0}", "\u{2028}", "\u{202e}", "\u{200b}", "\u{feff}", "é", "e\u{301}",
-        "日本", "🔒", "tenant", "a", "b", "0", "-",
+        "日本", "🔒", "tenant", "a", "b", "0", "-", "to", "o", "A", "1", "F", "2D", "%2D", "41",
+        "%41", "/", "\u{301}", "C3", "%C3",
     ]);
     let pieces = prop::collection::vec(odd.prop_map(str::to_owned), 0..5);
     prop_oneof![
@@ -128,15 +185,12 @@ fn argument() -> impl Strategy<Value = String> {
     ]
 }
 
-fn call() -> impl Strategy<Value = (&'static [Part], Vec<String>)> {
-    (
-        select(TEMPLATES.to_vec()),
-        prop::collection::vec(argument(), 3),
-    )
-        .prop_map(|(template, mut arguments)| {
-            arguments.truncate(values(template));
-            (template, arguments)
-        })
+fn call() -> impl Strategy<Value = (Vec<Part>, Vec<String>)> {
+    let template = prop_oneof![1 => select(templates()), 1 => any_template()];
+    (template, prop::collection::vec(argument(), 4)).prop_map(|(template, mut arguments)| {
+        arguments.truncate(values(&template));
+        (template, arguments)
+    })
 }
 
 proptest! {
@@ -144,14 +198,13 @@ proptest! {
 
     #[test]
     fn the_arguments_can_be_read_back_from_the_key((template, arguments) in call()) {
-        let text: usize = template.iter().map(|part| if let Text(text) = part { text.len() } else { 0 }).sum();
-        let length = text + arguments.iter().map(|argument| escaped_length(argument)).sum::<usize>();
+        let length = key_length(&template, &arguments);
         let empty = arguments.iter().any(String::is_empty);
-        match build(template, &arguments) {
+        match build(&template, &arguments) {
             Ok(key) => {
                 prop_assert!(!empty, "an empty value in {}", key);
                 prop_assert!(key.as_str().len() == length && length <= MAX_KEY, "{}", key);
-                prop_assert_eq!(read_back(template, key.as_str()), Some(arguments), "{}", key);
+                prop_assert_eq!(read_back(&template, key.as_str()), Some(arguments), "{}", key);
             }
             Err(error) => {
                 prop_assert!(matches!(error, Error::InvalidKey { .. }), "{:?}", &error);
@@ -164,8 +217,8 @@ proptest! {
 
     #[test]
     fn the_hash_tag_is_the_templates((template, arguments) in call()) {
-        let Ok(key) = build(template, &arguments) else { return Ok(()) };
-        let ordinary = build(template, &vec!["x".to_owned(); values(template)]).unwrap().tagged().to_string();
+        let Ok(key) = build(&template, &arguments) else { return Ok(()) };
+        let ordinary = build(&template, &vec!["x".to_owned(); values(&template)]).unwrap().tagged().to_string();
         let tagged = key.tagged().to_string();
         for brace in ['{', '}'] {
             prop_assert_eq!(tagged.matches(brace).count(), 1, "{}", &tagged);
@@ -183,12 +236,12 @@ proptest! {
 
 #[test]
 fn no_two_lists_of_short_arguments_share_a_key() {
-    let pieces = ["a", ":", "{", "}", "%", "3A", " ", "-"];
+    let pieces = ["a", ":", "{", "}", "%", "3A", " ", "-", "0", "F"];
     let mut words: Vec<String> = pieces.map(str::to_owned).to_vec();
     for first in pieces {
         words.extend(pieces.map(|second| format!("{first}{second}")));
     }
-    for template in TEMPLATES.iter().filter(|template| values(template) == 2) {
+    for template in (templates().iter()).filter(|template| values(template) == 2) {
         let mut seen = HashMap::new();
         for arguments in words
             .iter()
@@ -212,7 +265,7 @@ fn a_megabyte_is_refused_in_few_words() {
             [argument.clone(), "b".into()],
             [argument.clone(), String::new()],
         ] {
-            let error = build(TEMPLATES[4], &arguments).unwrap_err();
+            let error = build(&templates()[4], &arguments).unwrap_err();
             let Error::InvalidKey { key, .. } = &error else {
                 panic!("{error:?}")
             };

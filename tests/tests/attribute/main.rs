@@ -10,6 +10,7 @@ mod async_trait;
 mod drop_order;
 mod foreign_abi;
 mod generics;
+mod injective;
 mod lifetimes;
 mod macro_written;
 mod native_traits;

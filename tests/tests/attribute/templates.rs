@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::future::Future;
 use std::num::NonZeroU8;
+use std::pin::Pin;
 
 use distlock::{Error, LockManager};
 
@@ -214,6 +215,48 @@ fn one_pair_of_braces_is_a_hash_tag() {
     let sku = locked("{templates:1}:\"stock\":s", hash_tag(1, "s"));
     assert_eq!(sku.expect("a sku"), "s");
 }
+
+#[distlock::distributed_lock(key = "{stock}:<item_id>")]
+async fn tag_beside_a_placeholder(item_id: u64) -> Result<u64, Error> {
+    held().await;
+    Ok(item_id)
+}
+
+#[distlock::distributed_lock(key = "{stock:}nightly")]
+async fn tag_without_placeholders(stock: u64) -> Result<u64, Error> {
+    held().await;
+    Ok(stock)
+}
+
+#[distlock::distributed_lock(key = "{eu-west-1}:order#<item_id>:5$")]
+async fn signs(item_id: u64) -> Result<u64, Error> {
+    held().await;
+    Ok(item_id)
+}
+
+#[distlock::distributed_lock(key = "leader:outbox")]
+async fn text_with_a_parameters_name(outbox: u64) -> Result<u64, Error> {
+    held().await;
+    Ok(outbox)
+}
+
+#[test]
+fn text_that_is_meant_stays_text() {
+    for (n, key, call) in [
+        (
+            1,
+            "{stock}:1",
+            Box::pin(tag_beside_a_placeholder(1)) as Call,
+        ),
+        (2, "{stock:}nightly", Box::pin(tag_without_placeholders(2))),
+        (3, "{eu-west-1}:order#3:5$", Box::pin(signs(3))),
+        (4, "leader:outbox", Box::pin(text_with_a_parameters_name(4))),
+    ] {
+        assert_eq!(locked(key, call).expect("a number"), n);
+    }
+}
+
+type Call = Pin<Box<dyn Future<Output = Result<u64, Error>>>>;
 
 fn on_a_store_of_its_own<F: Future>(call: F) -> F::Output {
     block_on(distlock::with_manager(LockManager::memory(), call))

@@ -1,0 +1,130 @@
+//! `on_fail` is called when the body owns the parameters, so its closure cannot capture any.
+
+use proc_macro2::{Ident, Spacing, TokenStream, TokenTree};
+use quote::ToTokens as _;
+use syn::ext::IdentExt as _;
+use syn::{Expr, ExprClosure};
+
+use crate::function::bound_names;
+
+/// Where a closure mentions one of `parameters`. What may be a name of its own is left to the compiler.
+pub(crate) fn captured(closure: &ExprClosure, parameters: &[String]) -> Option<Ident> {
+    let mut own = Vec::new();
+    for input in &closure.inputs {
+        bound_names(input, &mut own);
+    }
+    let own: Vec<String> = own.iter().map(|name| name.unraw().to_string()).collect();
+    let foreign: Vec<&str> = parameters
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !own.iter().any(|own| own == name))
+        .collect();
+    let body = closure.body.to_token_stream();
+    if binds_names(&body) {
+        return None;
+    }
+    mentioned(body, &foreign)
+}
+
+/// The closure that an expression is, without the groups around it.
+pub(crate) fn closure(mut value: &Expr) -> Option<&ExprClosure> {
+    loop {
+        value = match value {
+            Expr::Group(group) => &group.expr,
+            Expr::Paren(paren) => &paren.expr,
+            Expr::Closure(closure) => return Some(closure),
+            _ => return None,
+        };
+    }
+}
+
+fn binds_names(body: &TokenStream) -> bool {
+    body.clone().into_iter().any(|token| match token {
+        TokenTree::Group(group) => binds_names(&group.stream()),
+        TokenTree::Ident(word) => ["let", "match", "for", "fn", "const", "static"]
+            .iter()
+            .any(|binding| word == binding),
+        TokenTree::Punct(bar) => bar.as_char() == '|',
+        TokenTree::Literal(_) => false,
+    })
+}
+
+fn mentioned(body: TokenStream, names: &[&str]) -> Option<Ident> {
+    let tokens: Vec<TokenTree> = body.into_iter().collect();
+    let is = |at: Option<usize>, c: char| {
+        at.and_then(|at| tokens.get(at))
+            .is_some_and(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == c))
+    };
+    tokens
+        .iter()
+        .enumerate()
+        .find_map(|(at, token)| match token {
+            TokenTree::Group(group) => mentioned(group.stream(), names),
+            TokenTree::Ident(name) if names.contains(&&*name.unraw().to_string()) => {
+                // A field, a step of a path, a lifetime; the name of a field, a path's start, a macro.
+                let before = at.checked_sub(1);
+                let part = is(before, '.') && !is(at.checked_sub(2), '.');
+                let part = part || is(before, ':') || is(before, '\'');
+                let macro_ = is(Some(at + 1), '!') && !is_joint(tokens.get(at + 1));
+                (!part && !is(Some(at + 1), ':') && !macro_).then(|| name.clone())
+            }
+            _ => None,
+        })
+}
+
+/// The `!` of `!=`.
+fn is_joint(token: Option<&TokenTree>) -> bool {
+    matches!(token, Some(TokenTree::Punct(p)) if p.spacing() == Spacing::Joint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syn::parse_quote;
+
+    #[test]
+    fn a_parameter_is_found_wherever_it_is_used() {
+        let names = ["item_id", "self", "type"].map(str::to_owned);
+        let find = |value: Expr| {
+            let found = captured(closure(&value).expect("a closure"), &names);
+            found.map(|name| name.to_string())
+        };
+        for (value, name) in [
+            (parse_quote!(|_| item_id), "item_id"),
+            (
+                parse_quote!((move |error| Err(f(error, &[item_id])))),
+                "item_id",
+            ),
+            (parse_quote!(|_| format!("{}", item_id)), "item_id"),
+            (parse_quote!(|_| self.default), "self"),
+            (
+                parse_quote!(|_| if item_id != 0 { 1 } else { 2 }),
+                "item_id",
+            ),
+            (parse_quote!(|_| Response { item_id }), "item_id"),
+            (parse_quote!(|_| r#type), "r#type"),
+        ] {
+            assert_eq!(find(value).as_deref(), Some(name));
+        }
+        for value in [
+            parse_quote!(|item_id| item_id),
+            parse_quote!(|Failed { item_id, .. }| item_id),
+            parse_quote!(|error| error.item_id),
+            parse_quote!(|error| shop::item_id(error)),
+            parse_quote!(|error| item_id::of(error)),
+            parse_quote!(|_| Response { item_id: 7 }),
+            parse_quote!(|_| item_id!()),
+            parse_quote!(|_| self::failed()),
+            parse_quote!(|_| {
+                let item_id = 7;
+                item_id
+            }),
+            parse_quote!(|error| match error {
+                Busy(item_id) => item_id,
+            }),
+            parse_quote!(|_| [1].map(|item_id| item_id)),
+        ] {
+            assert_eq!(find(value), None);
+        }
+    }
+}

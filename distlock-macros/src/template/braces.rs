@@ -1,0 +1,229 @@
+//! Braces mark what Redis Cluster hashes; in most other languages they insert a value, and a key
+//! that was written so would be the same for every call.
+
+use crate::path::{NotAPath, Path};
+
+use super::{Kind, Parser, Piece};
+
+/// Between a `{` and its `}`.
+struct Group {
+    /// The byte at which its piece starts.
+    start: usize,
+    text: String,
+    has_value: bool,
+    /// What stands before it, if it is `#` or `$`.
+    sign: Option<char>,
+}
+
+impl Parser<'_> {
+    /// At most one pair, with something in it that is not meant to be a value.
+    pub(super) fn check_braces(&mut self, pieces: &[Piece]) {
+        let mut groups = 0;
+        let mut broken = false;
+        let mut open: Option<Group> = None;
+        let mut before = None;
+        let has_values = has_values(pieces);
+        for piece in pieces {
+            let Kind::Literal(text) = &piece.kind else {
+                if let Some(group) = &mut open {
+                    group.has_value = true;
+                }
+                before = None;
+                continue;
+            };
+            for c in text.chars() {
+                match (c, open.take()) {
+                    ('{', None) => {
+                        open = Some(Group {
+                            start: piece.at.start,
+                            text: String::new(),
+                            has_value: false,
+                            sign: before.filter(|sign| matches!(sign, '#' | '$')),
+                        });
+                    }
+                    ('}', Some(group)) => {
+                        groups += 1;
+                        if let Some(message) = self.misread(&group, has_values) {
+                            broken = true;
+                            self.mistake(group.start..piece.at.end, message);
+                        }
+                    }
+                    ('{', Some(_)) | ('}', None) => {
+                        let mistake = format!(
+                            "this `{c}` has no partner: braces mark the part of the key that \
+                             Redis Cluster hashes, write one pair such as `{{tenant:<tenant>}}`, \
+                             or none"
+                        );
+                        self.mistake(piece.at.clone(), mistake);
+                        return;
+                    }
+                    (_, Some(mut group)) => {
+                        group.text.push(c);
+                        open = Some(group);
+                    }
+                    (_, None) => {}
+                }
+                before = Some(c);
+            }
+        }
+        if open.is_some() {
+            self.mistake(
+                0..self.text.len(),
+                "`{` is never closed: braces mark the part of the key that Redis Cluster hashes, \
+                 write one pair such as `{tenant:<tenant>}`, or none"
+                    .into(),
+            );
+        } else if groups > 1 && !broken {
+            self.mistake(
+                0..self.text.len(),
+                format!(
+                    "the key has {groups} pairs of braces: they mark the one part of the key that \
+                     Redis Cluster hashes, keep one pair"
+                ),
+            );
+        }
+    }
+
+    /// What to write instead of braces that are no hash tag. `has_values` of the whole template.
+    fn misread(&self, group: &Group, has_values: bool) -> Option<String> {
+        let Group {
+            text,
+            has_value,
+            sign,
+            ..
+        } = group;
+        if *has_value {
+            return None;
+        }
+        if text.is_empty() {
+            return Some(format!(
+                "`{{}}` is an empty hash tag: remove it, or write `{}` to insert a parameter",
+                self.example()
+            ));
+        }
+        let is_signed = sign.is_some() && self.meant(leading_word(text)).is_some();
+        // A colon at the end says that a tag is meant.
+        let on_purpose = text.strip_suffix(':').is_some_and(is_tag);
+        let is_plain = has_values && is_tag(text) && !self.may_be_a_value(text);
+        if !is_signed && (on_purpose || is_plain) {
+            return None;
+        }
+        let sign = sign.map_or(String::new(), String::from);
+        let tag = (sign.is_empty() && is_tag(text)).then_some(text.as_str());
+        Some(format!(
+            "`{sign}{{{text}}}` inserts nothing: braces are literal, they mark the part of the key \
+             that Redis Cluster hashes; {}",
+            self.instead_of(text, tag)
+        ))
+    }
+
+    /// Whether a text that could be a tag could as well be a value.
+    fn may_be_a_value(&self, text: &str) -> bool {
+        let word = leading_word(text);
+        let behind = &text[word.len()..];
+        if behind.is_empty() || behind.starts_with(':') {
+            self.meant(word).is_some() || text.parse::<u64>().is_ok() || is_formatted(text)
+        } else {
+            // `stock-eu` is a tag, `item_id-1` is not.
+            words(text).any(|word| self.is_known(word))
+        }
+    }
+
+    /// What to write instead of `{text}`; `tag` is the text where a hash tag may be meant.
+    fn instead_of(&self, text: &str, tag: Option<&str>) -> String {
+        if let Some(hidden) = words(text).find(|word| self.is_hidden(word)) {
+            return self.unhide(hidden);
+        }
+        let example = self.example();
+        let tag = tag.map(|tag| format!("`{{{tag}:}}` for a hash tag of that text"));
+        let inside = text.trim();
+        let (path, hint) = match Path::parse(inside) {
+            Ok(_) => (inside, ""),
+            Err(NotAPath::Format(_)) => {
+                let end = inside.find(':').unwrap_or(inside.len());
+                (&inside[..end], "a placeholder takes no format: ")
+            }
+            Err(NotAPath::Position) => {
+                let insert = format!("`{example}` to insert a parameter");
+                return format!(
+                    "parameters are inserted by name, not by position: write {}",
+                    either([Some(insert), tag])
+                );
+            }
+            Err(_) if is_tag(text) => ("", ""),
+            Err(_) => {
+                let known = words(text).find_map(|word| self.meant(word));
+                let known = known.map_or(example, |known| format!("<{known}>"));
+                return format!(
+                    "write `{known}` to insert the value, and pass what takes more than fields \
+                     and methods without arguments as a parameter"
+                );
+            }
+        };
+        let root = path.split('.').next().unwrap_or_default();
+        let Some(meant) = self.meant(root) else {
+            let insert = format!("`{example}` to insert a parameter");
+            return format!("{hint}write {}", either([Some(insert), tag]));
+        };
+        let rest = &path[root.len()..];
+        let alternatives = [
+            Some(format!("`<{meant}{rest}>` to insert the value")),
+            Some(format!(
+                "`{{<{meant}{rest}>}}` to insert it and hash only it"
+            )),
+            tag.filter(|_| !self.is_known(root)),
+        ];
+        format!("{hint}write {}", either(alternatives))
+    }
+}
+
+fn either<const N: usize>(alternatives: [Option<String>; N]) -> String {
+    let alternatives: Vec<String> = alternatives.into_iter().flatten().collect();
+    match alternatives.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{}, or {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}
+
+pub(super) fn has_values(pieces: &[Piece]) -> bool {
+    pieces
+        .iter()
+        .any(|piece| matches!(piece.kind, Kind::Placeholder(_)))
+}
+
+/// What hash tags are made of, and code is not.
+fn is_tag(text: &str) -> bool {
+    let of_tags = |c: char| match c {
+        '_' | '-' | '/' | ':' | '@' | '%' => true,
+        _ if c.is_ascii() => c.is_ascii_alphanumeric(),
+        _ => !c.is_whitespace(),
+    };
+    !text.contains("::") && text.contains(char::is_alphanumeric) && text.chars().all(of_tags)
+}
+
+/// `name:04`, `name:x`: the formats that consist of what tags are made of.
+fn is_formatted(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(_, format)| {
+        let format = format.strip_prefix('-').unwrap_or(format);
+        let kind = format.trim_start_matches(|c: char| c.is_ascii_digit());
+        !format.is_empty() && ["", "o", "x", "X", "b", "e", "E", "p"].contains(&kind)
+    })
+}
+
+/// The identifier that `text` starts with, or nothing.
+pub(super) fn leading_word(text: &str) -> &str {
+    let inside = text.strip_prefix("r#").unwrap_or(text);
+    let behind = inside.find(|c: char| !is_of_words(c));
+    let end = text.len() - inside.len() + behind.unwrap_or(inside.len());
+    &text[..end]
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !is_of_words(c))
+        .filter(|word| !word.is_empty())
+}
+
+fn is_of_words(c: char) -> bool {
+    c == '_' || c.is_alphanumeric()
+}

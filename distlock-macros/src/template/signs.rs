@@ -1,0 +1,74 @@
+//! `#name`, `$name` and `:name` insert a value elsewhere; here they would be text.
+
+use super::braces::leading_word;
+use super::{Kind, Parser, Piece};
+
+impl Parser<'_> {
+    /// `#name`, `$name` and what is nearly one; `/:name`, and `:name` at the key's start.
+    pub(super) fn check_signs(&mut self, pieces: &[Piece]) {
+        for (nth, piece) in pieces.iter().enumerate() {
+            let Kind::Literal(text) = &piece.kind else {
+                continue;
+            };
+            let mut at = 0;
+            while let Some(c) = text[at..].chars().next() {
+                let behind = &text[at + c.len_utf8()..];
+                // What stands in braces without a value has been looked at.
+                if c == '{'
+                    && let Some(length) = behind.find(['{', '}'])
+                    && behind[length..].starts_with('}')
+                {
+                    at += 1 + length + 1;
+                    continue;
+                }
+                let word = leading_word(behind);
+                let named = match c {
+                    '#' | '$' => self.meant(word),
+                    ':' if text[..at].ends_with('/') || (nth, at) == (0, 0) => self.known(word),
+                    _ => None,
+                };
+                if let Some(named) = named {
+                    let path = &behind[..path_length(behind)];
+                    let message = self.inserts_nothing(c, path, &named);
+                    self.mistake(piece.at.clone(), message);
+                    at += path.len();
+                }
+                at += c.len_utf8();
+            }
+        }
+    }
+
+    fn inserts_nothing(&self, sign: char, path: &str, named: &str) -> String {
+        let instead = if self.is_hidden(named) {
+            self.unhide(named)
+        } else {
+            let rest = &path[leading_word(path).len()..];
+            format!("write `<{named}{rest}>` to insert the value")
+        };
+        format!("`{sign}{path}` inserts nothing: {instead}")
+    }
+
+    /// What to do about a name that a pattern binds.
+    pub(super) fn unhide(&self, name: &str) -> String {
+        format!(
+            "`#[async_trait]` hides `{name}`, because a pattern binds it: give the parameter a \
+             name and insert its part, such as `<order.id>`"
+        )
+    }
+}
+
+/// How far `name.field.method()` goes.
+fn path_length(text: &str) -> usize {
+    let mut length = leading_word(text).len();
+    while let Some(step) = text[length..].strip_prefix('.') {
+        let name = leading_word(step);
+        if name.is_empty() {
+            break;
+        }
+        length += 1 + name.len();
+        if text[length..].starts_with("()") {
+            length += 2;
+        }
+    }
+    length
+}

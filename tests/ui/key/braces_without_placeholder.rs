@@ -1,0 +1,14 @@
+// mistakes: 2
+use distlock::{Error, distributed_lock};
+
+#[distributed_lock(key = "{stock}:nightly")]
+async fn reserve(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+#[distributed_lock(key = "{tenant:acme}:nightly")]
+async fn release(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+// mistakes: 1
+use distlock::distributed_lock;
+
+#[distributed_lock(key = "inventory:<item_id>", on_fail = |_| { let left = item_id; left })]
+async fn reserve(item_id: u64) -> u64 {
+    item_id
+}
+
+fn main() {}
