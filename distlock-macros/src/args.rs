@@ -7,6 +7,7 @@ use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens as _;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
+use syn::spanned::Spanned as _;
 use syn::{Expr, ExprLit, ExprPath, ExprUnary, Lit, LitStr, Path, Token, UnOp, parse_quote};
 
 use crate::duration::{self, Range};
@@ -73,6 +74,7 @@ impl Args {
         // A key with a mistake in it is not missing as well.
         let mut key_is_given = false;
         let mut seen: Vec<String> = Vec::new();
+        let mut min_hold_at = attribute;
         for Argument { name, value } in scan(tokens, mistakes) {
             let text = name.to_string();
             key_is_given |= text == "key";
@@ -84,6 +86,9 @@ impl Args {
                 seen.push(text);
                 continue;
             };
+            if text == "min_hold" {
+                min_hold_at = value.span();
+            }
             let read = match text.as_str() {
                 "key" => read_key(&value).map(|key| args.key = Some(key)),
                 "lease" => read_duration("lease", &value, duration::LEASE)
@@ -104,6 +109,15 @@ impl Args {
             if let Err(error) = read {
                 mistakes.add(error);
             }
+        }
+        if let (Some(shortest), Some(longest)) = (args.min_hold, args.max_hold)
+            && shortest > longest
+        {
+            mistakes.at(
+                min_hold_at,
+                "`min_hold` is longer than `max_hold`, after which the body is stopped: make it at most as long, or \
+                 raise `max_hold`",
+            );
         }
         if !key_is_given {
             mistakes.at(
