@@ -12,6 +12,7 @@ mod drops;
 mod handoff;
 mod many;
 mod mixed;
+mod scripts;
 mod size;
 mod throughput;
 mod uncontended;
@@ -19,11 +20,12 @@ mod uncontended;
 /// A measurement, by name.
 type Measurement = (&'static str, fn(Scale) -> anyhow::Result<Vec<Row>>);
 
-pub(crate) const MEASUREMENTS: [Measurement; 7] = [
+pub(crate) const MEASUREMENTS: [Measurement; 8] = [
     ("uncontended", uncontended::run),
     ("throughput", throughput::run),
     ("handoff", handoff::run),
     ("mixed", mixed::run),
+    ("scripts", scripts::run),
     ("many", many::run),
     ("drop", drops::run),
     ("size", size::run),

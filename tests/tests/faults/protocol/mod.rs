@@ -8,12 +8,14 @@ mod bounded;
 mod full;
 mod granting;
 mod passing;
+mod rules;
 
 const NEXT: &str = include_str!("../../../../lua/next.lua");
 const ASK: &str = include_str!("../../../../lua/ask.lua");
 const LOOK: &str = include_str!("../../../../lua/look.lua");
 const RELEASE: &str = include_str!("../../../../lua/release.lua");
 const CONFIRM: &str = include_str!("../../../../lua/confirm.lua");
+const INSPECT: &str = include_str!("../../../../lua/inspect.lua");
 const RENEW: &str = include_str!("../../../../lua/renew.lua");
 
 const LOCK: &str = "t:lock:{k}";

@@ -1,0 +1,300 @@
+//! Single lines of the scripts: what each of them is for.
+
+use distlock_tests::Resp;
+
+use super::{
+    ASK, Bench, CHANNELS, ENTRY, FENCE, FENCE_TTL, HELD, INSPECT, LEASE, LOCK, LOOK, QUEUE, QUEUED,
+    RELEASE, TTL, WHENEVER, message, verdict,
+};
+
+impl Bench {
+    /// Queues with a lease of its own; the ttl is the longest that its grace makes it.
+    #[track_caller]
+    fn queue_for(&mut self, owner: &str, lease: &str, ttl: &str) {
+        let client = owner.split(':').next().unwrap();
+        let args = [
+            owner, lease, ttl, "60000", WHENEVER, client, CHANNELS, "name", "10", FENCE_TTL,
+        ];
+        let reply = self.run(ASK, &[LOCK, QUEUE, ENTRY, FENCE], &args);
+        assert_eq!(verdict(&reply), QUEUED);
+    }
+
+    /// A field of the lock's value.
+    #[track_caller]
+    fn field(&mut self, number: usize) -> String {
+        let value = self.raw.get(LOCK).expect("the lock is taken");
+        value.split(' ').nth(number).unwrap().to_owned()
+    }
+
+    /// The time that the lock has left, as a look says it.
+    #[track_caller]
+    fn left_by_look(&mut self) -> i64 {
+        let args = ["zz", CHANNELS, FENCE_TTL, "1", "zz:1"];
+        let reply = self.run(LOOK, &[LOCK, QUEUE, ENTRY, FENCE], &args);
+        reply.array()[1].array()[1].int()
+    }
+}
+
+/// So that the holder's proof ends before its key does, whatever the lease.
+#[test]
+fn a_grant_lasts_for_its_short_lease_and_the_grace() {
+    for (lease, ttl, granted) in [("600000", "610000", 1_000), ("300", "5300", 300)] {
+        let mut bench = Bench::new();
+        let mut b = bench.subscriber("b");
+        bench.hold("a:1");
+        bench.queue_for("b:1", lease, ttl);
+        bench.release("a:1");
+        let left = bench.raw.pttl(LOCK);
+        assert!(left > granted && left <= granted + 250, "{lease}: {left}");
+        let told = message(&mut b).expect("it is told");
+        assert!(told.ends_with(&format!(" {granted} {LOCK}")), "{told}");
+        // What it may set later is the whole of it.
+        assert_eq!(bench.field(2), ttl);
+    }
+}
+
+/// As after a backward step of the clock: a grant is cut to what a grant may last, and not to a lease.
+#[test]
+fn a_grant_that_outlives_its_ttl_is_cut_to_a_grants() {
+    for (lease, ttl, granted) in [("600000", "610000", 1_000), ("300", "5300", 300)] {
+        let mut bench = Bench::new();
+        let _b = bench.subscriber("b");
+        bench.hold("a:1");
+        bench.queue_for("b:1", lease, ttl);
+        bench.release("a:1");
+        bench.outlast();
+        let told = bench.left_by_look();
+        let left = bench.raw.pttl(LOCK);
+        assert!(left > granted && left <= granted + 250, "{lease}: {left}");
+        assert!(told >= left && told <= granted + 250, "{told} for {left}");
+        // Once it is confirmed its own ttl counts, although it stands in the queue again.
+        assert_eq!(bench.confirm("b:1", ttl), HELD);
+        bench.raw.cmd(&["ZADD", QUEUE, "1000000", "b:1"]);
+        let entry = format!("9000000000000000 {lease} {ttl} name");
+        bench.raw.cmd(&["HSET", ENTRY, "b:1", &entry]);
+        bench.outlast();
+        bench.left_by_look();
+        let left = bench.raw.pttl(LOCK);
+        let ttl: i64 = ttl.parse().unwrap();
+        assert!(left > ttl - 250 && left <= ttl, "{lease}: {left}");
+    }
+}
+
+/// Somebody's PERSIST, or a restore without TTLs: nobody would ever free it.
+#[test]
+fn a_lock_without_a_ttl_is_given_one_by_whoever_finds_it() {
+    for by_look in [false, true] {
+        let mut bench = Bench::new();
+        bench.ask("a:1");
+        bench.raw.cmd(&["PERSIST", LOCK]);
+        if by_look {
+            let left = bench.left_by_look();
+            assert!((1..=1_250).contains(&left), "{left}");
+        } else {
+            bench.try_ask("b:1");
+        }
+        let left = bench.raw.pttl(LOCK);
+        assert!((1..=1_250).contains(&left), "by a look: {by_look}: {left}");
+    }
+}
+
+/// The next token must know of this one, also if the clock steps back.
+#[test]
+fn a_hand_off_keeps_its_token() {
+    let mut bench = Bench::new();
+    let _b = bench.subscriber("b");
+    bench.hold("a:1");
+    bench.ask("b:1");
+    bench.release("a:1");
+    let kept = bench.raw.get(FENCE);
+    assert_eq!(kept, Some(bench.token().to_string()));
+    // Ahead of the clock: kept until the clock has reached it, and as long as any other from there.
+    let time = bench.raw.cmd(&["TIME"]);
+    let seconds: u64 = time.array()[0].text().unwrap().parse().unwrap();
+    let hour_ahead = (seconds + 3_600) * 1_000_000;
+    bench.raw.cmd(&["SET", FENCE, &hour_ahead.to_string()]);
+    bench.ask("b:2");
+    bench.release("b:1");
+    assert_eq!(bench.token(), hour_ahead + 1);
+    assert!(bench.raw.pttl(FENCE) > 7_200_000 + 3_500_000);
+}
+
+/// Somebody else's value stands there: no lock without a token, and it is not overwritten.
+#[test]
+fn a_foreign_fence_grants_nothing() {
+    let mut bench = Bench::new();
+    let mut b = bench.subscriber("b");
+    bench.hold("a:1");
+    bench.ask("b:1");
+    bench.raw.cmd(&["SET", FENCE, "theirs"]);
+    let refused = bench.try_release("a:1");
+    assert!(refused.is_error(), "{refused:?}");
+    assert_eq!((bench.holder(), message(&mut b)), (None, None));
+    bench.raw.cmd(&["DEL", QUEUE, ENTRY]);
+    assert_eq!(bench.ask("c:1"), 5);
+    assert_eq!(bench.holder(), None);
+    assert_eq!(bench.raw.get(FENCE).as_deref(), Some("theirs"));
+}
+
+#[test]
+fn a_head_that_asks_again_takes_the_free_lock_itself() {
+    let mut bench = Bench::new();
+    let mut b = bench.subscriber("b");
+    bench.ask("a:1");
+    bench.ask("b:1");
+    bench.expire();
+    assert_eq!(bench.ask("b:1"), HELD);
+    assert_eq!(bench.queue(), Vec::<String>::new());
+    assert_eq!(message(&mut b), None, "it has its answer");
+}
+
+/// The head that leaves is not the one that is served.
+#[test]
+fn whoever_cancels_is_not_granted_the_lock_that_its_cancel_finds_free() {
+    let mut bench = Bench::new();
+    let _subscribed = [bench.subscriber("b"), bench.subscriber("c")];
+    bench.ask("a:1");
+    bench.ask("b:1");
+    bench.ask("c:1");
+    bench.expire();
+    assert!(!bench.release("b:1"));
+    assert_eq!(bench.holder().as_deref(), Some("c:1"));
+}
+
+/// The caller goes on at once, instead of the next look.
+#[test]
+fn a_release_says_that_it_has_not_come_to_an_end() {
+    let mut bench = Bench::new();
+    let _live = bench.subscriber("ee");
+    bench.hold("a:1");
+    for i in 0..150 {
+        bench.ask(&format!("dd:{i}"));
+    }
+    bench.ask("ee:1");
+    let more = |bench: &mut Bench| bench.try_release("a:1").array()[1].int();
+    assert_eq!((more(&mut bench), bench.holder()), (1, None));
+    assert_eq!(more(&mut bench), 0);
+    assert_eq!(bench.holder().as_deref(), Some("ee:1"));
+}
+
+/// An entry is served for a second longer than its caller waits, and its queue outlives it and a grant.
+#[test]
+fn a_queue_outlives_its_longest_wait() {
+    let mut bench = Bench::new();
+    bench.hold("a:1");
+    let reply = bench.ask_with("b:1", LEASE, "60000", WHENEVER);
+    let now = reply.array()[1].int();
+    let entry = bench.raw.cmd(&["HGET", ENTRY, "b:1"]);
+    let deadline = entry.text().unwrap().split(' ').next().unwrap();
+    assert_eq!(deadline.parse::<i64>().unwrap() - now, 61_000_000);
+    let left = |bench: &mut Bench| [QUEUE, ENTRY].map(|key| bench.raw.pttl(key));
+    let outlives = |left: [i64; 2], wait: i64| {
+        let longest = wait + 12_000;
+        (left.iter()).all(|left| *left > longest - 7_000 && *left <= longest)
+    };
+    assert!(outlives(left(&mut bench), 60_000));
+    // One that waits for less does not shorten it.
+    bench.ask_with("c:1", LEASE, "30000", WHENEVER);
+    assert!(outlives(left(&mut bench), 60_000));
+    for key in [QUEUE, ENTRY] {
+        bench.ask("b:1");
+        bench.raw.cmd(&["PEXPIRE", key, "5000"]);
+        bench.ask_with("c:1", LEASE, "30000", WHENEVER);
+        assert!(outlives(left(&mut bench), 30_000), "{key}");
+    }
+}
+
+#[test]
+fn a_holder_that_stands_in_no_queue_is_not_missing() {
+    let mut bench = Bench::new();
+    bench.ask("a:1");
+    let (value, missing) = bench.look("a:1");
+    assert!(value.starts_with("a:1 ") && !missing, "{value}");
+    let (_, missing) = bench.look("a:2");
+    assert!(missing);
+}
+
+#[test]
+fn a_foreign_key_stops_no_look_at_others() {
+    let mut bench = Bench::new();
+    bench.ask("a:1");
+    bench.raw.cmd(&["HSET", "t:lock:{x}", "a", "1"]);
+    let keys = [
+        "t:lock:{x}",
+        "t:queue:{x}",
+        "t:entry:{x}",
+        "t:fence:{x}",
+        LOCK,
+        QUEUE,
+        ENTRY,
+        FENCE,
+    ];
+    let args = ["b", CHANNELS, FENCE_TTL, "1", "b:1", "1", "b:1"];
+    let reply = bench.run(LOOK, &keys, &args);
+    let [_, foreign, seen] = reply.array() else {
+        panic!("{reply:?}");
+    };
+    assert!(foreign.text().unwrap().contains("WRONGTYPE"), "{foreign:?}");
+    assert!(seen.array()[0].text().unwrap().starts_with("a:1 "));
+}
+
+#[test]
+fn whoever_was_granted_the_lock_waits_no_more() {
+    let mut bench = Bench::new();
+    let _b = bench.subscriber("b");
+    bench.hold("a:1");
+    bench.ask("b:1");
+    bench.ask("b:2");
+    let waiters =
+        |bench: &mut Bench| bench.run(INSPECT, &[LOCK, QUEUE, FENCE], &[]).array()[3].int();
+    assert_eq!(waiters(&mut bench), 2);
+    bench.release("a:1");
+    assert_eq!(waiters(&mut bench), 1, "one is marked");
+}
+
+/// Without memory nothing new may be written, but what ends an older state may be: grants and purges go on.
+#[test]
+fn looks_hand_on_and_purge_without_memory() {
+    let mut bench = Bench::new();
+    let _subscribed = [bench.subscriber("f0"), bench.subscriber("ee")];
+    bench.hold("a:1");
+    bench.ask("f0:1");
+    super::bounded::fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 1_200);
+    bench.raw.cmd(&["CONFIG", "SET", "maxmemory", "1"]);
+    bench.expire();
+    bench.look("ee:1");
+    assert_eq!(bench.holder().as_deref(), Some("f0:1"));
+    bench.expire();
+    let mut looks = 0;
+    while bench.holder().is_none() {
+        bench.look("ee:1");
+        looks += 1;
+        assert!(looks < 10, "a purge does not go on");
+    }
+    assert_eq!(bench.holder().as_deref(), Some("ee:1"));
+}
+
+/// What cannot be asked or told is no reason to grant nothing: a look finds it.
+#[test]
+fn rights_to_publish_and_to_count_are_not_needed() {
+    let mut bench = Bench::new();
+    bench.hold("a:1");
+    bench.ask("b:1");
+    let user = [
+        "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all",
+    ];
+    bench
+        .raw
+        .cmd(&[&user[..], &["-publish", "-pubsub"]].concat());
+    let mut narrow: Resp = bench.server.client();
+    narrow.cmd(&["AUTH", "narrow", "secret"]);
+    std::mem::swap(&mut bench.raw, &mut narrow);
+    let released = bench.run(
+        RELEASE,
+        &[LOCK, QUEUE, ENTRY, FENCE],
+        &["a:1", "a", CHANNELS, "0", FENCE_TTL],
+    );
+    assert_eq!(verdict(&released), 1);
+    assert_eq!(bench.holder().as_deref(), Some("b:1"));
+    assert!(bench.raw.pttl(LOCK) <= TTL.parse().unwrap());
+}
