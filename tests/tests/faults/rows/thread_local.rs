@@ -18,6 +18,11 @@ fn entry() {
     if !is_child() {
         return;
     }
+    // A task's panic is caught where it is dropped, and would go unnoticed.
+    std::panic::set_hook(Box::new(|panic| {
+        println!("{panic}");
+        std::process::abort();
+    }));
     let url = child_args().remove(0);
     let main = runtime();
     let manager = main.block_on(LockManager::connect(&url)).unwrap();
