@@ -21,7 +21,7 @@ impl Shop {
         key = "renamed:<self.name>:<n>",
         lease = "15s",
         wait = "0s",
-        max_hold = "1m",
+        max_hold = "2h",
         min_hold = "1h",
         locks = self.locks,
         on_lost = "finish",
