@@ -16,7 +16,7 @@ use crate::report;
 use crate::store::{Owner, Trouble};
 
 /// Releases under way at a time. More of them would delay what callers wait for.
-const IN_FLIGHT: usize = 64;
+const IN_FLIGHT: usize = 256;
 
 /// Releases that are remembered while the store cannot be reached. What is beyond ends with its lease.
 const MOST: usize = 65_536;

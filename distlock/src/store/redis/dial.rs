@@ -118,7 +118,8 @@ impl Dialer {
             }
             predecessor_lives = !kill(&mut connection, old).await?;
             name = servers_name(&mut connection).await?;
-            if old.is_some() && is_idle() {
+            let nothing_late = shared.late_releases.load(Ordering::Acquire) == 0;
+            if old.is_some() && nothing_late && is_idle() {
                 shared.rename(&*self.random);
             }
             subscribe(&mut connection, shared).await?;

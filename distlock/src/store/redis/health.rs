@@ -4,10 +4,14 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
 use crate::hold::lock;
 use crate::store::{EventSink, StoreEvent, Trouble};
+
+/// A server that refuses some calls and serves others is told of no more often.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// What keeps the server from being used.
 #[derive(Clone, Copy, Debug)]
@@ -21,11 +25,19 @@ pub(super) enum Cause {
     Refusing = 4,
 }
 
+#[derive(Debug, Default)]
+struct Told {
+    /// Since when it is lost.
+    lost_at: Option<Moment>,
+    /// When it was lost last.
+    last: Option<Moment>,
+}
+
 /// What is wrong with one server.
 pub(super) struct Health {
     /// The causes that are at work.
     causes: AtomicU8,
-    lost_at: Mutex<Option<Moment>>,
+    told: Mutex<Told>,
     address: String,
     clock: Arc<dyn Clock>,
     events: EventSink,
@@ -35,7 +47,7 @@ impl Health {
     pub(super) fn new(address: String, clock: Arc<dyn Clock>, events: EventSink) -> Self {
         Health {
             causes: AtomicU8::new(0),
-            lost_at: Mutex::default(),
+            told: Mutex::default(),
             address,
             clock,
             events,
@@ -46,10 +58,15 @@ impl Health {
         if self.causes.load(Ordering::Relaxed) & cause as u8 != 0 {
             return;
         }
-        let mut lost_at = lock(&self.lost_at);
+        let now = self.clock.now();
+        let mut told = lock(&self.told);
+        let lately = told.last.is_some_and(|last| now < last + TELL_EVERY);
+        if lately && told.lost_at.is_none() && matches!(cause, Cause::Refusing) {
+            return;
+        }
         self.causes.fetch_or(cause as u8, Ordering::Relaxed);
-        if lost_at.is_none() {
-            *lost_at = Some(self.clock.now());
+        if told.lost_at.is_none() {
+            (told.lost_at, told.last) = (Some(now), Some(now));
             (self.events)(StoreEvent::Lost(trouble.clone().at(&self.address)));
         }
     }
@@ -59,10 +76,10 @@ impl Health {
         if self.causes.load(Ordering::Relaxed) & cause as u8 == 0 {
             return;
         }
-        let mut lost_at = lock(&self.lost_at);
+        let mut told = lock(&self.told);
         let before = self.causes.fetch_and(!(cause as u8), Ordering::Relaxed);
         if before == cause as u8
-            && let Some(since) = lost_at.take()
+            && let Some(since) = told.lost_at.take()
         {
             (self.events)(StoreEvent::Back(self.clock.now().since(since)));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -79,6 +79,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     server_time: ServerTime,
     unanswered: Mutex<HashMap<Owner, UnansweredAsk>>,
+    /// Second releases that are still to be sent, under the present name.
+    late_releases: AtomicUsize,
     health: Arc<Health>,
 }
 
@@ -155,6 +157,7 @@ impl RedisStore {
             clock: client.clock.clone(),
             server_time: ServerTime::default(),
             unanswered: Mutex::default(),
+            late_releases: AtomicUsize::new(0),
             health: Arc::new(health),
         });
         let commands = Dialer::commands(
@@ -382,22 +385,23 @@ impl RedisStore {
             commands: self.commands.clone(),
             renewals: self.renewals.clone(),
         };
+        shared.late_releases.fetch_add(1, Ordering::AcqRel);
         tokio::spawn(async move {
             let now = shared.server_time.estimate(shared.clock.now());
             let late = Duration::from_micros(ask.apply_by.saturating_sub(now));
             tokio::time::sleep(late + within).await;
             for _ in 0..10 {
                 store.commands.ready().await;
-                let Ok(session) = store.commands.session() else {
-                    continue;
-                };
-                let again = store.release_on(&session, &key, owner, Duration::ZERO, within);
-                if again.await.is_ok() {
-                    return;
+                if let Ok(session) = store.commands.session() {
+                    let again = store.release_on(&session, &key, owner, Duration::ZERO, within);
+                    if again.await.is_ok() {
+                        break;
+                    }
                 }
                 // A server that refuses answers at once.
                 tokio::time::sleep(within).await;
             }
+            shared.late_releases.fetch_sub(1, Ordering::AcqRel);
         });
     }
 

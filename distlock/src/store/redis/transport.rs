@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
+use tokio::task::JoinSet;
 
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
@@ -54,7 +55,7 @@ impl Transport {
     pub(super) async fn open(address: &ConnectionAddr, pulse: Pulse) -> io::Result<Self> {
         let socket = match address {
             ConnectionAddr::Tcp(host, port) => {
-                let stream = TcpStream::connect((&**host, *port)).await?;
+                let stream = connect(host, *port).await?;
                 stream.set_nodelay(true)?;
                 let socket = SockRef::from(&stream);
                 socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
@@ -68,6 +69,24 @@ impl Transport {
         };
         Ok(Transport { socket, pulse })
     }
+}
+
+/// Connects to whichever of a name's addresses answers first: one that swallows everything must not hide
+/// the others.
+async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut attempts = JoinSet::new();
+    for address in tokio::net::lookup_host((host, port)).await? {
+        attempts.spawn(TcpStream::connect(address));
+    }
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failed = error,
+            Err(ended) => failed = io::Error::other(ended),
+        }
+    }
+    Err(failed)
 }
 
 impl AsyncRead for Transport {
