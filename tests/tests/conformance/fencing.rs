@@ -143,18 +143,21 @@ for_redis! {
         };
         let first = managers[0].lock("k").acquire().await.unwrap();
         check("an ask");
-        let wait = async || {
+        let wait = || {
             let lock = managers[1].lock("k").wait(PATIENCE);
-            let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
+            tokio::spawn(async move { lock.acquire().await.unwrap() })
+        };
+        let forget = async || {
             fixture.until_waiting("k", 1).await;
             fixture.raw().cmd(&["DEL", &fence]);
-            waiting
         };
-        let waiting = wait().await;
+        let waiting = wait();
+        forget().await;
         first.release().await.unwrap();
         let second = waiting.await.unwrap();
         check("a release");
-        let waiting = wait().await;
+        let waiting = wait();
+        forget().await;
         // As if its holder had died.
         fixture.raw().cmd(&["DEL", &fixture.name("lock", "k")]);
         let third = waiting.await.unwrap();
