@@ -66,7 +66,7 @@ if wait == '0' then return { 3, now, value } end
 local function make_room(count)
   local first = 0
   if count > SLICE then
-    local number = tonumber(string.match(owner, '%d+$'))
+    local number = tonumber(string.sub(string.match(owner, '%d+$'), -9)) -- more digits would leave no fraction
     first = math.floor(number * 0.6180339887498949 % 1 * (count + SLICE)) - SLICE + 1
   end
   local part = redis.call('ZRANGE', queue, math.max(first, 0), first + SLICE - 1, 'WITHSCORES')

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::engine::{BackgroundTask, Engine, Phase};
+use crate::counted::Counted;
+use crate::engine::{Engine, Phase};
 use crate::error::{Error, LossReason, Outage};
 use crate::hold::{End, Hold, NewHold};
 use crate::key::LockKey;
@@ -58,7 +59,8 @@ struct Ticket {
     /// Something may be in the store under this id.
     asked: bool,
     /// A shutdown waits for calls under way, so that what they undo is undone.
-    _under_way: BackgroundTask,
+    _under_way: Counted,
+    _in_store: Counted,
 }
 
 impl Ticket {
@@ -70,6 +72,7 @@ impl Ticket {
             timing: order.timing,
             asked: false,
             _under_way: engine.under_way(),
+            _in_store: engine.in_store(),
         }
     }
 }
@@ -326,6 +329,7 @@ impl Order {
             max_hold: self.max_hold,
             min_hold: self.min_hold,
             safe_until,
+            in_store: engine.in_store(),
         };
         Arc::new(Hold::new(new, engine.clock.clone()))
     }

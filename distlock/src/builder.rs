@@ -111,7 +111,8 @@ impl Builder {
     ///
     /// While it is remembered, tokens rise whatever the server's clock does. Afterwards they are made from the
     /// clock alone, and can go back if it was ahead and has been corrected: choose it longer than a wrong clock
-    /// may go unnoticed. Each key used within this time costs the server about 150 bytes. Managers that share
+    /// may go unnoticed. Each key used within this time costs the server about 150 bytes
+    /// (the memory store up to 500). Managers that share
     /// locks should agree; the last one to acquire decides.
     pub fn fence_ttl(mut self, ttl: Duration) -> Self {
         self.fence_ttl = ttl;

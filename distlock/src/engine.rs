@@ -1,15 +1,14 @@
 //! The heart of a manager: its store, its clock, what it holds and what it waits for.
 
 use std::future::Future;
-use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use crate::clock::Clock;
+use crate::counted::{Counted, Counter};
 use crate::error::{Error, LossReason};
 use crate::hold::{End, Hold};
 use crate::io::Executor;
@@ -34,9 +33,10 @@ pub(crate) struct Engine {
     pub(crate) watchdog: Watchdog,
     pub(crate) releases: Releases,
     executor: Executor,
-    background: Background,
-    /// Keys that `min_hold` keeps and that are to be handed on later.
-    kept: AtomicUsize,
+    /// Calls and releases that a drain waits for.
+    background: Counter,
+    /// Whatever may stand in the store under this client's name: calls, holds, releases, kept keys.
+    in_store: Counter,
     phase: watch::Sender<Phase>,
     shutting_down: tokio::sync::Mutex<()>,
 }
@@ -65,8 +65,8 @@ impl Engine {
             watchdog: Watchdog::default(),
             releases: Releases::default(),
             executor,
-            background: Background::default(),
-            kept: AtomicUsize::new(0),
+            background: Counter::default(),
+            in_store: Counter::default(),
             phase: watch::Sender::new(Phase::Running),
             shutting_down: tokio::sync::Mutex::default(),
         })
@@ -110,7 +110,7 @@ impl Engine {
         Arc::new(move || {
             engine
                 .upgrade()
-                .is_some_and(|engine| engine.in_use() == (0, 0, 0))
+                .is_some_and(|engine| engine.in_store.is_none())
         })
     }
 
@@ -119,7 +119,7 @@ impl Engine {
         (
             self.watchdog.count(),
             self.waiters.count(),
-            self.releases.count() + self.kept.load(Ordering::Acquire),
+            self.releases.count(),
         )
     }
 
@@ -128,8 +128,13 @@ impl Engine {
     }
 
     /// Counts a call that a shutdown waits for.
-    pub(crate) fn under_way(&self) -> BackgroundTask {
-        self.background.start()
+    pub(crate) fn under_way(&self) -> Counted {
+        self.background.one()
+    }
+
+    /// Counts what may stand in the store under this client's name.
+    pub(crate) fn in_store(&self) -> Counted {
+        self.in_store.one()
     }
 
     /// Makes what is spawned meanwhile run where the manager's background work runs.
@@ -243,11 +248,11 @@ impl Engine {
     fn release_after(self: &Arc<Self>, keep: Duration, hold: &Hold) {
         let engine = self.clone();
         let (key, owner, timing) = (hold.key.clone(), hold.owner, hold.timing);
-        self.kept.fetch_add(1, Ordering::AcqRel);
+        let kept = self.in_store();
         self.spawn_while_open(async move {
             tokio::time::sleep(keep).await;
             engine.undo(key, owner, timing);
-            engine.kept.fetch_sub(1, Ordering::AcqRel);
+            drop(kept);
         });
     }
 
@@ -296,7 +301,7 @@ impl Engine {
     pub(crate) async fn drain(self: &Arc<Self>) {
         self.phase
             .send_modify(|phase| *phase = (*phase).max(Phase::Draining));
-        let _ = tokio::time::timeout(DRAIN, self.background.idle()).await;
+        let _ = tokio::time::timeout(DRAIN, self.background.none()).await;
         self.abandon();
     }
 
@@ -307,7 +312,9 @@ impl Engine {
         for hold in self.watchdog.holds() {
             hold.finish(End::Lost(LossReason::ShutDown));
         }
-        self.releases.clear();
+        if let Some((releases, key)) = self.releases.clear() {
+            self.report(move || report::releases_given_up(key.as_str(), releases));
+        }
         if let Some(store) = self.store.get() {
             store.close();
         }
@@ -316,46 +323,6 @@ impl Engine {
     pub(crate) fn shut_down_error(&self) -> Error {
         Error::ShutDown {
             detail: "it takes no calls after `shutdown()`; connect a new manager".into(),
-        }
-    }
-}
-
-/// Background work that a drain waits for.
-#[derive(Clone, Debug, Default)]
-struct Background(Arc<Counted>);
-
-#[derive(Debug, Default)]
-struct Counted {
-    running: AtomicUsize,
-    idle: Notify,
-}
-
-impl Background {
-    fn start(&self) -> BackgroundTask {
-        self.0.running.fetch_add(1, Ordering::AcqRel);
-        BackgroundTask(self.0.clone())
-    }
-
-    async fn idle(&self) {
-        loop {
-            let mut idle = pin!(self.0.idle.notified());
-            idle.as_mut().enable();
-            if self.0.running.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            idle.await;
-        }
-    }
-}
-
-/// Counts for as long as it lives.
-#[derive(Debug)]
-pub(crate) struct BackgroundTask(Arc<Counted>);
-
-impl Drop for BackgroundTask {
-    fn drop(&mut self) {
-        if self.0.running.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.idle.notify_waiters();
         }
     }
 }

@@ -103,7 +103,7 @@ impl LockGuard {
         self.hold.lost().await
     }
 
-    /// Releases the lock, and waits for the store's answer for at most one command deadline (a tenth
+    /// Releases the lock, and waits for the store's answer for about one command deadline (a tenth
     /// of the lease, 50 ms to 1 s); after that it goes on in the background until it is answered, or
     /// the lease has ended.
     ///

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
+use crate::counted::Counted;
 use crate::error::{Error, LossReason};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
@@ -45,6 +46,8 @@ pub(crate) struct Hold {
     told: AtomicBool,
     /// Bodies that run under this hold and stop by themselves when it is lost.
     bodies: AtomicUsize,
+    /// Its key may outlive the belief in it.
+    _in_store: Counted,
 }
 
 /// How a hold ended.
@@ -66,6 +69,7 @@ pub(crate) struct NewHold {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
     pub(crate) safe_until: Moment,
+    pub(crate) in_store: Counted,
 }
 
 impl Hold {
@@ -89,6 +93,7 @@ impl Hold {
             over: Notify::new(),
             told: AtomicBool::new(false),
             bodies: AtomicUsize::new(0),
+            _in_store: new.in_store,
         };
         let until = hold.capped(new.safe_until);
         hold.safe_until.store(until.0, Ordering::Release);
@@ -326,6 +331,7 @@ mod tests {
             timing: Timing::new(Duration::from_millis(300)),
             max_hold,
             min_hold: None,
+            in_store: crate::counted::Counter::default().one(),
             safe_until: at(1_300),
         };
         let hold = Hold::new(new, clock.clone());

@@ -3,6 +3,7 @@
 mod acquire;
 mod builder;
 mod clock;
+mod counted;
 mod engine;
 mod error;
 mod fencing;

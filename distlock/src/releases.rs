@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Moment;
-use crate::engine::{BackgroundTask, Engine, Phase};
+use crate::counted::Counted;
+use crate::engine::{Engine, Phase};
 use crate::hold::{Hold, lock};
 use crate::key::LockKey;
 use crate::options::Timing;
@@ -21,13 +22,12 @@ const IN_FLIGHT: usize = 256;
 /// Releases that are remembered while the store cannot be reached. What is beyond ends with its lease.
 const MOST: usize = 65_536;
 
-/// The pause before what failed is tried again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The pause before what failed is tried again. It doubles for each release that the store refuses, so that
+/// these do not stand before others.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Releases that are given up are told of no more often.
-const TELL_EVERY: Duration = Duration::from_secs(1);
-
-/// How often it is seen whose time is over while the store cannot be reached.
+/// How often it is seen whose time is over, and told what was given up.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// What is to be taken back from the store: a lock, a place in a queue, or an ask whose answer never came.
@@ -44,8 +44,12 @@ pub(crate) struct Release {
     tell: Option<oneshot::Sender<Released>>,
     /// An attempt may have been applied although nobody heard of it.
     was_unanswered: bool,
+    /// When it is tried again, after a failure.
+    due: Moment,
+    pause: Duration,
     /// A shutdown waits for it.
-    _task: BackgroundTask,
+    _under_way: Counted,
+    _in_store: Counted,
 }
 
 /// What came of the first attempt to release.
@@ -70,9 +74,8 @@ struct Table {
     waiting: VecDeque<Release>,
     /// They failed, and wait for the store.
     failed: VecDeque<Release>,
-    /// How many were given up since that was last told.
-    given_up: usize,
-    told_at: Option<Moment>,
+    /// How many were given up since that was last told, and one of them.
+    given_up: Option<(usize, LockKey)>,
 }
 
 impl Release {
@@ -87,7 +90,10 @@ impl Release {
             hold: None,
             tell: None,
             was_unanswered: false,
-            _task: engine.under_way(),
+            due: engine.clock.now(),
+            pause: FIRST_PAUSE,
+            _under_way: engine.under_way(),
+            _in_store: engine.in_store(),
         }
     }
 
@@ -136,11 +142,15 @@ impl Release {
             Ok(_) => Ok(()),
             // The shutdown released what there was; there is nothing left to ask.
             Err(_) if engine.phase() == Phase::Closed => Ok(()),
-            Err(_) if self.is_over(engine.clock.now()) => {
-                give_up(engine, [&*self]);
-                Ok(())
+            Err(trouble) => {
+                // Once the store is back, all are tried.
+                self.due = engine.clock.now();
+                if !trouble.is_no_answer() {
+                    self.due = self.due + self.pause;
+                    self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(trouble)
             }
-            Err(trouble) => Err(trouble),
         }
     }
 
@@ -166,30 +176,29 @@ impl Releases {
         table.in_flight + table.waiting.len() + table.failed.len()
     }
 
-    /// Nothing is released any more.
-    pub(crate) fn clear(&self) {
+    /// Nothing is released any more. How many were given up, and a key of them.
+    pub(crate) fn clear(&self) -> Option<(usize, LockKey)> {
         let mut table = lock(&self.table);
-        let dropped = (
-            std::mem::take(&mut table.waiting),
-            std::mem::take(&mut table.failed),
-        );
-        drop(table);
-        drop(dropped);
+        let failed = std::mem::take(&mut table.failed);
+        let waiting = std::mem::take(&mut table.waiting);
+        for release in failed.iter().chain(&waiting) {
+            table.give_up(release);
+        }
+        table.given_up.take()
     }
 }
 
 /// Releases in the background.
 pub(crate) fn submit(engine: &Arc<Engine>, release: Release) {
-    let mut table = lock(&engine.releases.table);
-    if table.in_flight >= IN_FLIGHT {
-        table.waiting.push_back(release);
-        let surplus = table.surplus();
-        drop(table);
-        give_up(engine, &surplus);
-        return;
+    {
+        let mut table = lock(&engine.releases.table);
+        if table.in_flight >= IN_FLIGHT {
+            table.waiting.push_back(release);
+            table.give_up_surplus();
+            return;
+        }
+        table.in_flight += 1;
     }
-    table.in_flight += 1;
-    drop(table);
     engine.spawn(work(engine.clone(), release));
 }
 
@@ -199,71 +208,109 @@ pub(crate) fn submit_first(engine: &Arc<Engine>, release: Release) {
     engine.spawn(work(engine.clone(), release));
 }
 
+/// Attempts one release, and then those that wait, for as long as the store answers.
 async fn work(engine: Arc<Engine>, mut release: Release) {
     loop {
-        let done = release.attempt(&engine).await;
+        let result = release.attempt(&engine).await;
+        let answers = !matches!(&result, Err(trouble) if trouble.is_no_answer());
         let mut table = lock(&engine.releases.table);
-        let mut surplus = None;
-        if done.is_err() {
-            table.failed.push_back(release);
-            surplus = table.surplus();
+        if result.is_err() {
+            if release.is_over(engine.clock.now()) {
+                table.give_up(&release);
+            } else {
+                table.failed.push_back(release);
+                table.give_up_surplus();
+            }
             engine.releases.failed.notify_one();
         }
-        // While the store does not answer, one after the other would fail.
-        let next = if done.is_ok() && table.in_flight <= IN_FLIGHT {
+        let next = if answers && table.in_flight <= IN_FLIGHT {
             table.waiting.pop_front()
         } else {
             None
         };
-        if next.is_none() {
-            table.in_flight -= 1;
-        }
-        drop(table);
-        give_up(&engine, &surplus);
         match next {
             Some(next) => release = next,
-            None => return,
+            None => {
+                table.in_flight -= 1;
+                return;
+            }
         }
     }
 }
 
-/// Tries again what failed, once the store is back.
+/// Tries again what failed, when its time has come and the store is back.
 pub(crate) async fn keep_releasing(engine: Arc<Engine>) {
     let releases = &engine.releases;
+    let mut swept = engine.clock.now();
     loop {
-        releases.failed.notified().await;
-        tokio::time::sleep(PAUSE).await;
-        while tokio::time::timeout(SWEEP_EVERY, engine.store().ready())
-            .await
-            .is_err()
-        {
-            forget_what_is_over(&engine);
+        if lock(&releases.table).is_at_rest() {
+            releases.failed.notified().await;
         }
-        let (failed, waiting) = {
-            let mut table = lock(&releases.table);
-            (
-                std::mem::take(&mut table.failed),
-                std::mem::take(&mut table.waiting),
-            )
-        };
-        for release in failed.into_iter().chain(waiting) {
-            submit(&engine, release);
+        tokio::time::sleep(FIRST_PAUSE).await;
+        // Whichever comes first: what is over is given up also while the store is away.
+        let _ = tokio::time::timeout(SWEEP_EVERY, engine.store().ready()).await;
+        let now = engine.clock.now();
+        if now >= swept + SWEEP_EVERY {
+            swept = now;
+            sweep(&engine, now);
+        }
+        if engine.store().outage().is_none() {
+            let due = lock(&releases.table).take_due(now);
+            for release in due {
+                engine.spawn(work(engine.clone(), release));
+            }
         }
     }
 }
 
-/// What cannot be left in the store any more needs no release.
-fn forget_what_is_over(engine: &Arc<Engine>) {
-    let now = engine.clock.now();
-    let over: Vec<_> = {
+/// What cannot be left in the store any more needs no release. Tells of those that were given up.
+fn sweep(engine: &Arc<Engine>, now: Moment) {
+    let given_up = {
         let mut table = lock(&engine.releases.table);
+        table.give_up_what_is_over(now);
+        table.given_up.take()
+    };
+    if let Some((releases, key)) = given_up {
+        engine.report(move || report::releases_given_up(key.as_str(), releases));
+    }
+}
+
+impl Table {
+    /// Whether nothing is left to do but what is under way.
+    fn is_at_rest(&self) -> bool {
+        // What waits is taken up by those that are in flight.
+        let waits = self.in_flight == 0 && !self.waiting.is_empty();
+        self.failed.is_empty() && !waits && self.given_up.is_none()
+    }
+
+    /// As many as may be under way: those that were never tried come first.
+    fn take_due(&mut self, now: Moment) -> Vec<Release> {
+        let room = IN_FLIGHT.saturating_sub(self.in_flight);
+        let first = room.min(self.waiting.len());
+        let mut due: Vec<_> = self.waiting.drain(..first).collect();
+        for _ in 0..self.failed.len() {
+            if due.len() == room {
+                break;
+            }
+            match self.failed.pop_front() {
+                Some(release) if release.due <= now => due.push(release),
+                Some(release) => self.failed.push_back(release),
+                None => break,
+            }
+        }
+        self.in_flight += due.len();
+        due
+    }
+
+    fn give_up(&mut self, release: &Release) {
+        let given_up = self.given_up.get_or_insert((0, release.key.clone()));
+        given_up.0 += 1;
+    }
+
+    fn give_up_what_is_over(&mut self, now: Moment) {
         let mut over = Vec::new();
-        let Table {
-            waiting, failed, ..
-        } = &mut *table;
-        for queue in [waiting, failed] {
-            let all = std::mem::take(queue);
-            for release in all {
+        for queue in [&mut self.failed, &mut self.waiting] {
+            for release in std::mem::take(queue) {
                 if release.is_over(now) {
                     over.push(release);
                 } else {
@@ -271,37 +318,17 @@ fn forget_what_is_over(engine: &Arc<Engine>) {
                 }
             }
         }
-        over
-    };
-    give_up(engine, &over);
-}
-
-/// Tells of releases that are not tried any more, in one line a second at most.
-fn give_up<'a>(engine: &Arc<Engine>, releases: impl IntoIterator<Item = &'a Release>) {
-    let mut releases = releases.into_iter();
-    let Some(first) = releases.next() else {
-        return;
-    };
-    let now = engine.clock.now();
-    let count = {
-        let mut table = lock(&engine.releases.table);
-        table.given_up += 1 + releases.count();
-        if table.told_at.is_some_and(|told| now < told + TELL_EVERY) {
-            return;
+        for release in &over {
+            self.give_up(release);
         }
-        table.told_at = Some(now);
-        std::mem::take(&mut table.given_up)
-    };
-    let key = first.key.clone();
-    engine.report(move || report::releases_given_up(key.as_str(), count));
-}
+    }
 
-impl Table {
-    /// The oldest, where there are too many.
-    fn surplus(&mut self) -> Option<Release> {
-        if self.waiting.len() + self.failed.len() <= MOST {
-            return None;
+    /// The oldest go, where there are too many.
+    fn give_up_surplus(&mut self) {
+        if self.waiting.len() + self.failed.len() > MOST
+            && let Some(oldest) = self.failed.pop_front().or_else(|| self.waiting.pop_front())
+        {
+            self.give_up(&oldest);
         }
-        self.failed.pop_front().or_else(|| self.waiting.pop_front())
     }
 }

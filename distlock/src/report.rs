@@ -108,7 +108,7 @@ pub(crate) fn two_servers(lock: &str, installed: &str, other: &str) {
         lock,
         installed,
         other,
-        "this template was locked on the installed manager's server and on another one: they do not exclude each other"
+        "this template was locked on the installed manager's server and under another address: unless both name the same server, these locks do not exclude each other; give both calls the same manager, or the templates different names"
     );
 }
 

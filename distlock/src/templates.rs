@@ -2,16 +2,20 @@
 //! another manager has two locks of one name, which exclude nobody from each other.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use once_cell::sync::Lazy;
 
-use crate::hold::lock;
 use crate::manager::LockManager;
 use crate::report;
 
 /// By template.
 static SEEN: Lazy<Mutex<HashMap<&'static str, Seen>>> = Lazy::new(Mutex::default);
+
+/// Whether any function ever used another server than the installed one. Few processes do, and the others
+/// have nothing to note.
+static ANY_OTHER: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -30,8 +34,19 @@ pub(crate) fn note(template: &'static str, used: &LockManager, installed: &LockM
         // A store inside this process is for tests.
         return;
     };
+    if used == installed {
+        if !ANY_OTHER.load(Ordering::Relaxed) {
+            return;
+        }
+    } else {
+        ANY_OTHER.store(true, Ordering::Relaxed);
+    }
     let told = {
-        let mut seen = lock(&SEEN);
+        // Somebody else notes something: this is noted another time. A forked child must not wait for a
+        // thread that it does not have.
+        let Ok(mut seen) = SEEN.try_lock() else {
+            return;
+        };
         let seen = seen.entry(template).or_default();
         let place = if used == installed {
             &mut seen.installed

@@ -299,6 +299,13 @@ fn failing(engine: &Engine, holds: &[Arc<Hold>], trouble: &Trouble) {
     let now = engine.clock.now();
     let count = {
         let mut table = lock(&engine.watchdog.table);
+        // Those of an earlier outage have been renewed, or are lost.
+        if table
+            .told_at
+            .is_none_or(|told| now >= told + TELL_EVERY * 2)
+        {
+            table.failing.clear();
+        }
         table.failing.extend(holds.iter().map(|hold| hold.owner));
         if table.told_at.is_some_and(|told| now < told + TELL_EVERY) {
             return;

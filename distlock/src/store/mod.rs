@@ -3,18 +3,17 @@
 //! A store serves one client. Whatever it is asked is idempotent for the same owner, and every
 //! operation may be dropped at any await: it may then have taken effect, and is undone by a release.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use once_cell::sync::OnceCell;
 
 use crate::clock::Moment;
 use crate::error::{Error, Holder, Outage};
 use crate::fencing::FencingToken;
-use crate::hold::lock;
 use crate::key::LockKey;
 use crate::options::Timing;
 use crate::random::Random;
@@ -286,6 +285,11 @@ impl Trouble {
         }
     }
 
+    /// Whether the store said nothing: it was not asked, or did not answer.
+    pub(crate) fn is_no_answer(&self) -> bool {
+        self.unsent || matches!(self.outage, Outage::Unreachable | Outage::TimedOut)
+    }
+
     /// The same trouble, for a command that was never sent.
     pub(crate) fn unsent(mut self) -> Self {
         self.unsent = true;
@@ -356,7 +360,7 @@ impl ClientId {
         };
         let process = client.get(..PROCESS_DIGITS);
         let this_process = process == self.0.get(..PROCESS_DIGITS)
-            || process.is_some_and(|name| lock(&PROCESS).is_known(name));
+            || process.is_some_and(|name| PROCESS.is_known(std::process::id(), name));
         let ours = (client == &*self.0).then(|| plain_number(number)).flatten();
         (this_process, ours)
     }
@@ -386,55 +390,70 @@ pub(crate) fn plain_number(text: &str) -> Option<u64> {
 const PROCESS_DIGITS: usize = 24;
 
 /// What this process calls itself.
-static PROCESS: Mutex<ProcessNames> = Mutex::new(ProcessNames {
-    pid: 0,
-    names: VecDeque::new(),
-});
+static PROCESS: ProcessNames = ProcessNames(OnceCell::new());
 
-/// The names of one process, the latest last: clients that did not change theirs still have an older one.
-#[derive(Clone, Debug, Default)]
-struct ProcessNames {
+/// The names of a process, the oldest first: clients that did not change theirs still have an older one.
+/// Nothing is locked to read them, for a forked child must be able to.
+#[derive(Debug)]
+struct ProcessNames(OnceCell<Named>);
+
+#[derive(Debug)]
+struct Named {
     pid: u32,
-    names: VecDeque<String>,
+    name: String,
+    next: Box<ProcessNames>,
 }
 
 /// Names that are remembered, to say of a holder that it is this very process.
-const REMEMBERED: usize = 64;
+const REMEMBERED: usize = 1_000;
 
 impl ProcessNames {
+    fn all(&self) -> impl Iterator<Item = &Named> {
+        std::iter::successors(self.0.get(), |named| named.next.0.get())
+    }
+
     /// Drawn anew after a fork, for a child must not be taken for its parent or its siblings: it would
     /// find their locks to be its own.
-    fn latest(&mut self, pid: u32, random: &dyn Random) -> String {
-        match self.names.back() {
-            Some(name) if self.pid == pid => name.clone(),
-            _ => self.rename(pid, random),
+    fn latest(&self, pid: u32, random: &dyn Random) -> String {
+        match self.all().filter(|named| named.pid == pid).last() {
+            Some(named) => named.name.clone(),
+            None => self.rename(pid, random),
         }
     }
 
-    fn rename(&mut self, pid: u32, random: &dyn Random) -> String {
-        if self.pid != pid {
-            self.pid = pid;
-            self.names.clear();
-        }
-        if self.names.len() == REMEMBERED {
-            self.names.pop_front();
-        }
+    fn rename(&self, pid: u32, random: &dyn Random) -> String {
         let name = drawn_name(random);
-        self.names.push_back(name.clone());
+        if self.all().count() < REMEMBERED {
+            let mut named = Named {
+                pid,
+                name: name.clone(),
+                next: Box::new(ProcessNames(OnceCell::new())),
+            };
+            let mut last = self;
+            // Somebody else may have been faster.
+            while let Err(again) = last.0.set(named) {
+                named = again;
+                match last.0.get() {
+                    Some(other) => last = &other.next,
+                    None => break,
+                }
+            }
+        }
         name
     }
 
-    fn is_known(&self, name: &str) -> bool {
-        self.names.iter().any(|known| known == name)
+    fn is_known(&self, pid: u32, name: &str) -> bool {
+        self.all()
+            .any(|named| named.pid == pid && named.name == name)
     }
 }
 
 fn process_name(random: &dyn Random) -> String {
-    lock(&PROCESS).latest(std::process::id(), random)
+    PROCESS.latest(std::process::id(), random)
 }
 
 fn rename_process(random: &dyn Random) -> String {
-    lock(&PROCESS).rename(std::process::id(), random)
+    PROCESS.rename(std::process::id(), random)
 }
 
 fn drawn_name(random: &dyn Random) -> String {
@@ -449,17 +468,13 @@ mod tests {
 
     #[test]
     fn a_forked_child_is_another_client() {
-        let mut known = ProcessNames::default();
+        let known = ProcessNames(OnceCell::new());
         let parent = known.latest(1, &SystemRandom);
         assert_eq!(known.latest(1, &SystemRandom), parent);
         // Both children start from what the parent knew.
-        let (mut first, mut second) = (known.clone(), known);
-        let names = [
-            first.latest(2, &SystemRandom),
-            second.latest(3, &SystemRandom),
-        ];
+        let names = [2, 3].map(|child| known.latest(child, &SystemRandom));
         assert!(names[0] != parent && names[1] != parent && names[0] != names[1]);
-        assert!(!first.is_known(&parent));
+        assert!(known.is_known(1, &parent) && !known.is_known(2, &parent));
     }
 
     #[test]

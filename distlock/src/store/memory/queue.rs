@@ -112,7 +112,7 @@ impl Queue {
         let (mut skip, mut take) = (0, SLICE);
         if self.len() > SLICE {
             // As in `lua/ask.lua`, to the last bit.
-            let section = (number as f64 * 0.618_033_988_749_894_9).fract();
+            let section = ((number % 1_000_000_000) as f64 * 0.618_033_988_749_894_9).fract();
             let behind = (section * (self.len() + SLICE) as f64) as usize + 1;
             (skip, take) = (behind.saturating_sub(SLICE), behind.min(SLICE));
         }

@@ -217,7 +217,9 @@ impl RedisStore {
                     .arg(millis(shared.settings.fence_ttl));
             })
             .await;
-        self.note_health(result.as_ref().err());
+        if let Err(trouble) = &result {
+            self.note_refusal(trouble);
+        }
         let (sent, reply) = match result {
             Ok(answered) => answered,
             Err(trouble) if trouble::is_foreign(&trouble) => {
@@ -232,6 +234,10 @@ impl RedisStore {
         shared.server_time.learn(sent, reply.int()?);
         #[cfg(sabotage)]
         let sent = crate::sabotage::proven_at(sent, &*shared.clock);
+        // What it wrote for this ask it did not refuse.
+        if matches!(verdict, 1 | 2) {
+            shared.health.recovers(Cause::Refusing);
+        }
         Ok(match verdict {
             1 => AskReply::Held(Proof {
                 sent,
@@ -561,15 +567,10 @@ impl RedisStore {
         }
     }
 
-    /// Notices a server that answers and refuses, and that it does so no more.
-    fn note_health(&self, trouble: Option<&Trouble>) {
-        let health = &self.shared.health;
-        match trouble {
-            None => health.recovers(Cause::Refusing),
-            Some(trouble) if trouble.outage.is_refusal() => {
-                health.suffers(Cause::Refusing, trouble);
-            }
-            Some(_) => {}
+    /// Notices a server that answers and refuses.
+    fn note_refusal(&self, trouble: &Trouble) {
+        if trouble.outage.is_refusal() {
+            self.shared.health.suffers(Cause::Refusing, trouble);
         }
     }
 }
@@ -601,7 +602,8 @@ impl Drop for Unanswered<'_> {
         if apply_by > 0 {
             // What an older connection left unanswered stays so.
             let mut asks = lock(&self.shared.unanswered);
-            if asks.len() >= MANY_UNANSWERED {
+            // Not at each one: only before the table grows.
+            if asks.len() >= MANY_UNANSWERED && asks.len() == asks.capacity() {
                 // The script refuses an ask after its time, so these can do nothing any more.
                 let past = apply_by.saturating_sub(micros(LONG_PAST));
                 asks.retain(|_, known| known.apply_by > past);
