@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::LockManager;
+use distlock::{Error, LockManager};
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
 use crate::kit::{LONG, acquire_later, connect, connections, ms, until_clean, until_queued};
@@ -300,4 +300,32 @@ async fn a_steady_service_goes_on_after_an_outage() {
     };
     eventually_async(LONG, at_rest).await;
     until_clean(&mut raw, LONG).await;
+}
+
+/// What the store refuses each time stands before nothing that it would do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_that_are_refused_delay_no_others() {
+    const BAD: u64 = 600;
+    const GOOD: u64 = 2_000;
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let manager = connect(&server.url()).await;
+    let lease = Duration::from_secs(60);
+    for n in 0..BAD {
+        raw.cmd(&["SET", &format!("distlock:queue:{{bad{n}}}"), "somebody's"]);
+    }
+    let mut held = Vec::new();
+    for n in 0..GOOD {
+        let lock = manager.lock(format!("good{n}")).lease(lease);
+        held.push(lock.acquire().await.unwrap());
+    }
+    for n in 0..BAD {
+        let lock = manager.lock(format!("bad{n}")).lease(lease);
+        let error = lock.acquire().await.unwrap_err();
+        assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
+    }
+    drop(held);
+    eventually_async(LONG, async || raw.keys("distlock:lock:*").is_empty()).await;
+    // The others are still tried, and refused.
+    assert_eq!(shown(&manager, "releasing"), BAD);
 }

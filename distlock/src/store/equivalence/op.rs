@@ -10,6 +10,8 @@ use crate::store::Owner;
 
 /// Owners of each client in one sequence.
 pub(super) const OWNERS: Owner = 5;
+/// The first of them: as long as real ones, which are random.
+pub(super) const FIRST: Owner = 18_000_000_000_000_000_000;
 
 /// What turns up in a queue at once is more than one call removes, or even looks at.
 const MANY: Owner = 120;
@@ -156,7 +158,11 @@ fn pick(holder: u32, waiting: u32, number: u32) -> impl Strategy<Value = Pick> {
         waiting => (0..4_usize).prop_map(By::Waiting),
         number => Just(By::Number),
     ];
-    (by, 0..CLIENTS, 1..=OWNERS).prop_map(|(by, client, owner)| Pick { by, client, owner })
+    (by, 0..CLIENTS, FIRST..FIRST + OWNERS).prop_map(|(by, client, owner)| Pick {
+        by,
+        client,
+        owner,
+    })
 }
 
 fn timing() -> impl Strategy<Value = Timing> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::KEYS;
-use super::op::{Act, OWNERS, Op};
+use super::op::{Act, FIRST, OWNERS, Op};
 use super::reply::{Reply, Seen};
 use super::side::InMemory;
 use crate::fencing::FencingToken;
@@ -180,7 +180,7 @@ impl Step {
             Step::Look { client } => {
                 let looks = keys.each_ref().map(|key| Look {
                     key: key.clone(),
-                    owners: (1..=OWNERS).collect(),
+                    owners: (FIRST..FIRST + OWNERS).collect(),
                 });
                 seen.look(stores[client].look(&looks, LIMIT).await?)
             }

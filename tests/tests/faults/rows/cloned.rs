@@ -2,6 +2,7 @@
 //! memory, and so the same name in the store. Who has nothing there takes another name with its next
 //! connection, and so clones do not take each other's locks for their own.
 
+use distlock::Error;
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
 use crate::kit::{LONG, acquire_later, connect, ms, until_queued};
@@ -57,4 +58,20 @@ async fn who_has_nothing_in_the_store_takes_another_name() {
     held.release().await.unwrap();
     let next = within(LONG, waiting).await.unwrap().0.unwrap();
     next.release().await.unwrap();
+}
+
+/// The key may outlive the belief in it, and its release needs the name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_that_is_over_keeps_the_name() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let manager = connect(&server.url()).await;
+    let lock = manager.lock("k").lease(LONG * 3).max_hold(ms(200));
+    let guard = lock.acquire().await.unwrap();
+    let name = listening(&mut raw);
+    assert!(matches!(guard.lost().await, Error::HoldLimit { .. }));
+    assert_eq!(reconnected(&mut raw).await, name);
+    assert!(raw.exists("distlock:lock:{k}"));
+    assert!(guard.release().await.is_err());
+    assert!(!raw.exists("distlock:lock:{k}"), "the lock stayed behind");
 }

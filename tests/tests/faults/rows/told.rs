@@ -42,6 +42,14 @@ fn entry() {
                         tried.map_or_else(|e| e.to_string(), |_| "ok".into())
                     );
                 }
+                "mix" => {
+                    for _ in 0..200 {
+                        let busy = manager.lock("held:0").try_acquire().await;
+                        assert!(busy.unwrap().is_none());
+                        assert!(manager.lock("free").try_acquire().await.is_err());
+                    }
+                    println!("told: mixed");
+                }
                 "drop" => {
                     held.clear();
                     println!("told: dropped");
@@ -232,4 +240,20 @@ fn a_lock_that_vanished_before_its_guard_was_dropped_is_an_error() {
     std::thread::sleep(Duration::from_millis(200));
     service.tell("end");
     assert_eq!(service.count("ERROR", ""), 1, "{:#?}", service.lines);
+}
+
+/// Answers that write nothing say nothing of a server that refuses to write.
+#[test]
+fn a_server_that_refuses_some_calls_is_told_of_once() {
+    let mut service = Service::start();
+    assert_eq!(service.tell("hold"), "told: holds");
+    service.raw().cmd(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(service.tell("mix"), "told: mixed");
+    service.raw().cmd(&["CONFIG", "SET", "maxmemory", "0"]);
+    while service.tell("try") != "told: ok" {}
+    while service.count("INFO", BACK) == 0 {
+        service.until(|line| line.contains(BACK));
+    }
+    service.tell("end");
+    assert_eq!(service.count("WARN", LOST), 1, "{:#?}", service.lines);
 }
