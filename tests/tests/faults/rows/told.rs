@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use distlock::LockManager;
-use distlock_tests::{RedisServer, Reply, Resp, Worker, child_args, is_child, this_test_binary};
+use distlock_tests::{
+    After, RedisServer, Reply, Resp, Worker, child_args, is_child, this_test_binary,
+};
 
 use crate::kit::{LONG, lock_key, ms};
 use crate::rows::runtime;
@@ -50,6 +52,12 @@ fn entry() {
                     }
                     println!("told: mixed");
                 }
+                "release" => {
+                    for guard in held.drain(..) {
+                        guard.release().await.unwrap();
+                    }
+                    println!("told: released");
+                }
                 "drop" => {
                     held.clear();
                     println!("told: dropped");
@@ -77,7 +85,12 @@ struct Service {
 impl Service {
     fn start() -> Self {
         let server = RedisServer::start();
-        let args = [server.url()];
+        let url = server.url();
+        Service::at(server, url)
+    }
+
+    fn at(server: RedisServer, url: String) -> Self {
+        let args = [url];
         let args: Vec<_> = args.iter().map(String::as_str).collect();
         let worker = Worker::spawn(&mut this_test_binary("rows::told::entry", &args));
         Service {
@@ -240,6 +253,23 @@ fn a_lock_that_vanished_before_its_guard_was_dropped_is_an_error() {
     std::thread::sleep(Duration::from_millis(200));
     service.tell("end");
     assert_eq!(service.count("ERROR", ""), 1, "{:#?}", service.lines);
+}
+
+/// The second release of a lock finds nothing, for the first was applied and its answer was lost.
+#[test]
+fn a_release_whose_answer_was_lost_is_no_loss() {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let url = server.url_via(&proxy);
+    let mut service = Service::at(server, url);
+    assert_eq!(service.tell("hold"), "told: holds");
+    proxy.swallow_reply_to("EVALSHA", After::Reset);
+    assert_eq!(service.tell("release"), "told: released");
+    let mut raw = service.raw();
+    distlock_tests::eventually(LONG, || raw.keys("distlock:lock:*").is_empty());
+    assert_eq!(service.tell("try"), "told: ok");
+    service.tell("end");
+    assert_eq!(service.count("ERROR", ""), 0, "{:#?}", service.lines);
 }
 
 /// Answers that write nothing say nothing of a server that refuses to write.
