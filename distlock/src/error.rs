@@ -379,3 +379,31 @@ impl<T, E: From<Error>> FromLockError for Result<T, E> {
         Err(E::from(error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waited_for_another_process_may_wait_longer() {
+        let busy = |waited| Error::Busy {
+            key: "k".into(),
+            waited,
+            holder: Some(Holder {
+                client: "host:7".into(),
+                held_since: SystemTime::now(),
+                this_process: false,
+            }),
+        };
+        let message = busy(Duration::from_secs(5)).to_string();
+        for part in [
+            "`k`",
+            "waited 5.0s",
+            "held by host:7",
+            "allow a longer wait",
+        ] {
+            assert!(message.contains(part), "{part} is not in {message}");
+        }
+        assert!(!busy(Duration::ZERO).to_string().contains("longer wait"));
+    }
+}

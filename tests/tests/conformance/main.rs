@@ -27,4 +27,5 @@ mod runtimes;
 mod scripts;
 mod shutdown;
 mod siblings;
+mod texts;
 mod waiting;

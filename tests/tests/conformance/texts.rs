@@ -1,0 +1,72 @@
+//! What errors say to somebody who reads them at night: what happened, to which key, and what to do.
+
+use distlock::{Error, LockManager};
+
+use crate::fixture::{PATIENCE, ms};
+
+/// Nobody meant to wait, so nobody is told to wait longer.
+#[tokio::test]
+async fn a_try_that_was_busy_advises_no_longer_wait() {
+    let manager = LockManager::memory();
+    let _held = manager.lock("job").acquire().await.unwrap();
+    let error = manager.lock("job").wait(ms(0)).acquire().await.unwrap_err();
+    let message = error.to_string();
+    assert!(error.is_busy() && message.contains("`job`"), "{message}");
+    assert!(!message.contains("waited"), "{message}");
+    assert!(!message.contains("longer wait"), "{message}");
+}
+
+/// A process that holds what it waits for may wait for itself, and no wait is long enough for that.
+#[tokio::test]
+async fn who_may_wait_for_itself_is_told() {
+    let manager = LockManager::memory();
+    let _held = manager.lock("k").acquire().await.unwrap();
+    let error = manager.lock("k").wait(ms(50)).acquire().await.unwrap_err();
+    let message = error.to_string();
+    for part in [
+        "`k`",
+        "waited",
+        "this very process",
+        "call tree",
+        "release first",
+    ] {
+        assert!(message.contains(part), "{part} is not in {message}");
+    }
+    assert!(!message.contains("longer wait"), "{message}");
+}
+
+/// Nothing stops the code that has a guard.
+#[tokio::test]
+async fn a_guards_loss_claims_no_stopped_body() {
+    let manager = LockManager::memory();
+    let guard = manager.lock("k").max_hold(ms(50)).acquire().await.unwrap();
+    let limit = guard.lost().await;
+    let other = manager.lock("other").acquire().await.unwrap();
+    manager.shutdown().await;
+    let shut = other.lost().await;
+    assert!(limit.is_lost() && shut.is_lost(), "{limit:?}, {shut:?}");
+    for error in [limit, shut] {
+        let message = error.to_string();
+        assert!(!message.contains("was stopped"), "{message}");
+        assert!(message.contains("check for partial effects"), "{message}");
+    }
+}
+
+/// The time of a manager with a thread of its own goes on.
+#[tokio::test]
+async fn paused_time_is_told_as_that() {
+    let manager = LockManager::memory();
+    let _held = manager.lock("k").acquire().await.unwrap();
+    tokio::time::pause();
+    let error = manager
+        .lock("k")
+        .wait(PATIENCE)
+        .acquire()
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    let message = error.to_string();
+    for part in ["`k`", "paused", "memory_on_current_runtime"] {
+        assert!(message.contains(part), "{part} is not in {message}");
+    }
+}
