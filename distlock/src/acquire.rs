@@ -93,9 +93,10 @@ impl Drop for Ticket {
 
 /// Acquires, within the order's `wait`. Dropping the future leaves nothing behind.
 pub(crate) async fn acquire(engine: Arc<Engine>, order: Order) -> Result<Arc<Hold>, Error> {
+    let mut obstacle = None;
     loop {
         let mut ticket = Ticket::new(&engine, &order);
-        match attempt(&engine, &order, &mut ticket).await {
+        match attempt(&engine, &order, &mut ticket, &mut obstacle).await {
             Attempt::Held(hold) => {
                 // From here on the hold's guard answers for the id.
                 ticket.asked = false;
@@ -117,9 +118,14 @@ pub(crate) async fn acquire(engine: Arc<Engine>, order: Order) -> Result<Arc<Hol
     }
 }
 
-async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> Attempt {
+/// `obstacle` is what stood in the way last, also of earlier attempts of the same call.
+async fn attempt(
+    engine: &Arc<Engine>,
+    order: &Order,
+    ticket: &mut Ticket,
+    obstacle: &mut Option<Obstacle>,
+) -> Attempt {
     let deadline = order.started + order.wait;
-    let mut obstacle = None;
     let mut was_late = false;
     let mut pause = FIRST_PAUSE;
     // A call that does not wait asks once.
@@ -130,7 +136,7 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
             return Attempt::Ended(engine.shut_down_error());
         }
         if asks_left == 0 || (wait.is_zero() && !order.wait.is_zero()) {
-            return Attempt::Ended(order.error(engine, ticket, obstacle));
+            return Attempt::Ended(order.error(engine, ticket, obstacle.take()));
         }
         asks_left -= 1;
         let was_asked = mem::replace(&mut ticket.asked, true);
@@ -141,21 +147,21 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
             Ok(AskReply::Queued(None)) => {}
             Ok(AskReply::Queued(occupant)) => {
                 ticket.slot.set_queued(&engine.waiters, occupant.clone());
-                obstacle = Some(Obstacle::Occupied(occupant));
+                *obstacle = Some(Obstacle::Occupied(occupant));
                 match ticket.next_signal(deadline).await {
                     Some(signal) => {
                         if let Some(end) = on_signal(engine, order, ticket, signal).await {
                             return end;
                         }
                     }
-                    None => return Attempt::Ended(order.error(engine, ticket, obstacle)),
+                    None => return Attempt::Ended(order.error(engine, ticket, obstacle.take())),
                 }
             }
             Ok(AskReply::Busy(occupant) | AskReply::Full(occupant)) => {
                 // Nothing of this ask is in the store.
                 ticket.asked = was_asked;
-                let obstacle = Some(Obstacle::Occupied(occupant));
-                return Attempt::Ended(order.error(engine, ticket, obstacle));
+                let occupied = Some(Obstacle::Occupied(occupant));
+                return Attempt::Ended(order.error(engine, ticket, occupied));
             }
             // It was not applied, for the server's clock was not known well enough. Now it is.
             Ok(AskReply::Late) => {
@@ -163,7 +169,7 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
                     asks_left += 1;
                 }
                 let late = Trouble::timed_out(order.timing.command_deadline());
-                obstacle = Some(Obstacle::Trouble(late));
+                *obstacle = Some(Obstacle::Trouble(late));
             }
             Ok(AskReply::Foreign(detail)) => return Attempt::Ended(order.foreign(detail)),
             Err(trouble) => {
@@ -177,14 +183,14 @@ async fn attempt(engine: &Arc<Engine>, order: &Order, ticket: &mut Ticket) -> At
                     && !order.wait.is_zero()
                     && wait < order.timing.command_deadline();
                 if obstacle.is_none() || !cut_short {
-                    obstacle = Some(Obstacle::Trouble(trouble));
+                    *obstacle = Some(Obstacle::Trouble(trouble));
                 }
                 #[cfg(sabotage)]
                 if sabotage::is(Saboteur::UndoThenAskAgain) {
                     engine.undo(order.key.clone(), ticket.slot.owner, order.timing);
                 }
                 if stop {
-                    return Attempt::Ended(order.error(engine, ticket, obstacle));
+                    return Attempt::Ended(order.error(engine, ticket, obstacle.take()));
                 }
                 // The ask may have been applied: a grant can still arrive meanwhile.
                 if let Some(signal) = ticket.next_signal_or_retry(deadline, pause).await
