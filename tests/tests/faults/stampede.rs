@@ -326,6 +326,6 @@ async fn releases_that_are_refused_delay_no_others() {
     }
     drop(held);
     eventually_async(LONG, async || raw.keys("distlock:lock:*").is_empty()).await;
-    // The others are still tried, and refused.
-    assert_eq!(shown(&manager, "releasing"), BAD);
+    // The others are still tried, and refused. The last answers may still be on their way to the manager.
+    eventually_async(LONG, async || shown(&manager, "releasing") == BAD).await;
 }
