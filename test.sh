@@ -93,7 +93,7 @@ package() {
 
 # In a folder of their own: these are builds of the lock that can be broken.
 saboteurs() {
-    RUSTFLAGS="${RUSTFLAGS:-} --cfg sabotage" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sabotage" \
+    RUSTFLAGS="${RUSTFLAGS:-} --cfg distlock_inside --cfg sabotage" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sabotage" \
         cargo run --release -p torture -- saboteurs "$@"
 }
 

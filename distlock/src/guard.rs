@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
-use crate::engine::Tried;
 use crate::error::Error;
 use crate::fencing::FencingToken;
-use crate::hold::Hold;
 use crate::manager::LockManager;
-use crate::releases::Released;
-use crate::report;
+use crate::manager::engine::Tried;
+use crate::manager::hold::Hold;
+use crate::manager::releases::Released;
+use crate::manager::report;
 use crate::scope::{self, Children, Frame};
 
 /// A held lock. The watchdog renews it until it is released, dropped, or lost.

@@ -1,52 +1,51 @@
 #![doc = include_str!("../README.md")]
 
-mod acquire;
-mod builder;
 mod clock;
-mod counted;
-mod engine;
 mod error;
 mod fencing;
 mod guard;
-mod hold;
 mod installed;
-mod io;
 mod key;
 mod lock;
 mod manager;
+mod mutex;
 mod options;
+mod protocol;
 mod random;
-mod releases;
-mod report;
-#[cfg(any(sabotage, test))]
+mod scope;
+mod store;
+mod templates;
+
+/// What breaks the lock on purpose; it lives below `tests/`.
+#[cfg(any(sabotage, all(test, distlock_inside)))]
+#[path = "../../tests/sabotage/mod.rs"]
 #[cfg_attr(
     not(sabotage),
     allow(dead_code, reason = "its tests run in every build")
 )]
 mod sabotage;
-mod scope;
+
+/// Tests that need to see the inside; they live below `tests/`, outside of the package.
 #[cfg(test)]
-mod simulation;
-mod store;
-mod templates;
-mod waiters;
-mod watchdog;
+#[cfg(distlock_inside)]
+#[path = "../../tests/inside/mod.rs"]
+mod inside;
 
 #[doc(hidden)]
-#[path = "private.rs"]
+#[path = "attribute.rs"]
 #[allow(missing_docs)]
 pub mod __private;
 
 #[doc(hidden)]
 pub use __private::{AsManager, FromLockErrorBehindImpl, KeyValue};
 
-pub use builder::Builder;
 pub use error::{Error, FromLockError, Holder, LossReason, Outage};
 pub use fencing::FencingToken;
 pub use guard::{Held, LockGuard};
 pub use installed::{install, installed, shutdown};
 pub use key::escape;
 pub use lock::Lock;
+pub use manager::builder::Builder;
 pub use manager::{KeyState, LockManager};
 pub use scope::{current, try_current, with_manager};
 

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::acquire::{self, Order};
 use crate::error::Error;
 use crate::guard::{Held, LockGuard};
 use crate::key::LockKey;
 use crate::manager::LockManager;
+use crate::manager::acquire::{self, Order};
+use crate::manager::report;
 use crate::options::Options;
-use crate::report;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::Trouble;
 use crate::scope::{self, Frame};
-use crate::store::Trouble;
 
 /// How much longer than its `wait` a caller listens for the manager's own, better error.
 const SLACK: Duration = Duration::from_millis(250);
@@ -200,7 +201,8 @@ impl Lock {
     }
 
     async fn try_enter(&self, wait: Duration) -> Result<LockGuard, Error> {
-        let timing = self.options.timing(&self.key)?;
+        self.options.check(&self.key)?;
+        let timing = Timing::new(self.options.lease);
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
         if let Some(frame) = scope::innermost(self.manager.store_identity(), &key) {

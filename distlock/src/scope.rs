@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::guard::Held;
-use crate::hold::Hold;
 use crate::key::LockKey;
 use crate::manager::LockManager;
+use crate::manager::hold::Hold;
 
 tokio::task_local! {
     static FRAMES: Arc<Frame>;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use once_cell::sync::Lazy;
 
 use crate::manager::LockManager;
-use crate::report;
+use crate::manager::report;
 
 /// By template.
 static SEEN: Lazy<Mutex<HashMap<&'static str, Seen>>> = Lazy::new(Mutex::default);

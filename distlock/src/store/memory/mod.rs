@@ -7,19 +7,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{
-    Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, LockStore, Look, LookReply, Owner,
-    Proof, Renewal, RenewalFailure, Renewed, Settings, Trouble,
-};
 use crate::key::LockKey;
-use crate::options::Timing;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
+};
+use crate::store::client_id::ClientId;
+use crate::store::{BoxFuture, EventSink, LockStore, Settings};
 
 #[cfg(test)]
+#[cfg(distlock_inside)]
+#[path = "../../../../tests/inside/hooks.rs"]
 pub(crate) mod hooks;
 mod queue;
 mod server;
 mod slot;
 #[cfg(test)]
+#[cfg(distlock_inside)]
+#[path = "../../../../tests/inside/memory/mod.rs"]
 mod tests;
 
 pub(crate) use server::MemoryServer;

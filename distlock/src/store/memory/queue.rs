@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::key::LockKey;
-use crate::options::Timing;
-use crate::store::{ClientId, Owner};
+use crate::protocol::timing::Timing;
+use crate::protocol::words::Owner;
+use crate::store::client_id::ClientId;
 
 /// How much longer than its last deadline a queue is kept: a grant made just before may be unconfirmed.
 const KEPT: Duration = Duration::from_secs(11);

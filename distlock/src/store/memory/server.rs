@@ -13,7 +13,10 @@ use super::slot::Slot;
 use crate::clock::{BootClock, Clock, Moment};
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::store::{ClientId, EventSink, Grant, Owner, StoreEvent, Trouble};
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{Grant, Owner};
+use crate::store::client_id::ClientId;
+use crate::store::{EventSink, StoreEvent};
 
 /// Slots examined by each call for whether they can be forgotten. More than one, so that calls that
 /// all use new keys still get around.

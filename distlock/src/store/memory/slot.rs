@@ -7,8 +7,10 @@ use super::queue::{Entry, Queue, REMOVAL, Who};
 use super::server::{Call, WORK};
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
-use crate::options::Timing;
-use crate::store::{Ask, AskReply, Grant, Inspection, LookReply, Occupant, Owner, Proof, Renewal};
+use crate::protocol::timing::Timing;
+use crate::protocol::words::{
+    Ask, AskReply, Grant, Inspection, LookReply, Occupant, Owner, Proof, Renewal,
+};
 
 /// What each lock of a look may cost at least (see [`Call::work`]): none waits for the dead of another.
 const LEAST_WORK: i64 = 10;

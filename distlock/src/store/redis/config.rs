@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use crate::error::{Error, Outage};
-use crate::store::Trouble;
+use crate::protocol::trouble::Trouble;
 
 /// Where a server is, and how to talk to it.
 #[derive(Clone)]
@@ -108,6 +108,8 @@ fn hides_its_host(url: &str) -> bool {
 }
 
 #[cfg(test)]
+#[cfg(distlock_inside)]
+#[path = "../../../../tests/inside/urls.rs"]
 mod properties;
 
 #[cfg(test)]

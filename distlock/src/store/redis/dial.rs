@@ -14,9 +14,12 @@ use super::{RedisConfig, Shared, reply, scripts, trouble};
 use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::options::Timing;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::Grant;
 use crate::random::Random;
-use crate::store::{ClientId, EventSink, Grant, IsIdle, StoreEvent, Trouble, plain_number};
+use crate::store::client_id::{ClientId, plain_number};
+use crate::store::{EventSink, IsIdle, StoreEvent};
 
 /// A server that is near is connected to again within this, or it is tried once more.
 const LONGEST_REDIAL: Duration = Duration::from_secs(1);

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
-use crate::hold::lock;
-use crate::store::{EventSink, StoreEvent, Trouble};
+use crate::mutex::lock;
+use crate::protocol::trouble::Trouble;
+use crate::store::{EventSink, StoreEvent};
 
 /// A server that refuses some calls and serves others is told of no more often.
 const TELL_EVERY: Duration = Duration::from_secs(1);

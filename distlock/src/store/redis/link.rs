@@ -14,7 +14,8 @@ use super::health::{Cause, Health};
 use super::transport::Pulse;
 use super::{scripts, trouble};
 use crate::error::Outage;
-use crate::store::{ClientId, Trouble};
+use crate::protocol::trouble::Trouble;
+use crate::store::client_id::ClientId;
 
 /// Attempts to connect again start short, for the first may fall into the same hole, and grow.
 const FIRST_REDIAL: Duration = Duration::from_millis(250);

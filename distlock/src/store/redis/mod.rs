@@ -11,29 +11,35 @@ use redis::Cmd;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Outage};
 use crate::fencing::FencingToken;
-use crate::hold::lock;
 use crate::key::LockKey;
-use crate::options::Timing;
-use crate::random::Random;
-use crate::report;
-use crate::store::{
-    Ask, AskReply, BoxFuture, ClientId, EventSink, Inspection, IsIdle, LockStore, Look, LookReply,
-    Occupant, Owner, Proof, Renewal, RenewalFailure, Renewed, Settings, StoreEvent, Trouble,
-    one_line,
+use crate::manager::report;
+use crate::mutex::lock;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::{Trouble, one_line};
+use crate::protocol::words::{
+    Ask, AskReply, Inspection, Look, LookReply, Occupant, Owner, Proof, Renewal, RenewalFailure,
+    Renewed,
 };
+use crate::random::Random;
+use crate::store::client_id::ClientId;
+use crate::store::{BoxFuture, EventSink, IsIdle, LockStore, Settings, StoreEvent};
 
 mod config;
 mod dial;
 #[cfg(test)]
+#[cfg(distlock_inside)]
+#[path = "../../../../tests/inside/garbage.rs"]
 mod garbage;
 mod health;
 mod link;
 mod names;
 #[cfg(test)]
+#[cfg(distlock_inside)]
+#[path = "../../../../tests/inside/durations.rs"]
 mod properties;
 mod reply;
 mod scripts;
-pub(super) mod server_time;
+pub(crate) mod server_time;
 mod transport;
 mod trouble;
 

@@ -3,7 +3,7 @@
 use redis::Cmd;
 
 use crate::key::LockKey;
-use crate::store::ClientId;
+use crate::store::client_id::ClientId;
 
 /// The names of keys and channels.
 #[derive(Debug)]
@@ -76,4 +76,6 @@ fn write_names<const N: usize>(cmd: &mut Cmd, prefixes: [&String; N], key: &Lock
 }
 
 #[cfg(test)]
+#[cfg(distlock_inside)]
+#[path = "../../../../tests/inside/names.rs"]
 mod properties;

@@ -4,7 +4,7 @@ use redis::Value;
 
 use crate::error::Outage;
 use crate::fencing::FencingToken;
-use crate::store::Trouble;
+use crate::protocol::trouble::Trouble;
 
 /// A reply that is read from front to back.
 pub(super) struct Reply(std::vec::IntoIter<Value>);

@@ -3,7 +3,7 @@
 use redis::{ErrorKind, RedisError};
 
 use crate::error::Outage;
-use crate::store::Trouble;
+use crate::protocol::trouble::Trouble;
 
 pub(super) const FOREIGN_VALUE: &str = "a value that distlock did not write stands at its keys";
 

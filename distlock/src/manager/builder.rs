@@ -1,0 +1,342 @@
+//! How a manager is made.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use once_cell::sync::OnceCell;
+use tokio::sync::oneshot;
+
+use crate::clock::{BootClock, Clock, TokioClock};
+use crate::error::Error;
+use crate::manager::LockManager;
+use crate::manager::engine::Engine;
+use crate::manager::executor::{Executor, IoThread};
+use crate::options::{FENCE_TTL, FENCE_TTLS};
+use crate::random::SystemRandom;
+use crate::store::client_id::ClientId;
+use crate::store::memory::{MemoryServer, MemoryStore};
+use crate::store::redis::{Client, RedisConfig, RedisStore};
+use crate::store::{LockStore, Settings};
+
+const DEFAULT_MAX_WAITERS: u32 = 10_000;
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Builds a [`LockManager`].
+///
+/// ```no_run
+/// # async fn f() -> Result<(), distlock::Error> {
+/// let manager = distlock::LockManager::builder()
+///     .url("redis://127.0.0.1:6379")
+///     .namespace("shop")
+///     .client_name("checkout-3")
+///     .connect()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder does nothing by itself; call `connect` or `memory_on_current_runtime`"]
+pub struct Builder {
+    url: Option<String>,
+    namespace: String,
+    client_name: Option<String>,
+    max_waiters: u32,
+    fence_ttl: Duration,
+    connect_timeout: Duration,
+}
+
+/// What a URL names.
+enum Store {
+    Memory(MemoryServer),
+    Redis(RedisConfig),
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            url: None,
+            namespace: "distlock".into(),
+            client_name: None,
+            max_waiters: DEFAULT_MAX_WAITERS,
+            fence_ttl: FENCE_TTL,
+            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+        }
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the URL: it may contain a password.
+        f.debug_struct("Builder")
+            .field("url", &self.url.as_ref().map(|_| "<redacted>"))
+            .field("namespace", &self.namespace)
+            .field("client_name", &self.client_name)
+            .field("max_waiters", &self.max_waiters)
+            .field("fence_ttl", &self.fence_ttl)
+            .field("connect_timeout", &self.connect_timeout)
+            .finish()
+    }
+}
+
+impl Builder {
+    /// The URL of the store, see [`LockManager::connect`].
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// The first part of every key in the store, default `distlock`. Managers with different
+    /// namespaces do not see each other's locks. It may have parts, such as `shop:eu`, but none behind a
+    /// `:` may be called like a kind of our keys (`lock`, `queue`, `entry`, `fence`, `client`).
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// The name under which others see this client in [`Error::Busy`], default `host:pid`.
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.client_name = Some(name.into());
+        self
+    }
+
+    /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] at once. Waiters
+    /// whose process is gone, or whose time is up, do not count for long: each further call looks for them in
+    /// another part of the queue, a hundred places at a time.
+    pub fn max_waiters(mut self, limit: u32) -> Self {
+        self.max_waiters = limit;
+        self
+    }
+
+    /// How long the last fencing token of a key is remembered after its acquisition, default 2 h; a minute to
+    /// 366 days.
+    ///
+    /// While it is remembered, tokens rise whatever the server's clock does. Afterwards they are made from the
+    /// clock alone, and can go back if it was ahead and has been corrected: choose it longer than a wrong clock
+    /// may go unnoticed. Each key used within this time costs the server about 150 bytes
+    /// (the memory store up to 500). Managers that share
+    /// locks should agree; the last one to acquire decides.
+    pub fn fence_ttl(mut self, ttl: Duration) -> Self {
+        self.fence_ttl = ttl;
+        self
+    }
+
+    /// How long [`connect`](Builder::connect) tries, default 2 s. Raise it for a service that is started
+    /// together with its Redis, or use [`connect_lazy`](Builder::connect_lazy).
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// Connects, and tries for as long as the [`connect_timeout`](Builder::connect_timeout) while the server
+    /// cannot be reached, loads, or is a replica.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockManager::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was opened.
+    pub async fn connect(self) -> Result<LockManager, Error> {
+        match self.store()? {
+            Store::Memory(server) => self.memory(server),
+            Store::Redis(config) => self.redis(config).await,
+        }
+    }
+
+    /// Makes a manager that connects in the background, and never waits: for a service that is to start
+    /// while its Redis is down.
+    ///
+    /// Calls wait for the first connection by their own `wait`, and fail with [`Error::Unavailable`]; those
+    /// that do not wait fail at once. A wrong password or a missing right is found by them as well.
+    ///
+    /// ```
+    /// # async fn f() -> Result<(), distlock::Error> {
+    /// let manager = distlock::LockManager::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .connect_lazy()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a malformed URL or an option that cannot work.
+    pub fn connect_lazy(self) -> Result<LockManager, Error> {
+        match self.store()? {
+            Store::Memory(server) => self.memory(server),
+            Store::Redis(config) => {
+                let (engine, io) = on_io_thread()?;
+                let store = {
+                    let _on_the_thread = engine.enter();
+                    RedisStore::connect_lazy(&config, self.client(&engine))
+                };
+                Ok(self.finish(engine, Box::new(store), Some(io)))
+            }
+        }
+    }
+
+    /// What the URL names.
+    fn store(&self) -> Result<Store, Error> {
+        self.check()?;
+        let Some(url) = &self.url else {
+            return Err(Error::Config {
+                detail: "no URL was given; call `.url(\"redis://127.0.0.1:6379\")` on the builder"
+                    .into(),
+            });
+        };
+        Ok(match url.strip_prefix("memory:") {
+            Some("") => Store::Memory(MemoryServer::new(Arc::new(BootClock))),
+            Some(name) => {
+                let name = format!("{name} {}", self.namespace);
+                Store::Memory(MemoryServer::named(&name))
+            }
+            None => {
+                let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
+                Store::Redis(config)
+            }
+        })
+    }
+
+    /// An in-process store without a thread: everything runs on the current runtime and takes all time
+    /// from `tokio::time`, so that tests can pause and advance it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] outside of a tokio runtime.
+    pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
+        self.check()?;
+        let executor = Executor::current()?;
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let server = MemoryServer::new(clock.clone());
+        let engine = Engine::new(clock, Arc::new(SystemRandom), executor);
+        let store = self.memory_store(server, &engine);
+        Ok(self.finish(engine, Box::new(store), None))
+    }
+
+    pub(crate) fn memory(self, server: MemoryServer) -> Result<LockManager, Error> {
+        self.check()?;
+        let (engine, io) = on_io_thread()?;
+        let store = self.memory_store(server, &engine);
+        Ok(self.finish(engine, Box::new(store), Some(io)))
+    }
+
+    fn memory_store(&self, server: MemoryServer, engine: &Arc<Engine>) -> MemoryStore {
+        let client = ClientId::new(&SystemRandom);
+        MemoryStore::new(server, client, self.settings(), engine.events())
+    }
+
+    fn client(&self, engine: &Arc<Engine>) -> Client {
+        Client {
+            id: ClientId::new(&SystemRandom),
+            settings: self.settings(),
+            clock: engine.clock.clone(),
+            random: Arc::new(SystemRandom),
+            events: engine.events(),
+            is_idle: engine.is_idle(),
+        }
+    }
+
+    async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
+        let (engine, io) = on_io_thread()?;
+        let connecting = RedisStore::connect(config, self.client(&engine));
+        let (mut reply, answer) = oneshot::channel();
+        engine.spawn_later(async move {
+            tokio::select! {
+                store = connecting => drop(reply.send(store)),
+                () = reply.closed() => {}
+            }
+        });
+        match answer.await {
+            Ok(store) => Ok(self.finish(engine, Box::new(store?), Some(io))),
+            Err(_) => Err(engine.shut_down_error()),
+        }
+    }
+
+    fn finish(
+        self,
+        engine: Arc<Engine>,
+        store: Box<dyn LockStore>,
+        io: Option<IoThread>,
+    ) -> LockManager {
+        let identity = store.identity().into();
+        engine.start(store);
+        LockManager::new(engine, identity, self.name(), io)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |detail: &str| {
+            Err(Error::Config {
+                detail: detail.into(),
+            })
+        };
+        if !is_namespace(&self.namespace) {
+            return refuse(
+                "the namespace must have 1 to 64 bytes, without white space, braces and control characters, and none of \
+                 its parts behind a `:` may be `lock`, `queue`, `entry`, `fence` or `client`",
+            );
+        }
+        if let Some(name) = &self.client_name
+            && (name.is_empty() || name.len() > 128 || name.contains(char::is_control))
+        {
+            return refuse("the client name must have 1 to 128 bytes, without control characters");
+        }
+        if self.connect_timeout.is_zero() {
+            return refuse("the connect timeout must be longer than zero");
+        }
+        if !FENCE_TTLS.contains(&self.fence_ttl) {
+            return refuse(&format!(
+                "the fence ttl is {:?}, but must be from a minute to 366 days: tokens could go back soon, or keys would \
+                 be kept that nobody uses",
+                self.fence_ttl
+            ));
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            name: self.name(),
+            max_waiters: self.max_waiters,
+            fence_ttl: self.fence_ttl,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.client_name.clone().unwrap_or_else(host_and_pid)
+    }
+}
+
+/// What may stand before the kind of a key in the store (`shop:lock:...`). A kind in the namespace itself
+/// is refused: `b` in the namespace `shop:lock:a` would be the same key as `a:lock:b` in `shop`.
+pub(crate) fn is_namespace(name: &str) -> bool {
+    const KINDS: [&str; 5] = ["lock", "queue", "entry", "fence", "client"];
+    let odd = |c: char| c.is_control() || c.is_whitespace() || "{}".contains(c);
+    !name.is_empty()
+        && name.len() <= 64
+        && !name.contains(odd)
+        && !name.split(':').skip(1).any(|part| KINDS.contains(&part))
+}
+
+fn host_and_pid() -> String {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let host: String = host.chars().filter(|c| !c.is_control()).take(100).collect();
+    format!("{host}:{}", std::process::id())
+}
+
+/// An engine on a thread of its own, which drains when the thread is dropped.
+fn on_io_thread() -> Result<(Arc<Engine>, IoThread), Error> {
+    let slot: Arc<OnceCell<Arc<Engine>>> = Arc::default();
+    let of_thread = slot.clone();
+    let (io, executor) = IoThread::start(async move {
+        if let Some(engine) = of_thread.get() {
+            engine.drain().await;
+        }
+    })?;
+    let engine = Engine::new(Arc::new(BootClock), Arc::new(SystemRandom), executor);
+    // The slot is empty: nobody else has it.
+    let _ = slot.set(engine.clone());
+    Ok((engine, io))
+}

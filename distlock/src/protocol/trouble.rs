@@ -1,0 +1,73 @@
+//! What went wrong between a client and its store.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::{Error, Outage};
+
+/// A store operation that did not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) outage: Outage,
+    pub(crate) detail: String,
+    /// Nothing was handed to a connection, so there is nothing to undo.
+    pub(crate) unsent: bool,
+}
+
+impl Trouble {
+    pub(crate) fn new(outage: Outage, detail: impl Into<String>) -> Self {
+        Trouble {
+            outage,
+            detail: one_line(detail.into()),
+            unsent: false,
+        }
+    }
+
+    /// Whether the store said nothing: it was not asked, or did not answer.
+    pub(crate) fn is_no_answer(&self) -> bool {
+        self.unsent || matches!(self.outage, Outage::Unreachable | Outage::TimedOut)
+    }
+
+    /// The same trouble, for a command that was never sent.
+    pub(crate) fn unsent(mut self) -> Self {
+        self.unsent = true;
+        self
+    }
+
+    /// The same trouble, with the server that has it.
+    pub(crate) fn at(mut self, address: &str) -> Self {
+        if !self.detail.contains(address) {
+            self.detail = one_line(format!("{address}: {}", self.detail));
+        }
+        self
+    }
+
+    pub(crate) fn timed_out(within: Duration) -> Self {
+        Trouble::new(Outage::TimedOut, format!("no answer within {within:?}"))
+    }
+
+    pub(crate) fn into_error(self, key: Option<String>, waited: Duration) -> Error {
+        Error::Unavailable {
+            key,
+            waited,
+            outage: self.outage,
+            detail: self.detail,
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.outage, self.detail)
+    }
+}
+
+/// What a server says, fit for an error and a log: one line without control characters, and not too long.
+pub(crate) fn one_line(text: String) -> String {
+    const LONGEST: usize = 500;
+    if text.len() <= LONGEST && !text.contains(char::is_control) {
+        return text;
+    }
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(LONGEST).map(clean).collect()
+}

@@ -1,0 +1,145 @@
+//! What a client and its store say to each other.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::clock::Moment;
+use crate::error::Holder;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::Trouble;
+
+/// The owner id of one acquisition: unique within the client, never used again.
+pub(crate) type Owner = u64;
+
+/// A pushed grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// The lock, for a grant that nobody waits for any more and that must be given back.
+    pub(crate) key: LockKey,
+    pub(crate) owner: Owner,
+    pub(crate) token: FencingToken,
+    /// A local time before which the grant was certainly not made later; `None` if that cannot be
+    /// said (no fresh pair of local and server time, or a clock moved), so confirm first.
+    pub(crate) granted_at: Option<Moment>,
+    /// The short lease of the grant.
+    pub(crate) lease: Duration,
+}
+
+/// A request for a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) owner: Owner,
+    pub(crate) timing: Timing,
+    /// How long the caller still waits; zero never stands in the queue.
+    pub(crate) wait: Duration,
+    /// The command's deadline; a store that is applied later refuses.
+    pub(crate) within: Duration,
+}
+
+/// A hold, proven by a reply: believed from when the command was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Proof {
+    pub(crate) sent: Moment,
+    pub(crate) token: FencingToken,
+}
+
+/// The answer to an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AskReply {
+    /// The lock is the owner's, for the full lease.
+    Held(Proof),
+    /// The owner stands in the queue.
+    Queued(Option<Occupant>),
+    /// The lock or its queue is occupied, and the ask did not want to wait.
+    Busy(Option<Occupant>),
+    /// The queue is full.
+    Full(Option<Occupant>),
+    /// The ask was applied after its deadline, so nothing was done.
+    Late,
+    /// Something else stands at one of the lock's keys.
+    Foreign(String),
+}
+
+/// Who occupies a lock, as the store says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Occupant {
+    /// The owner's number, if it is this client's.
+    pub(crate) ours: Option<Owner>,
+    /// Whether the owner is of this process.
+    pub(crate) this_process: bool,
+    pub(crate) token: FencingToken,
+    /// Server time, µs.
+    pub(crate) since: u64,
+    pub(crate) name: String,
+}
+
+impl Occupant {
+    pub(crate) fn holder(&self) -> Holder {
+        Holder {
+            client: self.name.clone(),
+            held_since: wall(self.since),
+            this_process: self.this_process,
+        }
+    }
+}
+
+pub(crate) fn wall(micros: u64) -> SystemTime {
+    UNIX_EPOCH
+        .checked_add(Duration::from_micros(micros))
+        .unwrap_or(UNIX_EPOCH)
+}
+
+/// One hold of a renewal batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Renewal {
+    pub(crate) key: LockKey,
+    pub(crate) owner: Owner,
+    pub(crate) token: FencingToken,
+    pub(crate) timing: Timing,
+}
+
+/// The answer to a renewal batch: only the failures, by index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Renewed {
+    pub(crate) sent: Moment,
+    pub(crate) failures: Vec<(usize, RenewalFailure)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RenewalFailure {
+    /// The lock is not this owner's (any more).
+    Gone,
+    /// The server refused; it may work later.
+    Trouble(Trouble),
+}
+
+/// All that one client waits for on one key.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    pub(crate) key: LockKey,
+    pub(crate) owners: Vec<Owner>,
+}
+
+/// The answer to a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LookReply {
+    Seen {
+        occupant: Option<Occupant>,
+        /// Owners that neither hold the lock nor stand in its queue.
+        missing: Vec<Owner>,
+    },
+    Failed(Trouble),
+    Foreign(String),
+}
+
+/// The answer to an inspection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inspection {
+    pub(crate) occupant: Option<Occupant>,
+    pub(crate) waiters: u64,
+    pub(crate) last_token: Option<FencingToken>,
+    /// Something else stands at one of the lock's keys.
+    pub(crate) foreign: Option<String>,
+}

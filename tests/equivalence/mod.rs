@@ -1,0 +1,205 @@
+//! Random sequences of operations have the same replies, the same grants and the same final state on
+//! the memory store and on Redis.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRunner};
+use tokio::runtime::Runtime;
+
+use crate::key::LockKey;
+use crate::protocol::words::{AskReply, Grant};
+
+mod keys;
+mod op;
+mod reply;
+mod side;
+mod step;
+
+use op::Op;
+use reply::{Reply, Seen};
+use side::{InMemory, InRedis};
+use step::Step;
+
+const CASES: u32 = 10_000;
+const CLIENTS: usize = 3;
+const KEYS: usize = 2;
+
+/// Leases go on in Redis while a sequence runs. One that took longer says nothing, and is run again.
+const CALM: Duration = Duration::from_millis(300);
+
+/// How far times of the two stores may be apart.
+const TOLERANCE: Duration = Duration::from_millis(600);
+
+#[test]
+fn memory_and_redis_give_the_same_replies() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let bench = RefCell::new(Bench {
+        redis: runtime.block_on(InRedis::start()),
+        sequence: 0,
+        broke_off: false,
+        tally: BTreeMap::new(),
+    });
+    let mut runner = TestRunner::new(Config {
+        cases: CASES,
+        failure_persistence: None,
+        // Much cheaper, and nobody attacks this.
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..Config::default()
+    });
+    let compare = |ops: Vec<Op>| bench.borrow_mut().compare(&runtime, &ops);
+    if let Err(error) = runner.run(&op::sequences(), compare) {
+        panic!("{error}");
+    }
+    let tally = bench.into_inner().tally;
+    for kind in reply::KINDS {
+        let times = tally.get(kind).copied().unwrap_or(0);
+        assert!(
+            times >= CASES / 100,
+            "`{kind}` only occurred {times} times: {tally:?}"
+        );
+    }
+}
+
+struct Bench {
+    redis: InRedis,
+    /// Each sequence has its own keys, so that nothing has to be flushed.
+    sequence: u64,
+    /// The last sequence broke off, so grants of it may still be on their way.
+    broke_off: bool,
+    /// How often each kind of reply occurred: equal refusals alone would prove little.
+    tally: BTreeMap<&'static str, u32>,
+}
+
+impl Bench {
+    fn compare(&mut self, runtime: &Runtime, ops: &[Op]) -> Result<(), TestCaseError> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let started = Instant::now();
+            match runtime.block_on(self.run(ops)) {
+                Err(_) if started.elapsed() > CALM && attempts < 20 => {}
+                same => return same.map_err(TestCaseError::fail),
+            }
+        }
+    }
+
+    async fn run(&mut self, ops: &[Op]) -> Result<(), String> {
+        self.sequence += 1;
+        let name = format!("sequence:{}", self.sequence);
+        let keys = [format!("{{{name}}}:b"), name];
+        let redis = &mut self.redis;
+        if std::mem::replace(&mut self.broke_off, true) {
+            for client in 0..CLIENTS {
+                redis.grants(client).await;
+            }
+        }
+        let mut both = Both {
+            keys: keys.map(|key| LockKey::new(&key).unwrap()),
+            memory: InMemory::new(redis.clients()),
+            redis,
+            seen_in_memory: Seen::default(),
+            seen_in_redis: Seen::default(),
+        };
+        let mut kinds = Vec::new();
+        for (number, op) in ops.iter().enumerate() {
+            let step = Step::resolve(op, number, &both.keys, &both.memory);
+            let said = both.step(&step).await;
+            kinds.extend(said.map_err(|why| format!("operation {number}, {step:?}\n{why}"))?);
+        }
+        both.end()
+            .await
+            .map_err(|why| format!("in the end\n{why}"))?;
+        self.broke_off = false;
+        for kind in kinds {
+            *self.tally.entry(kind).or_default() += 1;
+        }
+        Ok(())
+    }
+}
+
+/// A sequence on both stores. Whatever is compared has its tokens replaced by their rank.
+struct Both<'a> {
+    keys: [LockKey; KEYS],
+    memory: InMemory,
+    redis: &'a mut InRedis,
+    seen_in_memory: Seen,
+    seen_in_redis: Seen,
+}
+
+impl Both<'_> {
+    async fn step(&mut self, step: &Step) -> Result<Vec<&'static str>, String> {
+        let keys = &self.keys;
+        self.memory.tick();
+        self.memory.meddle(keys, step);
+        let full = self.memory.finds_full(keys, step);
+        let in_memory = step
+            .reply(&self.memory.stores, keys, &mut self.seen_in_memory)
+            .await;
+        self.redis.meddle(keys, step);
+        let in_redis = step
+            .reply(&self.redis.stores, keys, &mut self.seen_in_redis)
+            .await;
+        same(&in_memory, &in_redis)?;
+        let mut kinds = in_memory.kinds();
+        kinds.extend(self.memory.unfinished(keys, step));
+        if full && matches!(in_memory, Reply::Ask(AskReply::Queued(_))) {
+            kinds.push("room made");
+        }
+        for client in 0..CLIENTS {
+            let grants = self.memory.grants(client);
+            // Not listening saves a round trip. What nobody expected is found in the end.
+            if !grants.is_empty() {
+                kinds.push("granted");
+                self.grants(client, grants).await?;
+            }
+        }
+        Ok(kinds)
+    }
+
+    async fn grants(&mut self, client: usize, in_memory: Vec<Grant>) -> Result<(), String> {
+        let in_redis = self.redis.grants(client).await;
+        let rank = |seen: &mut Seen, grants: Vec<Grant>| -> Vec<_> {
+            let grants = grants.into_iter();
+            grants
+                .map(|grant| seen.grant(client, &self.keys, grant))
+                .collect()
+        };
+        same(
+            &rank(&mut self.seen_in_memory, in_memory),
+            &rank(&mut self.seen_in_redis, in_redis),
+        )
+    }
+
+    /// No grant is left, and the locks have the same future.
+    async fn end(&mut self) -> Result<(), String> {
+        for client in 0..CLIENTS {
+            self.grants(client, Vec::new()).await?;
+        }
+        for (at, key) in self.keys.iter().enumerate() {
+            let (mut in_memory, mut in_redis) =
+                (self.memory.snapshot(key), self.redis.snapshot(key));
+            let left_in_memory = self.seen_in_memory.snapshot(at, &mut in_memory);
+            let left_in_redis = self.seen_in_redis.snapshot(at, &mut in_redis);
+            same(&in_memory, &in_redis)?;
+            let mut left = left_in_memory.iter().zip(&left_in_redis);
+            if !left.all(|(a, b)| a.abs_diff(*b) <= TOLERANCE) {
+                same(&(in_memory, left_in_memory), &(in_redis, left_in_redis))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn same<T: PartialEq + Debug>(in_memory: &T, in_redis: &T) -> Result<(), String> {
+    if in_memory == in_redis {
+        Ok(())
+    } else {
+        Err(format!("in memory: {in_memory:?}\nin Redis:  {in_redis:?}"))
+    }
+}

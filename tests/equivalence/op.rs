@@ -1,0 +1,177 @@
+//! Random operations.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{CLIENTS, KEYS};
+use crate::protocol::timing::Timing;
+use crate::protocol::words::Owner;
+
+/// Owners of each client in one sequence.
+pub(super) const OWNERS: Owner = 5;
+/// The first of them: as long as real ones, which are random.
+pub(super) const FIRST: Owner = 18_000_000_000_000_000_000;
+
+/// What turns up in a queue at once is more than one call removes, or even looks at.
+const MANY: Owner = 120;
+const VERY_MANY: Owner = 600;
+
+/// How long those wait that wait at all.
+pub(super) const WAIT: Duration = Duration::from_secs(60);
+
+/// How long a released key stays taken that does so at all.
+const KEEP: Duration = Duration::from_secs(20);
+
+/// The longest sequence.
+const LONGEST: usize = 30;
+
+/// One thing that a client does, or that happens to a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Op {
+    Act {
+        pick: Pick,
+        key: usize,
+        act: Act,
+    },
+    /// Both keys in one batch; each token is right, or not.
+    Renew {
+        picks: [Pick; KEYS],
+        right: [bool; KEYS],
+        timing: Timing,
+    },
+    /// All owners of a client on both keys.
+    Look {
+        client: usize,
+    },
+    Inspect {
+        client: usize,
+        key: usize,
+    },
+    /// The lock's key is deleted, as an expiry does it.
+    DeleteHold {
+        key: usize,
+    },
+    /// All that belongs to the lock is deleted, as FLUSHALL does it.
+    DeleteAll {
+        key: usize,
+    },
+    /// Entries turn up at the end of a queue, of one of our clients or of one that is not there.
+    Enter {
+        whose: Option<usize>,
+        key: usize,
+        count: Owner,
+    },
+    /// The deadline of an entry passes.
+    Lapse {
+        nth: usize,
+        key: usize,
+    },
+    /// The last token is an hour ahead, as it is when the server's clock has stepped back.
+    Ahead {
+        key: usize,
+    },
+}
+
+/// What an owner does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Act {
+    Ask { timing: Timing, wait: Duration },
+    Confirm { timing: Timing },
+    Release { keep: Duration },
+}
+
+/// Whose turn it is: without a look at the lock, hardly anything would hit its holder.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pick {
+    pub(super) by: By,
+    /// If there is nobody else.
+    pub(super) client: usize,
+    pub(super) owner: Owner,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum By {
+    Holder,
+    /// Counted from the head of the queue.
+    Waiting(usize),
+    Number,
+}
+
+pub(super) fn sequences() -> impl Strategy<Value = Vec<Op>> {
+    let some = |most: usize| prop::collection::vec(op(), 1..=most);
+    let crowded = (crowd(), some(LONGEST / 3)).prop_map(|(crowd, then)| [crowd, then].concat());
+    prop_oneof![24 => some(LONGEST), 1 => crowded]
+}
+
+/// A free lock behind more than one script does, which chance alone seldom brings about: so many dead, or the
+/// entries of a client whose grant has expired, behind those of another one.
+fn crowd() -> impl Strategy<Value = Vec<Op>> {
+    (0..CLIENTS, 1..CLIENTS, prop::bool::ANY).prop_map(|(client, next, dead)| {
+        let key = 0;
+        let enter = |whose, count| Op::Enter { whose, key, count };
+        let (other, look) = ((client + next) % CLIENTS, |client| Op::Look { client });
+        if dead {
+            vec![enter(None, VERY_MANY), enter(Some(client), 1), look(other)]
+        } else {
+            vec![
+                enter(Some(client), 1),
+                enter(Some(other), VERY_MANY),
+                enter(Some(client), MANY),
+                look(client),
+                Op::DeleteHold { key },
+                look(other),
+            ]
+        }
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    // One of them is more contended.
+    let key = || prop::bool::weighted(0.25).prop_map(usize::from);
+    let client = || 0..CLIENTS;
+    let right = || prop::bool::weighted(0.8);
+    let act = |pick, key, act| Op::Act { pick, key, act };
+    prop_oneof![
+        24 => (pick(1, 1, 8), key(), timing(), sometimes(0.85, WAIT))
+            .prop_map(move |(pick, key, timing, wait)| act(pick, key, Act::Ask { timing, wait })),
+        4 => (pick(4, 1, 1), key(), timing())
+            .prop_map(move |(pick, key, timing)| act(pick, key, Act::Confirm { timing })),
+        10 => (pick(5, 2, 1), key(), sometimes(0.1, KEEP))
+            .prop_map(move |(pick, key, keep)| act(pick, key, Act::Release { keep })),
+        3 => ([pick(4, 1, 1), pick(4, 1, 1)], [right(), right()], timing())
+            .prop_map(|(picks, right, timing)| Op::Renew { picks, right, timing }),
+        4 => client().prop_map(|client| Op::Look { client }),
+        2 => (client(), key()).prop_map(|(client, key)| Op::Inspect { client, key }),
+        3 => key().prop_map(|key| Op::DeleteHold { key }),
+        1 => key().prop_map(|key| Op::DeleteAll { key }),
+        2 => (prop::option::of(client()), key(), prop_oneof![4 => Just(1), 1 => Just(MANY)])
+            .prop_map(|(whose, key, count)| Op::Enter { whose, key, count }),
+        2 => (0..4_usize, key()).prop_map(|(nth, key)| Op::Lapse { nth, key }),
+        1 => key().prop_map(|key| Op::Ahead { key }),
+    ]
+}
+
+fn pick(holder: u32, waiting: u32, number: u32) -> impl Strategy<Value = Pick> {
+    let by = prop_oneof![
+        holder => Just(By::Holder),
+        waiting => (0..4_usize).prop_map(By::Waiting),
+        number => Just(By::Number),
+    ];
+    (by, 0..CLIENTS, FIRST..FIRST + OWNERS).prop_map(|(by, client, owner)| Pick {
+        by,
+        client,
+        owner,
+    })
+}
+
+fn timing() -> impl Strategy<Value = Timing> {
+    // The first is shorter than a grant's lease, and longer than a sequence may take.
+    let ms = prop_oneof![1 => Just(600), 2 => Just(20_000), 1 => Just(200_000)];
+    ms.prop_map(|ms| Timing::new(Duration::from_millis(ms)))
+}
+
+fn sometimes(probability: f64, duration: Duration) -> impl Strategy<Value = Duration> {
+    prop::bool::weighted(probability)
+        .prop_map(move |yes| if yes { duration } else { Duration::ZERO })
+}

@@ -1,0 +1,260 @@
+//! Replies, without times and absolute tokens.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::KEYS;
+use super::op::OWNERS;
+use crate::clock::Moment;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{
+    AskReply, Grant, Inspection, LookReply, Occupant, Owner, Proof, Renewed,
+};
+use crate::store::memory::hooks::Snapshot;
+
+/// Any reply.
+#[derive(Debug, PartialEq)]
+pub(super) enum Reply {
+    Ask(AskReply),
+    Confirm(Option<Proof>),
+    Renew(Renewed),
+    Release(bool),
+    Look(Vec<LookReply>),
+    Inspect(Inspection),
+    Failed(Trouble),
+    /// It was no client's operation.
+    None,
+}
+
+/// What must have occurred many times for the comparison to mean something.
+pub(super) const KINDS: [&str; 17] = [
+    "held",
+    "queued",
+    "busy",
+    "full",
+    "confirmed",
+    "not confirmed",
+    "renewed",
+    "gone",
+    "released",
+    "nothing released",
+    "all missing",
+    "some here",
+    "inspected",
+    "granted",
+    "unfinished",
+    "purging",
+    "room made",
+];
+
+impl Reply {
+    pub(super) fn kinds(&self) -> Vec<&'static str> {
+        match self {
+            Reply::Ask(AskReply::Held(_)) => vec!["held"],
+            Reply::Ask(AskReply::Queued(_)) => vec!["queued"],
+            Reply::Ask(AskReply::Busy(_)) => vec!["busy"],
+            Reply::Ask(AskReply::Full(_)) => vec!["full"],
+            Reply::Ask(AskReply::Late | AskReply::Foreign(_)) => vec!["refused"],
+            Reply::Confirm(Some(_)) => vec!["confirmed"],
+            Reply::Confirm(None) => vec!["not confirmed"],
+            Reply::Renew(Renewed { failures, .. }) => {
+                let mut kinds = vec!["gone"; failures.len()];
+                kinds.resize(KEYS, "renewed");
+                kinds
+            }
+            Reply::Release(true) => vec!["released"],
+            Reply::Release(false) => vec!["nothing released"],
+            Reply::Look(replies) => (replies.iter())
+                .map(|reply| match reply {
+                    LookReply::Seen { missing, .. } if missing.len() as u64 == OWNERS => {
+                        "all missing"
+                    }
+                    LookReply::Seen { .. } => "some here",
+                    LookReply::Failed(_) | LookReply::Foreign(_) => "refused",
+                })
+                .collect(),
+            Reply::Inspect(_) => vec!["inspected"],
+            Reply::Failed(_) => vec!["failed"],
+            Reply::None => Vec::new(),
+        }
+    }
+}
+
+/// What was seen of one store in one sequence.
+#[derive(Default)]
+pub(super) struct Seen {
+    tokens: [Vec<u64>; KEYS],
+    since: [Vec<u64>; KEYS],
+    /// The last token that an owner of a client was told.
+    told: HashMap<(usize, usize, Owner), FencingToken>,
+    /// Who was told so last, a client and its owner.
+    last: [Option<((usize, Owner), FencingToken)>; KEYS],
+    behind: [bool; KEYS],
+}
+
+fn rank(seen: &mut Vec<u64>, value: u64) -> u64 {
+    let rank = seen.iter().position(|seen| *seen == value);
+    rank.unwrap_or_else(|| {
+        seen.push(value);
+        seen.len() - 1
+    }) as u64
+}
+
+impl Seen {
+    pub(super) fn told(&self, client: usize, key: usize, owner: Owner) -> Option<FencingToken> {
+        self.told.get(&(client, key, owner)).copied()
+    }
+
+    /// An owner learns that it holds: with a token above that of any other, or with the same as before.
+    fn tell(&mut self, client: usize, key: usize, owner: Owner, token: FencingToken) {
+        let holder = (client, owner);
+        if let Some((last, known)) = self.last[key] {
+            let rises = token > known || (token == known && holder == last);
+            assert!(
+                rises,
+                "{holder:?} has token {token} after {last:?} had {known}"
+            );
+        }
+        self.last[key] = Some((holder, token));
+        self.told.insert((client, key, owner), token);
+    }
+
+    /// The clock is an hour behind the last token from now on.
+    pub(super) fn behind(&mut self, key: usize) -> Reply {
+        self.behind[key] = true;
+        Reply::None
+    }
+
+    /// Time alone makes tokens rise now, unless it is behind.
+    pub(super) fn flushed(&mut self, key: usize) -> Reply {
+        if self.behind[key] {
+            self.last[key] = None;
+        }
+        Reply::None
+    }
+
+    /// A token's rank by its first appearance.
+    fn token(&mut self, key: usize, token: &mut FencingToken) {
+        *token = FencingToken::new(rank(&mut self.tokens[key], token.get()));
+    }
+
+    fn occupant(&mut self, key: usize, occupant: &mut Option<Occupant>) {
+        if let Some(occupant) = occupant {
+            self.token(key, &mut occupant.token);
+            self.since(key, &mut occupant.since);
+        }
+    }
+
+    fn since(&mut self, key: usize, since: &mut u64) {
+        *since = rank(&mut self.since[key], *since);
+    }
+
+    /// The state of a lock, like a reply. The times that are left are taken out of it.
+    pub(super) fn snapshot(&mut self, key: usize, snapshot: &mut Snapshot) -> Vec<Duration> {
+        let mut times = vec![
+            std::mem::take(&mut snapshot.queue_left),
+            std::mem::take(&mut snapshot.fence_left),
+        ];
+        if let Some(hold) = &mut snapshot.hold {
+            self.token(key, &mut hold.token);
+            self.since(key, &mut hold.since);
+            times.push(std::mem::take(&mut hold.left));
+        }
+        if let Some(token) = &mut snapshot.fence {
+            self.token(key, token);
+        }
+        let entries = snapshot.queue.iter_mut();
+        times.extend(entries.map(|entry| std::mem::take(&mut entry.left)));
+        times
+    }
+
+    fn proof(&mut self, key: usize, proof: &mut Proof) {
+        proof.sent = Moment(0);
+        self.token(key, &mut proof.token);
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        client: usize,
+        key: usize,
+        owner: Owner,
+        mut reply: AskReply,
+    ) -> Reply {
+        match &mut reply {
+            AskReply::Held(proof) => {
+                self.tell(client, key, owner, proof.token);
+                self.proof(key, proof);
+            }
+            AskReply::Queued(occupant) | AskReply::Busy(occupant) | AskReply::Full(occupant) => {
+                self.occupant(key, occupant);
+            }
+            AskReply::Late | AskReply::Foreign(_) => {}
+        }
+        Reply::Ask(reply)
+    }
+
+    pub(super) fn confirm(
+        &mut self,
+        client: usize,
+        key: usize,
+        owner: Owner,
+        mut reply: Option<Proof>,
+    ) -> Reply {
+        if let Some(proof) = &mut reply {
+            self.tell(client, key, owner, proof.token);
+            self.proof(key, proof);
+        }
+        Reply::Confirm(reply)
+    }
+
+    pub(super) fn renew(&mut self, mut reply: Renewed) -> Reply {
+        reply.sent = Moment(0);
+        Reply::Renew(reply)
+    }
+
+    pub(super) fn look(&mut self, mut replies: Vec<LookReply>) -> Reply {
+        for (key, reply) in replies.iter_mut().enumerate() {
+            if let LookReply::Seen { occupant, missing } = reply {
+                self.occupant(key, occupant);
+                missing.sort_unstable();
+            }
+        }
+        Reply::Look(replies)
+    }
+
+    pub(super) fn inspect(&mut self, key: usize, mut reply: Inspection) -> Reply {
+        self.occupant(key, &mut reply.occupant);
+        if let Some(token) = &mut reply.last_token {
+            self.token(key, token);
+        }
+        Reply::Inspect(reply)
+    }
+
+    /// A pushed grant. Where the grant's time is known, it is known locally only.
+    pub(super) fn grant(&mut self, client: usize, keys: &[LockKey; KEYS], grant: Grant) -> Pushed {
+        let key = keys.iter().position(|key| key.same_lock(&grant.key));
+        let key = key.unwrap_or_else(|| panic!("a grant from nowhere: {grant:?}"));
+        self.tell(client, key, grant.owner, grant.token);
+        let mut token = grant.token;
+        self.token(key, &mut token);
+        Pushed {
+            client,
+            key,
+            owner: grant.owner,
+            token,
+            lease: grant.lease,
+        }
+    }
+}
+
+/// A grant as its client got it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Pushed {
+    client: usize,
+    key: usize,
+    owner: Owner,
+    token: FencingToken,
+    lease: Duration,
+}

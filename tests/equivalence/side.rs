@@ -1,0 +1,288 @@
+//! The two servers, each with three clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock_tests::{RedisServer, Resp, within};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::keys::Keys;
+use super::op::{Act, By, Pick, WAIT};
+use super::step::{LIMIT, Step};
+use super::{CLIENTS, KEYS};
+use crate::clock::BootClock;
+use crate::key::LockKey;
+use crate::options::FENCE_TTL;
+use crate::protocol::timing::Timing;
+use crate::protocol::words::{Grant, Owner};
+use crate::random::SystemRandom;
+use crate::store::client_id::ClientId;
+use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
+use crate::store::memory::{MemoryServer, MemoryStore};
+use crate::store::redis::{Client, RedisConfig, RedisStore};
+use crate::store::{EventSink, Settings, StoreEvent};
+
+const NAMESPACE: &str = "equivalence";
+const NAME: &str = "a name of words";
+
+/// Two clients with narrow queues beside one that never finds them full.
+const MAX_WAITERS: [u32; CLIENTS] = [10_000, 5, 3];
+
+/// The owner of a grant that ends the listening.
+const END: Owner = Owner::MAX;
+
+/// The lease of what turns up in a queue.
+const ENTRY: Timing = Timing {
+    lease: Duration::from_secs(20),
+};
+
+fn settings(max_waiters: u32) -> Settings {
+    Settings {
+        max_waiters,
+        // Another for each client, so that it shows whose a fence is.
+        fence_ttl: FENCE_TTL + Duration::from_secs(60 * u64::from(max_waiters)),
+        ..Settings::named(NAME)
+    }
+}
+
+/// The end of a client's events.
+type Events = UnboundedReceiver<StoreEvent>;
+
+fn events() -> (EventSink, Events) {
+    let (sender, receiver) = unbounded_channel();
+    let sink = move |event| {
+        // Nobody listens any more once the test is over.
+        let _ = sender.send(event);
+    };
+    (Arc::new(sink), receiver)
+}
+
+fn granted(event: StoreEvent) -> Grant {
+    match event {
+        StoreEvent::Granted(grant) => grant,
+        other => panic!("the server is well, and yet: {other:?}"),
+    }
+}
+
+pub(super) struct InMemory {
+    pub(super) stores: Vec<MemoryStore>,
+    server: MemoryServer,
+    clock: Arc<HandClock>,
+    clients: Vec<ClientId>,
+    stranger: ClientId,
+    events: Vec<Events>,
+}
+
+impl InMemory {
+    pub(super) fn new(clients: &Clients) -> Self {
+        let clock = Arc::new(HandClock::new());
+        let server = MemoryServer::new(clock.clone());
+        let (stores, events) = (clients.ids.iter().zip(MAX_WAITERS))
+            .map(|(id, max_waiters)| {
+                let (sink, events) = events();
+                let store =
+                    MemoryStore::new(server.clone(), id.clone(), settings(max_waiters), sink);
+                (store, events)
+            })
+            .unzip();
+        InMemory {
+            stores,
+            server,
+            clock,
+            clients: clients.ids.clone(),
+            stranger: clients.stranger.clone(),
+            events,
+        }
+    }
+
+    /// No two operations happen in the same microsecond.
+    pub(super) fn tick(&self) {
+        self.clock.advance(Duration::from_micros(100));
+    }
+
+    pub(super) fn client(&self, number: Option<usize>) -> ClientId {
+        number
+            .map_or(&self.stranger, |number| &self.clients[number])
+            .clone()
+    }
+
+    pub(super) fn who(&self, pick: Pick, key: &LockKey) -> (usize, Owner) {
+        let found = match pick.by {
+            By::Holder => self.snapshot(key).hold.map(|hold| hold.owner),
+            By::Waiting(nth) => self.waiting(nth, key),
+            By::Number => None,
+        };
+        let ours = |owner: String| {
+            let mut clients = self.clients.iter().enumerate();
+            clients.find_map(|(client, id)| Some((client, id.recognise(&owner).1?)))
+        };
+        found.and_then(ours).unwrap_or((pick.client, pick.owner))
+    }
+
+    pub(super) fn waiting(&self, nth: usize, key: &LockKey) -> Option<String> {
+        let queue = self.snapshot(key).queue;
+        Some(queue.into_iter().nth(nth)?.owner)
+    }
+
+    /// Does what no client does.
+    pub(super) fn meddle(&self, keys: &[LockKey; KEYS], step: &Step) {
+        match step {
+            Step::DeleteHold { key } => self.server.delete_hold(&keys[*key]),
+            Step::DeleteAll { key } => self.server.delete_all(&keys[*key]),
+            Step::Enter {
+                key,
+                client,
+                owners,
+            } => {
+                for owner in owners.clone() {
+                    self.server
+                        .add_entry(&keys[*key], client, owner, ENTRY, WAIT);
+                }
+            }
+            Step::Lapse { key, owner } => self.server.lapse(&keys[*key], owner),
+            Step::Ahead { key } => self.server.put_token_ahead(&keys[*key]),
+            _ => {}
+        }
+    }
+
+    /// Whether a newcomer asks, and the queue is as long as it may be.
+    pub(super) fn finds_full(&self, keys: &[LockKey; KEYS], step: &Step) -> bool {
+        let Step::Act {
+            client,
+            key,
+            owner,
+            act: Act::Ask { .. },
+        } = step
+        else {
+            return false;
+        };
+        let (queue, who) = (
+            self.snapshot(&keys[*key]).queue,
+            owner_text(&self.clients[*client], *owner),
+        );
+        queue.len() >= MAX_WAITERS[*client] as usize && queue.iter().all(|entry| entry.owner != who)
+    }
+
+    /// What a look left for the next one: a lock that is free behind more than it may remove or look at.
+    pub(super) fn unfinished(&self, keys: &[LockKey; KEYS], step: &Step) -> Vec<&'static str> {
+        let mut kinds = Vec::new();
+        if matches!(step, Step::Look { .. }) {
+            for key in keys {
+                let seen = self.snapshot(key);
+                if let (None, [head, ..]) = (seen.hold, &seen.queue[..]) {
+                    kinds.push(if head.marked { "purging" } else { "unfinished" });
+                }
+            }
+        }
+        kinds
+    }
+
+    /// What a client was granted since the last call.
+    pub(super) fn grants(&mut self, client: usize) -> Vec<Grant> {
+        let events = &mut self.events[client];
+        std::iter::from_fn(|| events.try_recv().ok())
+            .map(granted)
+            .collect()
+    }
+
+    pub(super) fn snapshot(&self, key: &LockKey) -> Snapshot {
+        self.server.snapshot(key)
+    }
+}
+
+/// Who the clients are, on both sides.
+pub(super) struct Clients {
+    ids: Vec<ClientId>,
+    /// Never there.
+    stranger: ClientId,
+}
+
+pub(super) struct InRedis {
+    pub(super) stores: Vec<RedisStore>,
+    clients: Clients,
+    events: Vec<Events>,
+    raw: Resp,
+    _server: RedisServer,
+}
+
+impl InRedis {
+    pub(super) async fn start() -> Self {
+        let server = RedisServer::start();
+        let ids: Vec<ClientId> = (0..CLIENTS).map(|_| ClientId::new(&SystemRandom)).collect();
+        let (mut stores, mut receivers) = (Vec::new(), Vec::new());
+        for (id, max_waiters) in ids.iter().zip(MAX_WAITERS) {
+            let config = RedisConfig::parse(&server.url(), NAMESPACE, LIMIT).unwrap();
+            let (sink, events) = events();
+            let client = Client {
+                id: id.clone(),
+                settings: settings(max_waiters),
+                clock: Arc::new(BootClock),
+                random: Arc::new(SystemRandom),
+                events: sink,
+                is_idle: Arc::new(|| false),
+            };
+            stores.push(RedisStore::connect(config, client).await.unwrap());
+            receivers.push(events);
+        }
+        InRedis {
+            stores,
+            clients: Clients {
+                ids,
+                stranger: ClientId::new(&SystemRandom),
+            },
+            events: receivers,
+            raw: server.client(),
+            _server: server,
+        }
+    }
+
+    pub(super) fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    /// Does what no client does.
+    pub(super) fn meddle(&mut self, keys: &[LockKey; KEYS], step: &Step) {
+        let keys = |key: usize| Keys::new(NAMESPACE, &keys[key]);
+        let raw = &mut self.raw;
+        match step {
+            Step::DeleteHold { key } => keys(*key).delete_hold(raw),
+            Step::DeleteAll { key } => keys(*key).delete_all(raw),
+            Step::Enter {
+                key,
+                client,
+                owners,
+            } => {
+                let (lease, ttl) = (ENTRY.lease.as_millis(), ENTRY.ttl().as_millis());
+                let owners: Vec<_> = (owners.clone())
+                    .map(|owner| owner_text(client, owner))
+                    .collect();
+                keys(*key).enter(raw, WAIT, &format!("{lease} {ttl} entered"), &owners);
+            }
+            Step::Lapse { key, owner } => keys(*key).lapse(raw, owner),
+            Step::Ahead { key } => keys(*key).ahead(raw),
+            _ => {}
+        }
+    }
+
+    /// What a client was granted since the last call. Messages of a channel arrive in order, so one of
+    /// our own shows that nothing is on its way any more.
+    pub(super) async fn grants(&mut self, client: usize) -> Vec<Grant> {
+        let id = &self.clients.ids[client];
+        let message = format!("{} 1 1 1 {NAMESPACE}:lock:{{end}}", owner_text(id, END));
+        let channel = format!("{NAMESPACE}:client:{}", id.as_str());
+        let receivers = self.raw.cmd(&["PUBLISH", &channel, &message]);
+        assert_eq!(receivers.int(), 1, "each client is subscribed once");
+        let mut grants = Vec::new();
+        loop {
+            let event = within(LIMIT, self.events[client].recv()).await;
+            match granted(event.unwrap()) {
+                Grant { owner: END, .. } => return grants,
+                grant => grants.push(grant),
+            }
+        }
+    }
+
+    pub(super) fn snapshot(&mut self, key: &LockKey) -> Snapshot {
+        Keys::new(NAMESPACE, key).read(&mut self.raw)
+    }
+}

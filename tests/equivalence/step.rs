@@ -1,0 +1,200 @@
+//! One operation, once it is known whom it concerns, as any store's clients do it.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::KEYS;
+use super::op::{Act, FIRST, OWNERS, Op};
+use super::reply::{Reply, Seen};
+use super::side::InMemory;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{Ask, Look, Owner, Renewal};
+use crate::store::LockStore;
+use crate::store::client_id::ClientId;
+
+/// No answer and no grant takes longer, however loaded the machine is.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
+
+/// See [`Op`].
+#[derive(Debug)]
+pub(super) enum Step {
+    Act {
+        client: usize,
+        key: usize,
+        owner: Owner,
+        act: Act,
+    },
+    Renew {
+        client: usize,
+        owners: [Owner; KEYS],
+        right: [bool; KEYS],
+        timing: Timing,
+    },
+    Look {
+        client: usize,
+    },
+    Inspect {
+        client: usize,
+        key: usize,
+    },
+    DeleteHold {
+        key: usize,
+    },
+    DeleteAll {
+        key: usize,
+    },
+    Enter {
+        client: ClientId,
+        key: usize,
+        owners: Range<Owner>,
+    },
+    Lapse {
+        key: usize,
+        owner: String,
+    },
+    Ahead {
+        key: usize,
+    },
+    Nothing,
+}
+
+impl Step {
+    /// The memory server knows who holds and who waits; in Redis it is the same, or the test fails.
+    pub(super) fn resolve(
+        op: &Op,
+        number: usize,
+        keys: &[LockKey; KEYS],
+        memory: &InMemory,
+    ) -> Self {
+        match *op {
+            Op::Act { pick, key, act } => {
+                let (client, owner) = memory.who(pick, &keys[key]);
+                Step::Act {
+                    client,
+                    key,
+                    owner,
+                    act,
+                }
+            }
+            Op::Renew {
+                picks,
+                right,
+                timing,
+            } => {
+                let (client, first) = memory.who(picks[0], &keys[0]);
+                let (_, second) = memory.who(picks[1], &keys[1]);
+                Step::Renew {
+                    client,
+                    owners: [first, second],
+                    right,
+                    timing,
+                }
+            }
+            Op::Look { client } => Step::Look { client },
+            Op::Inspect { client, key } => Step::Inspect { client, key },
+            Op::DeleteHold { key } => Step::DeleteHold { key },
+            Op::DeleteAll { key } => Step::DeleteAll { key },
+            Op::Enter { whose, key, count } => {
+                // Beyond those that the clients ask with.
+                let first = 1_000 * (number as Owner + 1);
+                Step::Enter {
+                    client: memory.client(whose),
+                    key,
+                    owners: first..first + count,
+                }
+            }
+            Op::Lapse { nth, key } => match memory.waiting(nth, &keys[key]) {
+                Some(owner) => Step::Lapse { key, owner },
+                None => Step::Nothing,
+            },
+            Op::Ahead { key } => Step::Ahead { key },
+        }
+    }
+
+    /// Lets a client do it, if a client does it.
+    pub(super) async fn reply<S: LockStore>(
+        &self,
+        stores: &[S],
+        keys: &[LockKey; KEYS],
+        seen: &mut Seen,
+    ) -> Reply {
+        match self.try_reply(stores, keys, seen).await {
+            Ok(reply) => reply,
+            Err(trouble) => Reply::Failed(trouble),
+        }
+    }
+
+    async fn try_reply<S: LockStore>(
+        &self,
+        stores: &[S],
+        keys: &[LockKey; KEYS],
+        seen: &mut Seen,
+    ) -> Result<Reply, Trouble> {
+        Ok(match *self {
+            Step::Act {
+                client,
+                key,
+                owner,
+                act,
+            } => {
+                let (store, name) = (&stores[client], &keys[key]);
+                match act {
+                    Act::Ask { timing, wait } => {
+                        let ask = Ask {
+                            key: name,
+                            owner,
+                            timing,
+                            wait,
+                            within: LIMIT,
+                        };
+                        seen.ask(client, key, owner, store.ask(ask).await?)
+                    }
+                    Act::Confirm { timing } => {
+                        let proof = store.confirm(name, owner, timing, LIMIT).await?;
+                        seen.confirm(client, key, owner, proof)
+                    }
+                    Act::Release { keep } => {
+                        Reply::Release(store.release(name, owner, keep, LIMIT).await?)
+                    }
+                }
+            }
+            Step::Renew {
+                client,
+                owners,
+                right,
+                timing,
+            } => {
+                let renewal = |key: usize| {
+                    let told = seen.told(client, key, owners[key]);
+                    let token = told.map_or(1, FencingToken::get) + u64::from(!right[key]);
+                    Renewal {
+                        key: keys[key].clone(),
+                        owner: owners[key],
+                        token: FencingToken::new(token),
+                        timing,
+                    }
+                };
+                let batch: Vec<_> = (0..KEYS).map(renewal).collect();
+                seen.renew(stores[client].renew(&batch, LIMIT).await?)
+            }
+            Step::Look { client } => {
+                let looks = keys.each_ref().map(|key| Look {
+                    key: key.clone(),
+                    owners: (FIRST..FIRST + OWNERS).collect(),
+                });
+                seen.look(stores[client].look(&looks, LIMIT).await?)
+            }
+            Step::Inspect { client, key } => {
+                seen.inspect(key, stores[client].inspect(&keys[key], LIMIT).await?)
+            }
+            Step::DeleteAll { key } => seen.flushed(key),
+            Step::Ahead { key } => seen.behind(key),
+            Step::DeleteHold { .. } | Step::Enter { .. } | Step::Lapse { .. } | Step::Nothing => {
+                Reply::None
+            }
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! What tests do to a memory server behind its clients' backs, and the clock they drive.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::queue::{Entry, Who};
+use super::server::MemoryServer;
+use super::slot::Fence;
+use crate::clock::{Clock, Moment};
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::protocol::timing::Timing;
+use crate::protocol::words::Owner;
+use crate::store::client_id::ClientId;
+
+/// Time that only moves when it is told to.
+#[derive(Debug)]
+pub(crate) struct HandClock {
+    now: AtomicU64,
+    wall: AtomicU64,
+}
+
+impl HandClock {
+    pub(crate) fn new() -> Self {
+        HandClock {
+            now: AtomicU64::new(3_600_000_000_000),
+            wall: AtomicU64::new(1_700_000_000_000_000),
+        }
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        let nanos = u64::try_from(by.as_nanos()).unwrap();
+        self.now.fetch_add(nanos, Ordering::Relaxed);
+        self.wall.fetch_add(nanos / 1_000, Ordering::Relaxed);
+    }
+
+    /// Somebody sets the machine's wall clock.
+    pub(crate) fn step_wall_back(&self, by: Duration) {
+        let micros = u64::try_from(by.as_micros()).unwrap();
+        self.wall.fetch_sub(micros, Ordering::Relaxed);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Moment {
+        Moment(self.now.load(Ordering::Relaxed))
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.wall.load(Ordering::Relaxed)
+    }
+}
+
+/// All that a lock's future depends on, as it may also be read in Redis.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub(crate) hold: Option<SeenHold>,
+    pub(crate) queue: Vec<SeenEntry>,
+    pub(crate) queue_left: Duration,
+    pub(crate) fence: Option<FencingToken>,
+    pub(crate) fence_left: Duration,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SeenHold {
+    pub(crate) owner: String,
+    pub(crate) token: FencingToken,
+    pub(crate) limit: Duration,
+    pub(crate) since: u64,
+    pub(crate) name: String,
+    pub(crate) left: Duration,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SeenEntry {
+    pub(crate) owner: String,
+    pub(crate) marked: bool,
+    pub(crate) lease: Duration,
+    pub(crate) ttl: Duration,
+    pub(crate) name: String,
+    /// Zero once it has passed.
+    pub(crate) left: Duration,
+}
+
+/// An owner as it stands in Redis.
+pub(crate) fn owner_text(client: &ClientId, owner: Owner) -> String {
+    format!("{}:{owner}", client.as_str())
+}
+
+fn text(who: &Who) -> String {
+    owner_text(&who.client, who.owner)
+}
+
+impl MemoryServer {
+    pub(crate) fn snapshot(&self, key: &LockKey) -> Snapshot {
+        let now = self.now();
+        self.state().slots.with(key, now, |slot| Snapshot {
+            hold: slot.hold.as_ref().map(|hold| SeenHold {
+                owner: text(&hold.who),
+                token: hold.token,
+                limit: hold.limit,
+                since: hold.since,
+                name: hold.name.to_string(),
+                left: hold.until.since(now),
+            }),
+            queue: (slot.queue.entries.iter())
+                .map(|(order, entry)| SeenEntry {
+                    owner: text(&entry.who),
+                    marked: *order < 0,
+                    lease: entry.timing.lease,
+                    ttl: entry.timing.ttl(),
+                    name: entry.name.to_string(),
+                    left: entry.deadline.since(now),
+                })
+                .collect(),
+            queue_left: if slot.queue.is_empty() {
+                Duration::ZERO
+            } else {
+                slot.queue.until.since(now)
+            },
+            fence: slot.fence.as_ref().map(|fence| fence.token),
+            fence_left: (slot.fence.as_ref())
+                .map_or(Duration::ZERO, |fence| fence.until.since(now)),
+        })
+    }
+
+    /// What DEL of the lock's key is for Redis: an expiry now.
+    pub(crate) fn delete_hold(&self, key: &LockKey) {
+        let now = self.now();
+        self.state().slots.with(key, now, |slot| slot.hold = None);
+    }
+
+    /// What FLUSHALL is for Redis, for one lock.
+    pub(crate) fn delete_all(&self, key: &LockKey) {
+        let now = self.now();
+        (self.state().slots).with(key, now, |slot| *slot = Default::default());
+    }
+
+    /// An entry turns up at the end of the queue, whether or not its client is there.
+    pub(crate) fn add_entry(
+        &self,
+        key: &LockKey,
+        client: &ClientId,
+        owner: Owner,
+        timing: Timing,
+        left: Duration,
+    ) {
+        let now = self.now();
+        let entry = Entry {
+            who: Who {
+                client: client.clone(),
+                owner,
+            },
+            key: key.clone(),
+            timing,
+            deadline: now + left,
+            name: "entered".into(),
+        };
+        (self.state().slots).with(key, now, |slot| slot.queue.join(entry));
+    }
+
+    /// The deadline of an entry has passed.
+    pub(crate) fn lapse(&self, key: &LockKey, owner: &str) {
+        let now = self.now();
+        self.state().slots.with(key, now, |slot| {
+            for entry in slot.queue.entries.values_mut() {
+                if text(&entry.who) == owner {
+                    entry.deadline = Moment(0);
+                }
+            }
+        });
+    }
+
+    /// The last token is an hour ahead of the wall clock, which has stepped back.
+    pub(crate) fn put_token_ahead(&self, key: &LockKey) {
+        let hours = |n: u64| Duration::from_secs(n * 60 * 60);
+        let now = self.now();
+        let token = self.wall_micros() + u64::try_from(hours(1).as_micros()).unwrap();
+        let fence = Fence {
+            token: FencingToken::new(token),
+            until: now + hours(3),
+        };
+        (self.state().slots).with(key, now, |slot| slot.fence = Some(fence));
+    }
+
+    /// How many locks are remembered.
+    pub(crate) fn remembered(&self) -> usize {
+        self.state().slots.len()
+    }
+}

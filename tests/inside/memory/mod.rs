@@ -1,0 +1,160 @@
+//! The rules of the memory store, on a clock driven by hand.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::hooks::HandClock;
+use super::{MemoryServer, MemoryStore};
+use crate::key::LockKey;
+use crate::protocol::timing::Timing;
+use crate::protocol::words::{
+    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Renewal, RenewalFailure,
+};
+use crate::random::SystemRandom;
+use crate::store::client_id::ClientId;
+use crate::store::{LockStore, Settings, StoreEvent};
+
+mod holding;
+mod waiting;
+
+const LEASE: Duration = Duration::from_secs(30);
+const WITHIN: Duration = Duration::from_secs(1);
+/// Lease and grace of a pushed grant.
+const GRANT: Duration = Duration::from_millis(1_250);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn key(key: &str) -> LockKey {
+    LockKey::new(key).unwrap()
+}
+
+/// The memory store never waits.
+fn at_once<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("a memory store must answer at once"),
+    }
+}
+
+struct World {
+    clock: Arc<HandClock>,
+    server: MemoryServer,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = Arc::new(HandClock::new());
+        let server = MemoryServer::new(clock.clone());
+        World { clock, server }
+    }
+
+    fn client(&self) -> Client {
+        self.client_with(10_000)
+    }
+
+    fn client_with(&self, max_waiters: u32) -> Client {
+        let grants = Arc::new(Mutex::new(Vec::new()));
+        let sink = grants.clone();
+        let store = MemoryStore::new(
+            self.server.clone(),
+            ClientId::new(&SystemRandom),
+            Settings {
+                max_waiters,
+                ..Settings::named("tester")
+            },
+            Arc::new(move |event| match event {
+                StoreEvent::Granted(grant) => sink.lock().unwrap().push(grant),
+                other => panic!("a memory store has nothing to reconnect: {other:?}"),
+            }),
+        );
+        Client { store, grants }
+    }
+}
+
+struct Client {
+    store: MemoryStore,
+    grants: Arc<Mutex<Vec<Grant>>>,
+}
+
+impl Client {
+    fn ask_with(&self, name: &str, owner: Owner, lease: Duration, wait: Duration) -> AskReply {
+        let key = key(name);
+        let ask = Ask {
+            key: &key,
+            owner,
+            timing: Timing::new(lease),
+            wait,
+            within: WITHIN,
+        };
+        at_once(self.store.ask(ask)).unwrap()
+    }
+
+    fn ask(&self, name: &str, owner: Owner) -> AskReply {
+        self.ask_with(name, owner, LEASE, ms(10_000))
+    }
+
+    fn try_once(&self, name: &str, owner: Owner) -> AskReply {
+        self.ask_with(name, owner, LEASE, Duration::ZERO)
+    }
+
+    /// Asks, and must get it. Returns the token.
+    fn take(&self, name: &str, owner: Owner) -> u64 {
+        match self.ask(name, owner) {
+            AskReply::Held(proof) => proof.token.get(),
+            other => panic!("{name} is not free: {other:?}"),
+        }
+    }
+
+    /// Asks, and must not get it.
+    fn queue(&self, name: &str, owner: Owner) {
+        let reply = self.ask(name, owner);
+        assert!(
+            matches!(reply, AskReply::Queued(_)),
+            "{name}, {owner}: {reply:?}"
+        );
+    }
+
+    fn release(&self, name: &str, owner: Owner) -> bool {
+        self.release_keeping(name, owner, Duration::ZERO)
+    }
+
+    fn release_keeping(&self, name: &str, owner: Owner, keep: Duration) -> bool {
+        at_once(self.store.release(&key(name), owner, keep, WITHIN)).unwrap()
+    }
+
+    fn confirm(&self, name: &str, owner: Owner) -> Option<u64> {
+        let proof = at_once(
+            self.store
+                .confirm(&key(name), owner, Timing::new(LEASE), WITHIN),
+        );
+        proof.unwrap().map(|proof| proof.token.get())
+    }
+
+    fn look(&self, name: &str, owners: &[Owner]) -> (Option<Owner>, Vec<Owner>) {
+        let looks = [Look {
+            key: key(name),
+            owners: owners.to_vec(),
+        }];
+        match at_once(self.store.look(&looks, WITHIN)).unwrap().pop() {
+            Some(LookReply::Seen { occupant, missing }) => {
+                (occupant.and_then(|occupant| occupant.ours), missing)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn inspect(&self, name: &str) -> Inspection {
+        at_once(self.store.inspect(&key(name), WITHIN)).unwrap()
+    }
+
+    /// The owners granted since the last call.
+    fn granted(&self) -> Vec<Owner> {
+        let grants = std::mem::take(&mut *self.grants.lock().unwrap());
+        grants.iter().map(|grant| grant.owner).collect()
+    }
+}

@@ -1,0 +1,200 @@
+//! What travels: operations and their answers.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::key::LockKey;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Renewal, Renewed,
+};
+use crate::store::LockStore;
+use crate::store::memory::MemoryStore;
+
+/// An operation on its way to the server.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Ask {
+        key: LockKey,
+        owner: Owner,
+        timing: Timing,
+        wait: Duration,
+        within: Duration,
+        /// Server time, µs (design rule 2).
+        apply_by: u64,
+    },
+    Confirm {
+        key: LockKey,
+        owner: Owner,
+        timing: Timing,
+    },
+    Renew(Vec<Renewal>),
+    Release {
+        key: LockKey,
+        owner: Owner,
+        keep: Duration,
+    },
+    Look(Vec<Look>),
+    Inspect(LockKey),
+    Ping,
+}
+
+/// What the server says to an operation.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Asked(AskReply),
+    Confirmed(Option<Proof>),
+    Renewed(Renewed),
+    Released(bool),
+    Looked(Vec<LookReply>),
+    Inspected(Inspection),
+    Pong,
+    Refused(Trouble),
+}
+
+impl Op {
+    pub(crate) fn keys(&self) -> Vec<&LockKey> {
+        match self {
+            Op::Ask { key, .. }
+            | Op::Confirm { key, .. }
+            | Op::Release { key, .. }
+            | Op::Inspect(key) => vec![key],
+            Op::Renew(batch) => {
+                let mut keys: Vec<_> = batch.iter().map(|renewal| &renewal.key).collect();
+                keys.sort_unstable();
+                keys.dedup();
+                keys
+            }
+            Op::Look(looks) => looks.iter().map(|look| &look.key).collect(),
+            Op::Ping => Vec::new(),
+        }
+    }
+
+    /// Whose operations stay in order on their connection.
+    pub(super) fn owners(&self) -> Vec<Owner> {
+        match self {
+            Op::Ask { owner, .. } | Op::Confirm { owner, .. } | Op::Release { owner, .. } => {
+                vec![*owner]
+            }
+            Op::Look(looks) => looks.iter().flat_map(|look| look.owners.clone()).collect(),
+            Op::Renew(_) | Op::Inspect(_) | Op::Ping => Vec::new(),
+        }
+    }
+
+    /// Applies it, at once.
+    pub(super) fn apply(&self, store: &MemoryStore, now: u64) -> Answer {
+        let within = Duration::ZERO;
+        let done = match self {
+            Op::Ask { apply_by, .. } if now > *apply_by => Ok(Answer::Asked(AskReply::Late)),
+            Op::Ask {
+                key,
+                owner,
+                timing,
+                wait,
+                within,
+                ..
+            } => at_once(store.ask(Ask {
+                key,
+                owner: *owner,
+                timing: *timing,
+                wait: *wait,
+                within: *within,
+            }))
+            .map(Answer::Asked),
+            Op::Confirm { key, owner, timing } => {
+                at_once(store.confirm(key, *owner, *timing, within)).map(Answer::Confirmed)
+            }
+            Op::Renew(batch) => at_once(store.renew(batch, within)).map(Answer::Renewed),
+            Op::Release { key, owner, keep } => {
+                at_once(store.release(key, *owner, *keep, within)).map(Answer::Released)
+            }
+            Op::Look(looks) => at_once(store.look(looks, within)).map(Answer::Looked),
+            Op::Inspect(key) => at_once(store.inspect(key, within)).map(Answer::Inspected),
+            Op::Ping => Ok(Answer::Pong),
+        };
+        done.unwrap_or_else(Answer::Refused)
+    }
+}
+
+/// The memory store answers when it is first polled.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the memory store did not answer at once"),
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Ask {
+                key, owner, wait, ..
+            } => write!(f, "ask {key} #{owner} wait {}", wait.as_millis()),
+            Op::Confirm { key, owner, .. } => write!(f, "confirm {key} #{owner}"),
+            Op::Renew(batch) => {
+                f.write_str("renew")?;
+                for renewal in batch {
+                    write!(f, " {} #{}", renewal.key, renewal.owner)?;
+                }
+                Ok(())
+            }
+            Op::Release { key, owner, keep } if keep.is_zero() => {
+                write!(f, "release {key} #{owner}")
+            }
+            Op::Release { key, owner, keep } => {
+                write!(f, "release {key} #{owner} keep {}", keep.as_millis())
+            }
+            Op::Look(looks) => {
+                f.write_str("look")?;
+                for look in looks {
+                    write!(f, " {} {:?}", look.key, look.owners)?;
+                }
+                Ok(())
+            }
+            Op::Inspect(key) => write!(f, "inspect {key}"),
+            Op::Ping => f.write_str("ping"),
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Asked(AskReply::Held(proof)) => write!(f, "held token {}", proof.token),
+            Answer::Asked(AskReply::Queued(_)) => f.write_str("queued"),
+            Answer::Asked(AskReply::Busy(_)) => f.write_str("busy"),
+            Answer::Asked(AskReply::Full(_)) => f.write_str("full"),
+            Answer::Asked(AskReply::Late) => f.write_str("late"),
+            Answer::Asked(AskReply::Foreign(_)) => f.write_str("foreign"),
+            Answer::Confirmed(Some(proof)) => write!(f, "held token {}", proof.token),
+            Answer::Confirmed(None) => f.write_str("not held"),
+            Answer::Renewed(renewed) if renewed.failures.is_empty() => f.write_str("renewed"),
+            Answer::Renewed(renewed) => {
+                let failed: Vec<_> = renewed.failures.iter().map(|(index, _)| index).collect();
+                write!(f, "gone {failed:?}")
+            }
+            Answer::Released(held) => write!(f, "was held: {held}"),
+            Answer::Looked(replies) => {
+                for reply in replies {
+                    match reply {
+                        LookReply::Seen { occupant, missing } => write!(
+                            f,
+                            "[ours {:?} missing {missing:?}]",
+                            occupant.as_ref().and_then(|occupant| occupant.ours)
+                        )?,
+                        LookReply::Failed(_) => f.write_str("[failed]")?,
+                        LookReply::Foreign(_) => f.write_str("[foreign]")?,
+                    }
+                }
+                Ok(())
+            }
+            Answer::Inspected(_) => f.write_str("inspected"),
+            Answer::Pong => f.write_str("pong"),
+            Answer::Refused(trouble) => write!(f, "refused: {trouble}"),
+        }
+    }
+}

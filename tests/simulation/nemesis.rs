@@ -1,0 +1,155 @@
+//! What befalls connections, processes and the server, at times that the seed chooses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::world::{Client, World};
+use crate::inside::seeded::SeededRandom;
+use crate::inside::simulation::faulty::{Fault, Millis, Role, Witness};
+
+/// What can be chosen. Those that excuse something are rare, so that most worlds excuse nothing.
+const CHOICES: &[Fault] = &[
+    Fault::Reset,
+    Fault::Reset,
+    Fault::Reset,
+    Fault::Silence,
+    Fault::Silence,
+    Fault::Partition,
+    Fault::Partition,
+    Fault::Pause,
+    Fault::Pause,
+    Fault::Pause,
+    Fault::Suspend,
+    Fault::Suspend,
+    Fault::Crash,
+    Fault::StepBack,
+    Fault::StepBack,
+    Fault::Refusal,
+];
+
+const FORGETFUL: &[Fault] = &[
+    Fault::Amnesia,
+    Fault::Restart,
+    Fault::StepForward,
+    Fault::StepBack,
+];
+
+/// Plans everything that is to happen before the end.
+pub(crate) fn plan(
+    world: &Arc<World>,
+    clients: &[Arc<Client>],
+    end: Millis,
+    random: &SeededRandom,
+) {
+    let forgetful = random.chance(250);
+    for _ in 0..random.between(0, 6) {
+        let when = random.between(0, end - 1);
+        let fault = if forgetful && random.chance(400) {
+            *random.pick(FORGETFUL)
+        } else {
+            *random.pick(CHOICES)
+        };
+        let (at, client) = (world.clone(), random.pick(clients).clone());
+        let everybody = clients.to_vec();
+        let lasts = *random.pick(&[5, 30, 120, 400, 900]);
+        let role = *random.pick(&[Role::Commands, Role::Commands, Role::Renewals]);
+        let server_knows = random.chance(500);
+        world.network.at(when, move || {
+            let strike = Strike {
+                world: at,
+                client,
+                everybody,
+                lasts: lasts.min(end - when),
+                role,
+                server_knows,
+            };
+            strike.happens(fault);
+        });
+    }
+}
+
+struct Strike {
+    world: Arc<World>,
+    client: Arc<Client>,
+    everybody: Vec<Arc<Client>>,
+    lasts: Millis,
+    role: Role,
+    server_knows: bool,
+}
+
+impl Strike {
+    fn happens(self, fault: Fault) {
+        let Strike {
+            world,
+            client,
+            lasts,
+            role,
+            ..
+        } = self;
+        let now = world.network.now();
+        let of_client = !matches!(
+            fault,
+            Fault::Amnesia
+                | Fault::Restart
+                | Fault::StepForward
+                | Fault::StepBack
+                | Fault::Refusal
+                | Fault::Suspend
+        );
+        if of_client && (client.host.is_killed() || client.host.stopped_until().is_some()) {
+            return;
+        }
+        let whom = of_client.then_some(client.index);
+        world
+            .oracle
+            .fault(fault, whom, format_args!("{lasts} ms, {role:?}"));
+        let step = i64::try_from(lasts).unwrap();
+        match fault {
+            Fault::Reset => client.link.lose(role, self.server_knows, "reset"),
+            Fault::Silence => client.link.silence(role),
+            Fault::Partition => client.link.partition(now + lasts),
+            Fault::Amnesia => {
+                world.server.forget(&world.keys);
+                world.oracle.forgot();
+            }
+            Fault::Restart => {
+                world.server.forget(&world.keys);
+                world.oracle.forgot();
+                for client in &self.everybody {
+                    client.link.lose(Role::Commands, true, "restart");
+                    client.link.lose(Role::Renewals, true, "restart");
+                }
+            }
+            Fault::StepForward => {
+                world.time.step_server(step);
+                world.oracle.stepped(step);
+            }
+            Fault::StepBack => {
+                world.time.step_server(-step);
+                world.oracle.stepped(-step);
+            }
+            Fault::Refusal => {
+                world.conditions.set_refusing(true);
+                let later = world.clone();
+                world.network.at(now + lasts, move || {
+                    later.conditions.set_refusing(false);
+                });
+            }
+            Fault::Pause => {
+                client.host.stop(now, now + lasts);
+                world.network.at(now + lasts, move || {
+                    client.host.go_on(now + lasts);
+                });
+            }
+            Fault::Suspend => {
+                world.time.sleep(Duration::from_millis(lasts));
+                world.oracle.slept();
+            }
+            Fault::Crash => {
+                client.link.crash();
+                client.host.kill(now);
+            }
+            _ => unreachable!("single messages have their faults from the network"),
+        }
+    }
+}

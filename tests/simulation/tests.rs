@@ -1,0 +1,233 @@
+//! The simulation as a test. `DISTLOCK_SEED=123 cargo test -p distlock --lib simulation::tests::replay --
+//! --nocapture` prints the whole trace of a seed.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::Instant;
+
+use super::*;
+use crate::inside::simulation::faulty::Fault;
+use crate::mutex::lock;
+
+type Counts = BTreeMap<&'static str, u64>;
+
+/// How often each fault must at least happen in 400 worlds.
+const FAULTS: &[(&str, u64)] = &[
+    ("faults: amnesia", 15),
+    ("faults: crash", 25),
+    ("faults: delayed push", 35),
+    ("faults: delayed reply", 400),
+    ("faults: delayed request", 400),
+    ("faults: dropped push", 30),
+    ("faults: dropped reply", 350),
+    ("faults: dropped request", 500),
+    ("faults: duplicate", 400),
+    ("faults: duplicate push", 30),
+    ("faults: partition", 50),
+    ("faults: pause", 80),
+    ("faults: refusal", 25),
+    ("faults: reorder", 500),
+    ("faults: reset", 70),
+    ("faults: restart", 15),
+    ("faults: silence", 50),
+    ("faults: step back", 60),
+    ("faults: step forward", 18),
+    ("faults: suspend", 60),
+];
+
+/// And what must come of them. Overlaps are excused where the server broke its word (`oracle`).
+const OUTCOMES: &[(&str, u64)] = &[
+    ("acquired: asked", 1_200),
+    ("acquired: confirmed first", 150),
+    ("acquired: pushed", 1_200),
+    ("asked with a new id", 25),
+    ("asks: late", 500),
+    ("beliefs compared", 15_000),
+    ("calls: busy", 400),
+    ("calls: dropped", 250),
+    ("confirmations: refused", 4),
+    ("excused: overlaps", 10),
+    ("hand-offs", 1_500),
+    ("looks", 500),
+    ("losses", 60),
+    ("re-entries", 800),
+    ("steps", 7_000),
+];
+
+/// Which seeds: the first so many, or what the environment says.
+fn seeds() -> u64 {
+    let text = std::env::var("DISTLOCK_SEEDS");
+    text.map_or(10_000, |text| {
+        text.parse().expect("DISTLOCK_SEEDS is no number")
+    })
+}
+
+/// How to see it again.
+fn report(seed: u64, violation: &str) -> String {
+    format!(
+        "seed {seed}: {violation}\n\nreplay: DISTLOCK_SEED={seed} cargo test -p distlock --lib \
+         simulation::tests::replay -- --nocapture"
+    )
+}
+
+/// A world takes milliseconds; one that takes this long never ends.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// What the threads that live through many worlds share.
+struct Progress {
+    next: AtomicU64,
+    end: u64,
+    /// The world that each thread lives through, and since when.
+    under_way: Mutex<BTreeMap<u64, Instant>>,
+    result: Mutex<Result<Counts, String>>,
+}
+
+impl Progress {
+    fn work(&self) {
+        let mut counts = Counts::new();
+        loop {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            if seed >= self.end {
+                break;
+            }
+            lock(&self.under_way).insert(seed, Instant::now());
+            let outcome = std::panic::catch_unwind(|| live(seed));
+            lock(&self.under_way).remove(&seed);
+            let Ok(outcome) = outcome else {
+                self.fail(seed, "the world panicked");
+                break;
+            };
+            *counts.entry("worlds").or_default() += 1;
+            for (what, many) in outcome.counts() {
+                *counts.entry(what).or_default() += many;
+            }
+            if let Some(violation) = outcome.violation() {
+                self.fail(seed, &violation);
+            }
+        }
+        if let Ok(all) = &mut *lock(&self.result) {
+            for (what, many) in counts {
+                *all.entry(what).or_default() += many;
+            }
+        }
+    }
+
+    fn fail(&self, seed: u64, violation: &str) {
+        self.next.store(self.end, Ordering::Relaxed);
+        *lock(&self.result) = Err(report(seed, violation));
+    }
+
+    fn hanging(&self) -> Option<u64> {
+        let under_way = lock(&self.under_way);
+        let mut seeds = under_way.iter();
+        seeds
+            .find(|(_, since)| since.elapsed() > HANGS)
+            .map(|(seed, _)| *seed)
+    }
+}
+
+/// Lives through many worlds, on two threads. Ends at the first violation.
+fn live_many(seeds: Range<u64>) -> Result<Counts, String> {
+    let progress = Arc::new(Progress {
+        next: AtomicU64::new(seeds.start),
+        end: seeds.end,
+        under_way: Mutex::default(),
+        result: Mutex::new(Ok(Counts::new())),
+    });
+    // Not scoped: a thread that hangs is left behind.
+    let (done, finished) = mpsc::channel::<()>();
+    for _ in 0..2 {
+        let (progress, done) = (progress.clone(), done.clone());
+        std::thread::spawn(move || {
+            progress.work();
+            drop(done);
+        });
+    }
+    drop(done);
+    while let Err(mpsc::RecvTimeoutError::Timeout) = finished.recv_timeout(Duration::from_secs(1)) {
+        if let Some(seed) = progress.hanging() {
+            progress.fail(seed, "the world never ends");
+            break;
+        }
+    }
+    std::mem::replace(&mut *lock(&progress.result), Ok(Counts::new()))
+}
+
+#[test]
+fn ten_thousand_seeds() {
+    let started = Instant::now();
+    let seeds = seeds();
+    match live_many(0..seeds) {
+        Ok(counts) => {
+            assert_eq!(counts["worlds"], seeds, "not all worlds were lived through");
+            println!("{seeds} seeds in {:?}: {counts:#?}", started.elapsed());
+        }
+        Err(report) => panic!("{report}"),
+    }
+}
+
+#[test]
+fn same_seed_same_trace() {
+    let hashes = || {
+        let hashes: Vec<_> = (0..100).map(|seed| live(seed).hash()).collect();
+        hashes
+    };
+    // At the same time, so that nothing depends on what else this process does.
+    let (first, second) = std::thread::scope(|scope| {
+        let second = scope.spawn(hashes);
+        (hashes(), second.join().unwrap())
+    });
+    for (seed, (first, second)) in first.iter().zip(&second).enumerate() {
+        assert_eq!(first, second, "seed {seed} is not repeated");
+    }
+    let different: BTreeSet<_> = first.iter().collect();
+    assert_eq!(
+        different.len(),
+        first.len(),
+        "seeds that make no difference"
+    );
+}
+
+/// A simulation in which nothing happens proves nothing. The floors are about half of what was seen.
+#[test]
+fn everything_happens() {
+    let counts = live_many(20_000..20_400).unwrap_or_else(|report| panic!("{report}"));
+    let floors = FAULTS.iter().chain(OUTCOMES);
+    let rare: Vec<_> = floors
+        .map(|(what, floor)| (what, floor, counts.get(what).copied().unwrap_or(0)))
+        .filter(|(_, floor, many)| many < *floor)
+        .collect();
+    assert!(
+        rare.is_empty(),
+        "too rare (what, floor, seen): {rare:?}\n{counts:#?}"
+    );
+    for fault in Fault::ALL {
+        assert!(
+            FAULTS.iter().any(|(what, _)| *what == fault.name()),
+            "no floor for {fault:?}"
+        );
+    }
+}
+
+/// Prints the trace of the seed in the environment; without one there is nothing to replay.
+#[test]
+fn replay() {
+    let Ok(seed) = std::env::var("DISTLOCK_SEED") else {
+        return;
+    };
+    let seed = seed.parse().expect("DISTLOCK_SEED is no number");
+    let outcome = live(seed);
+    for line in outcome.lines() {
+        println!("{line}");
+    }
+    println!(
+        "seed {seed}, trace {:016x}, {:?}",
+        outcome.hash(),
+        outcome.counts()
+    );
+    if let Some(violation) = outcome.violation() {
+        panic!("{}", report(seed, &violation));
+    }
+}

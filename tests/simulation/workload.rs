@@ -1,0 +1,282 @@
+//! What the clients do: every way to take a lock, and every way to end a hold.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::oracle::brief;
+use super::world::{Client, World};
+use crate::guard::{Held, LockGuard};
+use crate::inside::seeded::SeededRandom;
+use crate::lock::Lock;
+use crate::manager::hold::Hold;
+use crate::protocol::timing::Timing;
+
+/// One task of a client, until the chaos is over.
+pub(crate) async fn work(world: Arc<World>, client: Arc<Client>, random: SeededRandom) {
+    let mut user = User {
+        world,
+        client,
+        random,
+    };
+    let calls = user.random.between(2, 8);
+    for _ in 0..calls {
+        let gap = *user.random.pick(&[0, 0, 1, 5, 40, 150]);
+        user.world.pause(gap).await;
+        if user.world.is_over() {
+            return;
+        }
+        user.call().await;
+    }
+}
+
+struct User {
+    world: Arc<World>,
+    client: Arc<Client>,
+    random: SeededRandom,
+}
+
+/// What a call asks for.
+struct Order {
+    lock: Lock,
+    wait: Duration,
+    timing: Timing,
+}
+
+/// What a body does.
+#[derive(Clone, Copy)]
+struct Plan {
+    steps: u64,
+    pause: u64,
+}
+
+impl User {
+    fn order(&self, wait: u64) -> Order {
+        let random = &self.random;
+        let key = random.pick(&self.world.keys);
+        let lease = Duration::from_millis(*random.pick(&self.world.leases));
+        let wait = Duration::from_millis(wait);
+        let mut lock = self.client.manager.lock(key.as_str());
+        lock = lock.lease(lease).wait(wait);
+        if random.chance(80) {
+            lock = lock.max_hold(lease + Duration::from_millis(random.between(1, 200)));
+        }
+        if random.chance(100) && !self.world.min_hold.is_zero() {
+            lock = lock.min_hold(self.world.min_hold);
+        }
+        Order {
+            lock,
+            wait,
+            timing: Timing::new(lease),
+        }
+    }
+
+    fn wait(&self) -> u64 {
+        *self.random.pick(&[1, 30, 200, 700, 1_500, 3_000])
+    }
+
+    fn plan(&self, order: &Order) -> Plan {
+        let lease = u64::try_from(order.timing.lease.as_millis()).unwrap();
+        let lasts = *self
+            .random
+            .pick(&[0, 0, 1, 3, 10, lease / 4, lease, 2 * lease]);
+        let steps = self.random.between(1, 4);
+        Plan {
+            steps,
+            pause: lasts / steps,
+        }
+    }
+
+    async fn call(&mut self) {
+        match self.random.below(12) {
+            0..=2 => self.acquire(false).await,
+            3 => self.acquire(true).await,
+            4 => self.try_acquire().await,
+            5..=7 => self.run(None).await,
+            8 => self.run(Some(self.random.between(1, 600))).await,
+            9 => self.abandon().await,
+            _ => self.nest().await,
+        }
+    }
+
+    async fn acquire(&self, drops: bool) {
+        let order = self.order(self.wait());
+        if let Some(guard) = self.acquired(&order).await {
+            self.hold(guard, self.plan(&order), drops).await;
+        }
+    }
+
+    async fn acquired(&self, order: &Order) -> Option<LockGuard> {
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        let call = oracle.call(index);
+        oracle.count("calls");
+        let result = order.lock.acquire().await;
+        let limit = order.wait + order.timing.command_deadline();
+        oracle.called(index, &call, limit, result.as_ref().map(drop));
+        let guard = result.ok()?;
+        oracle.acquired(&self.world.server, index, guard.hold());
+        Some(guard)
+    }
+
+    async fn try_acquire(&self) {
+        let order = self.order(0);
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        let call = oracle.call(index);
+        oracle.count("calls");
+        let result = order.lock.try_acquire().await;
+        // It asks again at once if the server's time was not known.
+        let limit = 2 * order.timing.command_deadline();
+        oracle.called(index, &call, limit, result.as_ref().map(drop));
+        if let Ok(Some(guard)) = result {
+            oracle.acquired(&self.world.server, index, guard.hold());
+            self.hold(guard, self.plan(&order), self.random.chance(500))
+                .await;
+        }
+    }
+
+    /// Works under a guard, which does not stop anybody.
+    async fn hold(&self, guard: LockGuard, plan: Plan, drops: bool) {
+        self.steps(&guard, plan).await;
+        let hold = guard.hold().clone();
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        if drops {
+            drop(guard);
+        } else {
+            let was_valid = oracle.is_believed(index, &hold);
+            // The answer is awaited, but the lock is over at once.
+            let release = guard.release();
+            let released = release.await;
+            if released.is_ok() {
+                oracle.succeeded(index, &hold, was_valid);
+            }
+        }
+        oracle.gave_back(index, &hold);
+    }
+
+    async fn steps(&self, guard: &LockGuard, plan: Plan) {
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        for _ in 0..plan.steps {
+            tokio::select! {
+                biased;
+                _ = guard.lost() => {
+                    oracle.told_of_end(index, guard.hold());
+                    // A late answer to a renewal may still come.
+                    self.world.pause(self.random.below(60)).await;
+                    if guard.is_held() {
+                        let owner = guard.hold().owner;
+                        oracle.violated(format_args!("c{index} #{owner} is held after its loss"));
+                    }
+                    return;
+                }
+                () = self.world.pause(plan.pause) => {}
+            }
+            if !guard.is_held() {
+                return;
+            }
+            oracle.step(&self.world.server, index, guard.hold());
+            if self.world.is_over() {
+                return;
+            }
+        }
+    }
+
+    /// A body that is stopped; the call may be dropped before it ends.
+    async fn run(&self, dropped_after: Option<u64>) {
+        let order = self.order(self.wait());
+        let plan = self.plan(&order);
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        oracle.count("calls");
+        let run = order
+            .lock
+            .run(async |held: Held| self.body(held.hold().clone(), plan).await);
+        let result = match dropped_after {
+            None => Some(run.await),
+            Some(after) => tokio::time::timeout(Duration::from_millis(after), run)
+                .await
+                .ok(),
+        };
+        match result {
+            Some(Ok((hold, was_valid))) => oracle.succeeded(index, &hold, was_valid),
+            Some(Err(error)) => oracle.line(format_args!("c{index} runs into: {}", brief(&error))),
+            None => oracle.count("calls: dropped"),
+        }
+    }
+
+    async fn body(&self, hold: Arc<Hold>, plan: Plan) -> (Arc<Hold>, bool) {
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        oracle.count("calls: ok");
+        oracle.acquired(&self.world.server, index, &hold);
+        let _probe = Probe {
+            user: self,
+            hold: hold.clone(),
+        };
+        oracle.step(&self.world.server, index, &hold);
+        for _ in 0..plan.steps {
+            self.world.pause(plan.pause).await;
+            oracle.step(&self.world.server, index, &hold);
+        }
+        let was_valid = oracle.is_believed(index, &hold);
+        (hold, was_valid)
+    }
+
+    /// A call that is dropped while it waits.
+    async fn abandon(&self) {
+        let order = self.order(self.wait());
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        oracle.count("calls");
+        let after = Duration::from_millis(self.random.between(0, 400));
+        match tokio::time::timeout(after, order.lock.acquire()).await {
+            Ok(Ok(guard)) => {
+                oracle.acquired(&self.world.server, index, guard.hold());
+                self.hold(guard, self.plan(&order), true).await;
+            }
+            Ok(Err(_)) => {}
+            Err(_) => oracle.count("calls: dropped"),
+        }
+    }
+
+    /// Two branches of one body that need its lock again: they take turns, and ask nobody.
+    async fn nest(&self) {
+        let order = self.order(self.wait());
+        let Some(guard) = self.acquired(&order).await else {
+            return;
+        };
+        let inside = AtomicU32::new(0);
+        let oracle = &self.world.oracle;
+        let branch = async || {
+            let Ok(inner) = order.lock.acquire().await else {
+                return;
+            };
+            if inside.fetch_add(1, Ordering::Relaxed) != 0 {
+                oracle.violated(format_args!("two branches are inside of one hold"));
+            }
+            if inner.fencing_token() != guard.fencing_token() {
+                oracle.violated(format_args!("a re-entry has a token of its own"));
+            }
+            oracle.count("re-entries");
+            self.steps(&inner, Plan { steps: 1, pause: 3 }).await;
+            inside.fetch_sub(1, Ordering::Relaxed);
+        };
+        let both = async {
+            tokio::join!(branch(), branch());
+        };
+        guard.scope(both).await;
+        self.hold(guard, self.plan(&order), false).await;
+    }
+}
+
+/// Sees a body end, whatever ends it.
+struct Probe<'a> {
+    user: &'a User,
+    hold: Arc<Hold>,
+}
+
+impl Drop for Probe<'_> {
+    fn drop(&mut self) {
+        let (oracle, index) = (&self.user.world.oracle, self.user.client.index);
+        if !oracle.is_believed(index, &self.hold) {
+            oracle.told_of_end(index, &self.hold);
+        }
+        oracle.gave_back(index, &self.hold);
+    }
+}

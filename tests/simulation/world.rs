@@ -1,0 +1,143 @@
+//! One simulated world: a server, clients, and time.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::oracle::{Known, Oracle};
+use super::time::{BootClock, ServerClock, WorldTime};
+use crate::clock::Clock;
+use crate::inside::seeded::SeededRandom;
+use crate::inside::simulation::faulty::{
+    Conditions, FaultyServer, FaultyStore, Host, Link, Network, Site, Witness,
+};
+use crate::key::LockKey;
+use crate::manager::LockManager;
+use crate::manager::engine::Engine;
+use crate::manager::executor::Executor;
+use crate::protocol::timing::Timing;
+use crate::store::LockStore;
+use crate::store::client_id::ClientId;
+
+pub(crate) struct World {
+    pub(crate) time: Arc<WorldTime>,
+    pub(crate) network: Arc<Network>,
+    pub(crate) conditions: Arc<Conditions>,
+    pub(crate) oracle: Arc<Oracle>,
+    pub(crate) server: Arc<FaultyServer>,
+    pub(crate) keys: Vec<LockKey>,
+    /// Leases that are used here, in milliseconds.
+    pub(crate) leases: Vec<u64>,
+    pub(crate) min_hold: Duration,
+    over: AtomicBool,
+    ended: Notify,
+}
+
+/// A client: a manager in a process of its own.
+pub(crate) struct Client {
+    pub(crate) index: usize,
+    pub(crate) manager: LockManager,
+    pub(crate) link: Arc<Link>,
+    pub(crate) host: Arc<Host>,
+}
+
+impl World {
+    pub(crate) fn new(random: &SeededRandom) -> Arc<Self> {
+        let leases: Vec<u64> = (0..random.between(1, 2))
+            .map(|_| *random.pick(&[50, 80, 150, 300, 300, 500, 1_000, 2_000]))
+            .collect();
+        let shortest = leases.iter().copied().min().unwrap_or(0);
+        let deadline = Timing::new(Duration::from_millis(shortest)).command_deadline();
+        let deadline = u64::try_from(deadline.as_millis()).unwrap();
+        let conditions = Arc::new(Conditions::drawn(deadline, &random.fork()));
+        let time = WorldTime::new();
+        let network = Network::new();
+        let oracle = Oracle::new(network.clone(), time.clone());
+        let server = FaultyServer::new(
+            Arc::new(ServerClock(time.clone())),
+            conditions.clone(),
+            oracle.clone() as Arc<dyn Witness>,
+        );
+        let keys = ["a", "b", "c"][..usize::try_from(*random.pick(&[1, 1, 2, 3])).unwrap()]
+            .iter()
+            .map(|key| LockKey::new(key).unwrap())
+            .collect();
+        Arc::new(World {
+            time,
+            network,
+            conditions,
+            oracle,
+            server,
+            keys,
+            leases,
+            min_hold: Duration::from_millis(*random.pick(&[0, 0, 0, 100, 300])),
+            over: AtomicBool::new(false),
+            ended: Notify::new(),
+        })
+    }
+
+    pub(crate) fn client(&self, index: usize, random: &SeededRandom) -> Arc<Client> {
+        let clock: Arc<dyn Clock> = Arc::new(BootClock {
+            time: self.time.clone(),
+            origin: Duration::from_secs(random.between(3_600, 36_000)),
+            drift: i128::from(random.between(0, 2_000)) - 1_000,
+        });
+        let host: Arc<Host> = Arc::default();
+        let id = ClientId::of_another_process(random);
+        self.oracle.knows(Known {
+            id: id.clone(),
+            clock: clock.clone(),
+            host: host.clone(),
+        });
+        let engine = Engine::new(
+            clock.clone(),
+            Arc::new(random.fork()),
+            Executor::simulated(host.wrap()),
+        );
+        let site = Site {
+            index,
+            client: id,
+            clock,
+            host: host.clone(),
+            server: self.server.clone(),
+            network: self.network.clone(),
+            random: random.fork(),
+        };
+        let store = FaultyStore::open(site, engine.events());
+        let (link, identity) = (store.link().clone(), store.identity().into());
+        engine.start(Box::new(store));
+        Arc::new(Client {
+            index,
+            manager: LockManager::new(engine, identity, format!("c{index}"), None),
+            link,
+            host,
+        })
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// The chaos is over, and so is the work.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.ended.notify_waiters();
+    }
+
+    /// Sleeps, but not beyond the end of the chaos.
+    pub(crate) async fn pause(&self, millis: u64) {
+        let mut ended = pin!(self.ended.notified());
+        ended.as_mut().enable();
+        if !self.is_over() {
+            // Whichever comes first.
+            let _ = tokio::time::timeout(Duration::from_millis(millis), ended).await;
+        }
+    }
+
+    pub(crate) fn longest_lease(&self) -> Duration {
+        Duration::from_millis(self.leases.iter().copied().max().unwrap_or(0))
+    }
+}
