@@ -1,6 +1,7 @@
 //! What can go wrong, and what to do about it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::fencing::FencingToken;
@@ -27,18 +28,20 @@ use crate::fencing::FencingToken;
 #[non_exhaustive]
 pub enum Error {
     /// Somebody else held the lock for as long as the call was willing to wait, or its queue was full.
-    #[error("lock `{key}` is busy: {}", Whose(*.waited, .holder.as_ref()))]
+    #[error("lock `{key}` is busy: {}", Whose(*.waited, .holders))]
+    #[non_exhaustive]
     Busy {
         /// The key as the caller wrote it.
         key: String,
         /// How long the call waited.
         waited: Duration,
-        /// Who held the lock when it was last looked at, where that is known.
-        holder: Option<Holder>,
+        /// Who held the lock when it was last looked at; empty where that is not known.
+        holders: Vec<Holder>,
     },
 
     /// The store could not be reached, or refused to work, for as long as the call was willing to wait.
     #[error("{}the lock store is unavailable ({outage}) after {waited:.1?}: {detail}", Prefix(.key.as_deref()))]
+    #[non_exhaustive]
     Unavailable {
         /// The key, or `None` while connecting.
         key: Option<String>,
@@ -48,26 +51,31 @@ pub enum Error {
         outage: Outage,
         /// What the store or the network said last.
         detail: String,
+        /// The error behind it, where there is one.
+        source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
 
-    /// The lock was held and could no longer be proven ours, so an annotated function's body was stopped, or
-    /// had already ended when this was found (`completed`). Nothing stops the code that has a guard. Another
-    /// process may have run since.
-    #[error("lock `{key}` was lost (fencing token {fencing_token}): {reason}; {}", Completed(*.completed))]
+    /// The lock was held and could no longer be proven ours. A body was `stopped`, or its work had been done when
+    /// this was found (`completed`); nothing stops the code that has a guard. Another process may have run since.
+    #[error("lock `{key}` was lost (fencing token {fencing_token}): {reason}; {}", Work { completed: *.completed, stopped: *.stopped })]
+    #[non_exhaustive]
     Lost {
         /// The key as the caller wrote it.
         key: String,
         /// The token of the hold that was lost.
         fencing_token: FencingToken,
-        /// Whether the body ran to its end, though too late for its result to be trusted.
+        /// Whether the work was done, though too late for its result to be trusted.
         completed: bool,
+        /// Whether a body was stopped, by dropping it at an await.
+        stopped: bool,
         /// How it was lost.
         reason: LossReason,
     },
 
     /// The hold reached its `max_hold`: a body was stopped and the lock released. A guard is no longer
     /// held, but nothing stops the code that has it, and others wait until it is dropped or the lease ends.
-    #[error("lock `{key}` was held for its max_hold of {max_hold:?} (fencing token {fencing_token}): {}", Completed(*.completed))]
+    #[error("lock `{key}` was held for its max_hold of {max_hold:?} (fencing token {fencing_token}): {}", Work { completed: *.completed, stopped: *.stopped })]
+    #[non_exhaustive]
     HoldLimit {
         /// The key as the caller wrote it.
         key: String,
@@ -75,12 +83,15 @@ pub enum Error {
         fencing_token: FencingToken,
         /// The limit that was reached.
         max_hold: Duration,
-        /// Whether the body ran to its end, though after the limit.
+        /// Whether the work was done, though after the limit.
         completed: bool,
+        /// Whether a body was stopped, by dropping it at an await.
+        stopped: bool,
     },
 
     /// The key cannot name a lock. Nothing was asked of the store.
     #[error("`{key}` is not a lock key: {reason}")]
+    #[non_exhaustive]
     InvalidKey {
         /// The key, or as much of it as there was; shortened when it is long.
         key: String,
@@ -92,6 +103,7 @@ pub enum Error {
     #[error(
         "lock `{key}`: {detail}; delete what is not distlock's there, or choose another namespace or key for the lock"
     )]
+    #[non_exhaustive]
     ForeignKey {
         /// The key as the caller wrote it.
         key: String,
@@ -101,6 +113,7 @@ pub enum Error {
 
     /// The configuration cannot work: a URL, a credential, a right or an option is wrong.
     #[error("distlock is misconfigured: {detail}")]
+    #[non_exhaustive]
     Config {
         /// What is wrong, and what to set.
         detail: String,
@@ -123,6 +136,7 @@ pub enum Error {
 
     /// The manager was shut down, or its I/O thread is gone (after `fork`, for one).
     #[error("the lock manager was shut down: {detail}")]
+    #[non_exhaustive]
     ShutDown {
         /// What ended it, and what to do.
         detail: String,
@@ -172,7 +186,24 @@ impl Error {
         }
     }
 
-    /// The same error, for a body that had run to its end when the loss was found.
+    /// Who held the lock, for a call that found it busy; otherwise, and where that is not known, nobody.
+    #[must_use]
+    pub fn holders(&self) -> &[Holder] {
+        match self {
+            Error::Busy { holders, .. } => holders,
+            _ => &[],
+        }
+    }
+
+    /// The same error, for a body that was stopped by it.
+    pub(crate) fn after_stop(mut self) -> Self {
+        if let Error::Lost { stopped, .. } | Error::HoldLimit { stopped, .. } = &mut self {
+            *stopped = true;
+        }
+        self
+    }
+
+    /// The same error, for work that had been done when the loss was found.
     pub(crate) fn after_completion(mut self) -> Self {
         if let Error::Lost { completed, .. } | Error::HoldLimit { completed, .. } = &mut self {
             *completed = true;
@@ -300,20 +331,22 @@ impl fmt::Display for LossReason {
     }
 }
 
-struct Whose<'a>(Duration, Option<&'a Holder>);
+struct Whose<'a>(Duration, &'a [Holder]);
 
 impl fmt::Display for Whose<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Whose(waited, holder) = *self;
+        let Whose(waited, holders) = *self;
         if !waited.is_zero() {
             write!(f, "waited {waited:.1?}, ")?;
         }
-        match holder {
-            Some(holder) => write!(f, "{holder}; ")?,
-            None => f.write_str("others wait for it; ")?,
+        for holder in holders {
+            write!(f, "{holder}; ")?;
         }
-        f.write_str(match holder {
-            Some(holder) if holder.this_process => {
+        if holders.is_empty() {
+            f.write_str("others wait for it; ")?;
+        }
+        f.write_str(match holders {
+            [holder] if holder.this_process => {
                 "if that call waits for this one, neither can end: call it inside of the holder's own call tree, \
                  which re-enters, or release first; otherwise try again later"
             }
@@ -335,14 +368,20 @@ impl fmt::Display for Prefix<'_> {
     }
 }
 
-struct Completed(bool);
+/// What became of the work under a lock.
+struct Work {
+    completed: bool,
+    stopped: bool,
+}
 
-impl fmt::Display for Completed {
+impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0 {
-            "the body had run to its end, so check its effects before repeating it"
+        f.write_str(if self.completed {
+            "the work under it had been done, so check its effects before repeating it"
+        } else if self.stopped {
+            "its body was stopped and may be half done, so check for partial effects before repeating it"
         } else {
-            "what ran under it is to be stopped and may be half done, so check for partial effects before repeating it"
+            "what still runs under it is not stopped by this: end it, and check for partial effects before repeating it"
         })
     }
 }
@@ -389,11 +428,11 @@ mod tests {
         let busy = |waited| Error::Busy {
             key: "k".into(),
             waited,
-            holder: Some(Holder {
+            holders: vec![Holder {
                 client: "host:7".into(),
                 held_since: SystemTime::now(),
                 this_process: false,
-            }),
+            }],
         };
         let message = busy(Duration::from_secs(5)).to_string();
         for part in [

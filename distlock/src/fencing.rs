@@ -1,6 +1,8 @@
 //! The fencing token.
 
 use std::fmt;
+use std::num::{ParseIntError, TryFromIntError};
+use std::str::FromStr;
 
 /// A number that is greater for every later acquisition of the same key.
 ///
@@ -12,7 +14,7 @@ use std::fmt;
 /// rising after `FLUSHALL`, a restart without persistence, and whatever the server's clock does.
 /// Renewal and re-entry keep the token; each new acquisition has a new one.
 ///
-/// The limit: the previous token is remembered for the [`fence_ttl`](crate::Builder::fence_ttl), two hours
+/// The limit: the previous token is remembered for the [`fence_ttl`](crate::LockManagerBuilder::fence_ttl), two hours
 /// after its acquisition unless set. If a key is not acquired for that long (or the server loses its data),
 /// and the server's clock is meanwhile set back by more than that pause, because it had been ahead, then the
 /// next token is lower than the last.
@@ -35,11 +37,22 @@ use std::fmt;
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    pub(crate) const fn new(token: u64) -> Self {
+    /// A token that was written down before: what a resource remembers, to compare the next one with.
+    ///
+    /// ```
+    /// # use distlock::FencingToken;
+    /// let column: i64 = 1_790_000_000_000_000;
+    /// let highest = FencingToken::try_from(column)?;
+    /// let sent: FencingToken = "1790000000000001".parse()?;
+    /// assert!(sent > highest && highest > FencingToken::new(7));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn new(token: u64) -> Self {
         FencingToken(token)
     }
 
-    /// The token as a number. It is always below 2^63, so it fits a signed SQL `BIGINT`.
+    /// The token as a number. Those that a lock gives are below 2^63, so they fit a signed SQL `BIGINT`.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -58,8 +71,28 @@ impl From<FencingToken> for u64 {
     }
 }
 
-impl From<FencingToken> for i64 {
-    fn from(token: FencingToken) -> i64 {
-        i64::try_from(token.0).unwrap_or(i64::MAX)
+/// Fails only for a number that no lock gave.
+impl TryFrom<FencingToken> for i64 {
+    type Error = TryFromIntError;
+
+    fn try_from(token: FencingToken) -> Result<i64, TryFromIntError> {
+        i64::try_from(token.0)
+    }
+}
+
+/// Fails for a negative number.
+impl TryFrom<i64> for FencingToken {
+    type Error = TryFromIntError;
+
+    fn try_from(token: i64) -> Result<Self, TryFromIntError> {
+        u64::try_from(token).map(FencingToken)
+    }
+}
+
+impl FromStr for FencingToken {
+    type Err = ParseIntError;
+
+    fn from_str(token: &str) -> Result<Self, ParseIntError> {
+        token.parse().map(FencingToken)
     }
 }

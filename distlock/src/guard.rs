@@ -11,11 +11,13 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::error::Error;
 use crate::fencing::FencingToken;
+use crate::held::Held;
 use crate::manager::LockManager;
-use crate::manager::engine::Tried;
+use crate::manager::backlog::Answered;
 use crate::manager::hold::Hold;
-use crate::manager::releases::Released;
+use crate::manager::release::{self, Tried};
 use crate::manager::report;
+use crate::protocol::outcome::End;
 use crate::scope::{self, Children, Frame};
 
 /// A held lock. The watchdog renews it until it is released, dropped, or lost.
@@ -29,7 +31,7 @@ use crate::scope::{self, Children, Frame};
 #[must_use = "if unused the lock is released at once; keep it in a variable, not in `_`"]
 pub struct LockGuard {
     manager: LockManager,
-    hold: Arc<Hold>,
+    held: Held,
     /// Whose turn it is among the branches inside of this hold.
     children: Children,
     kind: Kind,
@@ -46,61 +48,83 @@ enum Kind {
 }
 
 impl LockGuard {
-    pub(crate) fn new(manager: LockManager, hold: Arc<Hold>) -> Self {
+    pub(crate) fn new(manager: LockManager, hold: Hold) -> Self {
         LockGuard {
             manager,
-            hold,
+            held: Held::new(Arc::new(hold)),
             children: Children::default(),
             kind: Kind::Owner,
         }
     }
 
-    pub(crate) fn reentered(
-        manager: LockManager,
-        hold: Arc<Hold>,
-        turn: OwnedMutexGuard<()>,
-    ) -> Self {
+    pub(crate) fn reentered(manager: LockManager, held: Held, turn: OwnedMutexGuard<()>) -> Self {
         LockGuard {
             manager,
-            hold,
+            held,
             children: Children::default(),
             kind: Kind::Reentered { _turn: turn },
         }
     }
 
-    /// The token of this acquisition: pass it to the resource that the lock protects.
+    /// What code that works under the lock may have of it: cheap to clone, for tasks and helpers. The lock stays
+    /// this guard's.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Error};
+    /// # async fn f() -> Result<(), Error> {
+    /// let guard = LockManager::memory().lock("report").acquire().await?;
+    /// let held = guard.held();
+    /// let write = tokio::spawn(async move { held.check().map(|()| held.fencing_token()) });
+    /// assert_eq!(write.await.expect("no panic")?, guard.fencing_token());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+    /// ```
+    #[must_use]
+    pub fn held(&self) -> Held {
+        self.held.clone()
+    }
+
+    /// The same as [`Held::fencing_token`].
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.hold.token
+        self.held.fencing_token()
     }
 
-    /// The key of the lock.
+    /// The same as [`Held::key`].
     #[must_use]
     pub fn key(&self) -> &str {
-        self.hold.key.as_str()
+        self.held.key()
     }
 
-    /// Whether the lock can be proven ours at this moment, by the local clock and without asking the
-    /// store. Once false, it stays false.
+    /// The same as [`Held::is_held`].
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.hold.is_held()
+        self.held.is_held()
     }
 
-    /// For how long the lock is still ours if no further renewal succeeds; zero once it is over.
+    /// The same as [`Held::remaining`].
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
+        self.held.remaining()
     }
 
-    /// Resolves when the lock is lost: when its lease cannot be renewed, before the store can give it to
-    /// anybody else; when its key vanished, at the next renewal (or [`release`](LockGuard::release) tells).
+    /// The same as [`Held::check`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] or [`Error::HoldLimit`] when it is over.
+    pub fn check(&self) -> Result<(), Error> {
+        self.held.check()
+    }
+
+    /// The same as [`Held::lost`].
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost by dropping the future.
     pub async fn lost(&self) -> Error {
-        self.hold.lost().await
+        self.held.lost().await
     }
 
     /// Releases the lock, and waits for the store's answer for about one command deadline (a tenth
@@ -133,21 +157,17 @@ impl LockGuard {
     ///
     /// That of the future itself.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        let _body = self.hold.body();
+        let _body = self.hold().body();
         scope::within(self.frame(), future).await
     }
 
-    pub(crate) fn held(&self) -> Held {
-        Held::new(self.hold.clone())
-    }
-
     pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
+        self.held.hold()
     }
 
     fn frame(&self) -> Arc<Frame> {
         let store = self.manager.store_identity().clone();
-        Frame::push(self.hold.clone(), store, self.children.clone())
+        Frame::push(self.held(), store, self.children.clone())
     }
 
     /// Runs the body while the lock is held, and drops it while the lock is still ours. With `finish`, it
@@ -157,7 +177,7 @@ impl LockGuard {
         body: Pin<&mut Option<F>>,
         finish: bool,
     ) -> Result<F::Output, Error> {
-        let hold = &*self.hold;
+        let hold = &**self.hold();
         let _running = hold.body();
         // Also when this future is dropped at an await: the body goes before the guard does.
         let mut body = DroppedInScope { guard: self, body };
@@ -187,7 +207,7 @@ impl LockGuard {
                 None => Ok(output),
                 Some(error) => Err(error.after_completion()),
             },
-            (None, _) => Err(hold.lost().await),
+            (None, _) => Err(hold.lost().await.after_stop()),
         }
     }
 
@@ -199,14 +219,14 @@ impl LockGuard {
 
     async fn give_back_in_place(&mut self, success: bool) -> Option<Error> {
         match self.start_release(success, true)?.wait().await {
-            Released::NotOurs => Some(self.hold.gone()),
-            Released::Done => None,
+            Answered::NotOurs => Some(self.hold().ended_by(&End::NotOurs)),
+            Answered::Released => None,
         }
     }
 
     /// The error of a hold that ended before its guard.
     fn ended(&self) -> Option<Error> {
-        self.hold.error()
+        self.hold().error()
     }
 
     /// With `awaited`, its answer is waited for, and it stands behind no other release.
@@ -217,28 +237,26 @@ impl LockGuard {
             // have been inside of any of its mutexes.
             Kind::Owner if !self.manager.is_of_this_process() => None,
             Kind::Owner => {
-                let ended = self.ended();
-                let engine = self.manager.engine();
-                let held_for = engine.clock.now().since(self.hold.acquired);
-                let keep = match self.hold.min_hold {
+                let hold = self.hold();
+                let ended = hold.error();
+                let held_for = hold.age();
+                let keep = match hold.options().min_hold {
                     Some(shortest) if success && ended.is_none() => {
                         shortest.saturating_sub(held_for)
                     }
                     _ => Duration::ZERO,
                 };
+                let core = self.manager.core();
                 let tried = if awaited {
-                    Some(engine.release(&self.hold, keep))
+                    Some(release::release(core, hold, keep))
                 } else {
-                    engine.release_in_background(&self.hold);
+                    release::release_in_background(core, &hold.entry);
                     None
                 };
-                match ended {
-                    Some(error) => {
-                        if self.hold.is_told_first() {
-                            report::lost(&self.hold, &error);
-                        }
-                    }
-                    None => report::released(&self.hold, held_for),
+                if ended.is_none() {
+                    report::released(hold, held_for);
+                } else if let Some(error) = hold.untold_loss() {
+                    report::lost(hold, &error);
                 }
                 tried
             }
@@ -271,80 +289,5 @@ impl fmt::Debug for LockGuard {
             .field("fencing_token", &self.fencing_token())
             .field("is_held", &self.is_held())
             .finish_non_exhaustive()
-    }
-}
-
-/// A lock that is held, as its body sees it. Cheap to clone, and it may outlive the hold.
-///
-/// It does not keep the lock: the guard, or the annotated function, does.
-#[derive(Clone)]
-pub struct Held {
-    hold: Arc<Hold>,
-}
-
-impl Held {
-    pub(crate) fn new(hold: Arc<Hold>) -> Self {
-        Held { hold }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
-    }
-
-    /// The token of this acquisition: pass it to the resource that the lock protects.
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.hold.token
-    }
-
-    /// The key of the lock.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        self.hold.key.as_str()
-    }
-
-    /// Whether the lock can be proven ours at this moment, by the local clock and without asking the
-    /// store. Once false, it stays false.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.hold.is_held()
-    }
-
-    /// For how long the lock is still ours if no further renewal succeeds; zero once it is over.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
-    }
-
-    /// Resolves when the lock is lost, or was released.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost by dropping the future.
-    pub async fn lost(&self) -> Error {
-        self.hold.lost().await
-    }
-
-    /// Checks that the lock is held: for code that runs long without an await.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lost`] or [`Error::HoldLimit`] when it is over.
-    pub fn check(&self) -> Result<(), Error> {
-        match self.hold.error() {
-            None => Ok(()),
-            Some(error) => Err(error),
-        }
-    }
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held")
-            .field("key", &self.key())
-            .field("fencing_token", &self.fencing_token())
-            .field("is_held", &self.is_held())
-            .finish()
     }
 }

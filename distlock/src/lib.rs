@@ -4,6 +4,7 @@ mod clock;
 mod error;
 mod fencing;
 mod guard;
+mod held;
 mod installed;
 mod key;
 mod lock;
@@ -31,6 +32,16 @@ mod sabotage;
 #[path = "../../tests/inside/mod.rs"]
 mod inside;
 
+/// What the proofs of this project see of the inside. The published package does not have it.
+#[cfg(distlock_inside)]
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub mod __inside {
+    pub use crate::protocol::rules::Rules;
+    #[cfg(sabotage)]
+    pub use crate::sabotage::sabotaged;
+}
+
 #[doc(hidden)]
 #[path = "attribute.rs"]
 #[allow(missing_docs)]
@@ -41,12 +52,14 @@ pub use __private::{AsManager, FromLockErrorBehindImpl, KeyValue};
 
 pub use error::{Error, FromLockError, Holder, LossReason, Outage};
 pub use fencing::FencingToken;
-pub use guard::{Held, LockGuard};
+pub use guard::LockGuard;
+pub use held::Held;
 pub use installed::{install, installed, shutdown};
 pub use key::escape;
 pub use lock::Lock;
-pub use manager::builder::Builder;
-pub use manager::{KeyState, LockManager};
+pub use manager::LockManager;
+pub use manager::builder::LockManagerBuilder;
+pub use manager::inspect::KeyState;
 pub use scope::{current, try_current, with_manager};
 
 #[cfg(feature = "macros")]

@@ -5,21 +5,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::error::Error;
-use crate::guard::{Held, LockGuard};
+use crate::guard::LockGuard;
+use crate::held::Held;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::acquire::{self, Order};
-use crate::manager::report;
+use crate::manager::{acquire, report};
 use crate::options::Options;
-use crate::protocol::timing::Timing;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::request::Request;
 use crate::scope::{self, Frame};
-
-/// How much longer than its `wait` a caller listens for the manager's own, better error.
-const SLACK: Duration = Duration::from_millis(250);
 
 /// A description of a lock: a key and how to hold it. Made by [`LockManager::lock`]; cheap to clone,
 /// reusable, and it holds nothing by itself.
@@ -43,6 +37,16 @@ pub struct Lock {
     manager: LockManager,
     key: String,
     options: Options,
+}
+
+impl LockManager {
+    /// Describes a lock. Nothing is checked, and nobody asked, before it is acquired.
+    ///
+    /// Keys are at most 512 bytes, without control characters, and with at most one non-empty `{...}`,
+    /// which is a Redis Cluster hash tag. Pass foreign values through [`escape`](crate::escape).
+    pub fn lock(&self, key: impl Into<String>) -> Lock {
+        Lock::new(self.clone(), key.into())
+    }
 }
 
 impl Lock {
@@ -129,7 +133,7 @@ impl Lock {
     /// # Paused time
     ///
     /// Under `tokio::time::pause` only a manager of
-    /// [`memory_on_current_runtime`](crate::Builder::memory_on_current_runtime) works: the others run on a
+    /// [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime) works: the others run on a
     /// thread of their own, for which the paused clock does not wait.
     ///
     /// # Cancel safety
@@ -202,105 +206,52 @@ impl Lock {
 
     async fn try_enter(&self, wait: Duration) -> Result<LockGuard, Error> {
         self.options.check(&self.key)?;
-        let timing = Timing::new(self.options.lease);
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
         if let Some(frame) = scope::innermost(self.manager.store_identity(), &key) {
             return self.reenter(&frame, wait).await;
         }
-        let order = Order {
-            key,
-            label: self.options.label.clone(),
-            timing,
+        let core = self.manager.core();
+        let started = core.clock.now();
+        let options = Options {
             wait,
-            max_hold: self.options.max_hold,
-            min_hold: self.options.min_hold,
-            started: self.manager.engine().clock.now(),
+            ..self.options.clone()
         };
-        self.ask_engine(order).await
-    }
-
-    /// Hands the order to the manager's own task, which cancels it if this future is dropped.
-    async fn ask_engine(&self, order: Order) -> Result<LockGuard, Error> {
-        let engine = self.manager.engine();
-        let (started, wait) = (order.started, order.wait);
-        let limit = wait + order.timing.command_deadline() + SLACK;
-        let (mut reply, answer) = oneshot::channel();
-        let manager = self.manager.clone();
-        let (task_engine, reporter) = (engine.clone(), engine.clone());
-        engine.spawn_later(async move {
-            tokio::select! {
-                biased;
-                result = acquire::acquire(task_engine, order) => {
-                    let result = result.map(|hold| LockGuard::new(manager, hold));
-                    if let Err(unreceived) = reply.send(result) {
-                        // A guard that nobody receives releases, and tells so, but not on this thread.
-                        reporter.report(move || drop(unreceived));
-                    }
-                }
-                () = reply.closed() => {}
-            }
-        });
-        let answered = if tokio::runtime::Handle::try_current().is_ok() {
-            tokio::time::timeout(limit, answer).await
-        } else {
-            Ok(answer.await)
-        };
-        let waited = engine.clock.now().since(started);
-        match answered {
-            Ok(Ok(Ok(guard))) => {
-                report::acquired(guard.hold(), waited);
-                Ok(guard)
-            }
-            Ok(Ok(Err(error))) => Err(error),
-            Ok(Err(_)) => Err(engine.shut_down_error()),
-            Err(_) if waited < limit / 2 => Err(Error::Config {
-                detail: format!(
-                    "lock `{}`: tokio's time is paused here, or was advanced: {limit:?} of it went by in {waited:.1?}, \
-                     and this manager's thread does not take part in that; in tests with paused time use \
-                     `LockManager::builder().memory_on_current_runtime()`",
-                    self.key
-                ),
-            }),
-            Err(_) => Err(Trouble::timed_out(limit).into_error(Some(self.key.clone()), waited)),
-        }
+        let hold = acquire::acquire(core, Request::new(key, options, started)).await?;
+        report::acquired(&hold, core.clock.now().since(started));
+        Ok(LockGuard::new(self.manager.clone(), hold))
     }
 
     /// Takes the lock again inside of its own call tree: no round trip, but siblings take turns.
     async fn reenter(&self, frame: &Arc<Frame>, wait: Duration) -> Result<LockGuard, Error> {
-        let hold = frame.hold();
+        let hold = frame.held().hold();
         if let Some(error) = hold.error() {
             return Err(error);
         }
-        let clock = &self.manager.engine().clock;
-        let started = clock.now();
+        let core = self.manager.core();
+        let started = core.clock.now();
         let turn = if wait.is_zero() {
             frame.children().clone().try_lock_owned().ok()
         } else {
-            // The manager's timer, for there need not be a tokio runtime here.
-            let (mut out_of_time, ran_out) = oneshot::channel::<()>();
-            self.manager.engine().spawn_later(async move {
-                // It ends with its call.
-                let _ = tokio::time::timeout(wait, out_of_time.closed()).await;
-            });
             tokio::select! {
                 biased;
                 turn = frame.children().clone().lock_owned() => Some(turn),
                 _ = hold.lost() => None,
-                _ = ran_out => None,
+                // The manager's timer, for there need not be a tokio runtime here.
+                () = core.executor.sleep(wait) => None,
             }
         };
         match (turn, hold.error()) {
             (_, Some(error)) => Err(error),
             (Some(turn), None) => Ok(LockGuard::reentered(
                 self.manager.clone(),
-                hold.clone(),
+                frame.held().clone(),
                 turn,
             )),
             (None, None) => Err(Error::Busy {
                 key: self.key.clone(),
-                waited: clock.now().since(started),
-                holder: Some(self.manager.as_holder(clock.now().since(hold.acquired))),
+                waited: core.clock.now().since(started),
+                holders: vec![self.manager.as_holder(hold.age())],
             }),
         }
     }

@@ -7,10 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::guard::Held;
+use crate::held::Held;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::hold::Hold;
 
 tokio::task_local! {
     static FRAMES: Arc<Frame>;
@@ -23,7 +22,7 @@ pub(crate) type Children = Arc<tokio::sync::Mutex<()>>;
 /// One hold on the stack.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    hold: Arc<Hold>,
+    held: Held,
     store: Arc<str>,
     children: Children,
     below: Option<Arc<Frame>>,
@@ -31,17 +30,17 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// A frame on top of the stack of the running task.
-    pub(crate) fn push(hold: Arc<Hold>, store: Arc<str>, children: Children) -> Arc<Self> {
+    pub(crate) fn push(held: Held, store: Arc<str>, children: Children) -> Arc<Self> {
         Arc::new(Frame {
-            hold,
+            held,
             store,
             children,
             below: FRAMES.try_with(Arc::clone).ok(),
         })
     }
 
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
     }
 
     pub(crate) fn children(&self) -> &Children {
@@ -88,7 +87,7 @@ pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
         .try_with(|top| {
             let mut frame = Some(top);
             while let Some(this) = frame {
-                if &*this.store == store && this.hold.key.same_lock(key) {
+                if &*this.store == store && this.held.hold().key().same_lock(key) {
                     return Some(this.clone());
                 }
                 frame = this.below.as_ref();
@@ -131,7 +130,7 @@ pub fn current() -> Held {
 /// The innermost lock that the running call tree holds, or `None` outside of a locked body.
 #[must_use]
 pub fn try_current() -> Option<Held> {
-    FRAMES.try_with(|top| Held::new(top.hold.clone())).ok()
+    FRAMES.try_with(|top| top.held.clone()).ok()
 }
 
 /// Runs a future, and all it awaits, with another default manager: for tests, and for processes with

@@ -176,7 +176,6 @@ async fn audit(world: &Arc<World>, auditor: &Arc<Client>) {
 
 /// Everything ends, and nothing is left behind.
 async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
-    let mut owners = 0;
     for client in clients.iter().chain([auditor]) {
         if !client.host.is_killed() {
             let shutdown = client.manager.shutdown();
@@ -186,9 +185,8 @@ async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
                     .violated(format_args!("the shutdown of c{} hangs", client.index));
             }
         }
-        owners += client.manager.engine().waiters.arrivals();
     }
-    world.oracle.count_owners(owners);
+    world.oracle.count_owners();
     // What min_hold keeps ends by itself.
     tokio::time::sleep(world.min_hold).await;
     let is_left = |key| {

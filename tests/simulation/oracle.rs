@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::time::WorldTime;
 use super::trace::Trace;
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::inside::simulation::faulty::{
     Answer, Applied, Fault, FaultyServer, Host, Millis, Network, Op, Witness,
@@ -46,6 +45,8 @@ struct State {
     /// The highest token with which each key's resource was used.
     used: BTreeMap<LockKey, u64>,
     /// How an owner's hold was proven.
+    /// Whom the server was asked for.
+    asked: BTreeSet<(usize, Owner)>,
     proven: BTreeMap<(usize, Owner), &'static str>,
     /// Holds whose end somebody was told of.
     told: BTreeSet<Owner>,
@@ -80,6 +81,7 @@ impl Oracle {
                 holds: Vec::new(),
                 tokens: BTreeMap::new(),
                 inverted: BTreeSet::new(),
+                asked: BTreeSet::new(),
                 told: BTreeSet::new(),
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
@@ -104,8 +106,9 @@ impl Oracle {
     }
 
     /// Each call has one owner id, and one more for each that it had to cancel.
-    pub(crate) fn count_owners(&self, owners: u64) {
+    pub(crate) fn count_owners(&self) {
         let mut state = lock(&self.state);
+        let owners = u64::try_from(state.asked.len()).unwrap();
         let calls = state.trace.counts.get("calls").copied().unwrap_or(0);
         let again = owners.saturating_sub(calls);
         state.trace.counts.insert("asked with a new id", again);
@@ -194,14 +197,16 @@ impl Oracle {
     pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &Arc<Hold>) {
         let now = self.network.now();
         let mut state = lock(&self.state);
-        let how = state.proven.get(&(client, hold.owner)).copied();
+        let how = state.proven.get(&(client, hold.entry.owner)).copied();
         let how = how.unwrap_or("acquired: pushed");
         state.trace.count(how);
         state.trace.line(
             now,
             format_args!(
                 "c{client} {how} {} #{} token {}",
-                hold.key, hold.owner, hold.token
+                hold.key(),
+                hold.entry.owner,
+                hold.token()
             ),
         );
         let believed = state.is_believed(client, hold);
@@ -209,13 +214,13 @@ impl Oracle {
             self.check_server(&mut state, server, client, hold);
             let others: Vec<_> = (state.holds.iter())
                 .filter(|(other, theirs)| {
-                    theirs.key.same_lock(&hold.key) && state.is_believed(*other, theirs)
+                    theirs.key().same_lock(hold.key()) && state.is_believed(*other, theirs)
                 })
                 .cloned()
                 .collect();
             for (other, theirs) in others {
                 // The older one is the one that went wrong, or the server gave its lock away.
-                if self.server_broke(&state, theirs.timing) {
+                if self.server_broke(&state, theirs.entry.request.timing) {
                     state.trace.count("excused: overlaps");
                     continue;
                 }
@@ -223,7 +228,9 @@ impl Oracle {
                     now,
                     format_args!(
                         "c{client} #{} and c{other} #{} both believe to hold {}",
-                        hold.owner, theirs.owner, hold.key
+                        hold.entry.owner,
+                        theirs.entry.owner,
+                        hold.key()
                     ),
                 );
             }
@@ -241,24 +248,26 @@ impl Oracle {
                 now,
                 format_args!(
                     "the body of c{client} #{} goes on after validity",
-                    hold.owner
+                    hold.entry.owner
                 ),
             );
         }
         self.check_server(&mut state, server, client, hold);
-        let token = hold.token.get();
-        let used = state.used.get(&hold.key).copied().unwrap_or(0);
+        let token = hold.token().get();
+        let used = state.used.get(hold.key()).copied().unwrap_or(0);
         if token < used {
-            if self.server_broke(&state, hold.timing) || state.inverted.contains(&hold.key) {
+            if self.server_broke(&state, hold.entry.request.timing)
+                || state.inverted.contains(hold.key())
+            {
                 state.trace.count("excused: older tokens");
             } else {
                 state.trace.violated(
                     now,
-                    format_args!("c{client} uses {} with {token} after {used}", hold.key),
+                    format_args!("c{client} uses {} with {token} after {used}", hold.key()),
                 );
             }
         }
-        state.used.insert(hold.key.clone(), token.max(used));
+        state.used.insert(hold.key().clone(), token.max(used));
     }
 
     /// A caller learned that its hold is over.
@@ -268,18 +277,18 @@ impl Oracle {
         state.trace.count("losses");
         state.trace.line(
             now,
-            format_args!("c{client} lost {} #{}", hold.key, hold.owner),
+            format_args!("c{client} lost {} #{}", hold.key(), hold.entry.owner),
         );
-        let until = Moment(hold.believed_until.load(Ordering::Acquire));
+        let until = hold.believed_until();
         let late = state.clients[client].clock.now().since(until);
         // Whoever asks again is told again, whenever that is.
-        let first = state.told.insert(hold.owner);
+        let first = state.told.insert(hold.entry.owner);
         if first && until.0 != 0 && late > GRANULARITY && !state.is_disturbed(client, now) {
             state.trace.violated(
                 now,
                 format_args!(
                     "c{client} is told {late:?} too late of the loss of #{}",
-                    hold.owner
+                    hold.entry.owner
                 ),
             );
         }
@@ -290,7 +299,7 @@ impl Oracle {
         if !was_valid {
             self.violated(format_args!(
                 "c{client} #{} ended after validity, and the call says Ok",
-                hold.owner
+                hold.entry.owner
             ));
         }
     }
@@ -301,7 +310,7 @@ impl Oracle {
         state.holds.retain(|(_, held)| !Arc::ptr_eq(held, hold));
         state.trace.line(
             self.network.now(),
-            format_args!("c{client} gives back {} #{}", hold.key, hold.owner),
+            format_args!("c{client} gives back {} #{}", hold.key(), hold.entry.owner),
         );
     }
 
@@ -317,16 +326,16 @@ impl Oracle {
         client: usize,
         hold: &Arc<Hold>,
     ) {
-        let there = server.snapshot(&hold.key).hold;
-        let me = owner_text(&state.clients[client].id, hold.owner);
+        let there = server.snapshot(hold.key()).hold;
+        let me = owner_text(&state.clients[client].id, hold.entry.owner);
         if let Some(there) = &there
             && there.owner == me
-            && there.token == hold.token
+            && there.token == hold.token()
         {
             self.check_grace(state, client, hold, there.left);
             return;
         }
-        if self.server_broke(state, hold.timing) {
+        if self.server_broke(state, hold.entry.request.timing) {
             state.trace.count("excused: holds without a lock");
             return;
         }
@@ -334,7 +343,8 @@ impl Oracle {
             self.network.now(),
             format_args!(
                 "c{client} believes to hold {} as {me} token {}, and the server says {there:?}",
-                hold.key, hold.token
+                hold.key(),
+                hold.token()
             ),
         );
     }
@@ -342,16 +352,16 @@ impl Oracle {
     /// Whoever believes to hold a lock stops a grace before the server lets go of it: a belief counts from
     /// when its proof was asked for, and the server counts from later.
     fn check_grace(&self, state: &mut State, client: usize, hold: &Hold, left: Duration) {
-        let Some(until) = hold.safe_until() else {
+        let Some(until) = hold.grip.belief.until() else {
             return;
         };
         let believed = until.since(state.clients[client].clock.now());
-        let grace = hold.timing.grant().grace();
+        let grace = hold.entry.request.timing.grant().grace();
         state.trace.count("beliefs compared");
         if believed.is_zero() || believed + grace <= left {
             return;
         }
-        let since = (self.time.elapsed()).saturating_sub(hold.timing.lease + FRESH);
+        let since = (self.time.elapsed()).saturating_sub(hold.entry.request.timing.lease + FRESH);
         if (state.stepped_forward.iter()).any(|(when, _)| *when >= since) {
             state.trace.count("excused: long beliefs");
             return;
@@ -360,7 +370,7 @@ impl Oracle {
             self.network.now(),
             format_args!(
                 "c{client} believes to hold {} #{} for {believed:?}, and the server keeps it for {left:?}",
-                hold.key, hold.owner
+                hold.key(), hold.entry.owner
             ),
         );
     }
@@ -368,9 +378,9 @@ impl Oracle {
     /// Compares what the server kept of a lock with what its holder believes of it.
     fn check_belief(&self, state: &mut State, key: &LockKey, there: &SeenHold) {
         let holder = (state.holds.iter()).find(|(client, hold)| {
-            hold.key.same_lock(key)
-                && hold.token == there.token
-                && owner_text(&state.clients[*client].id, hold.owner) == there.owner
+            hold.key().same_lock(key)
+                && hold.token() == there.token
+                && owner_text(&state.clients[*client].id, hold.entry.owner) == there.owner
                 && state.is_believed(*client, hold)
         });
         if let Some((client, hold)) = holder.cloned() {
@@ -405,7 +415,9 @@ impl State {
         let known = &self.clients[client];
         !known.host.is_killed()
             && hold
-                .safe_until()
+                .grip
+                .belief
+                .until()
                 .is_some_and(|until| known.clock.now() < until)
     }
 
@@ -424,11 +436,13 @@ impl State {
         let late: Vec<_> = (self.holds.iter())
             .filter(|(client, hold)| {
                 let time = self.clients[*client].clock.now();
-                hold.safe_until()
+                hold.grip
+                    .belief
+                    .until()
                     .is_some_and(|until| time.since(until) > GRANULARITY)
                     && !self.is_disturbed(*client, now)
             })
-            .map(|(client, hold)| (*client, hold.owner))
+            .map(|(client, hold)| (*client, hold.entry.owner))
             .collect();
         for (client, owner) in late {
             self.trace.violated(
@@ -548,6 +562,9 @@ impl Witness for Oracle {
             now,
             format_args!("c{client} {} -> {}", applied.op, applied.answer),
         );
+        if let Op::Ask { owner, .. } = applied.op {
+            state.asked.insert((client, *owner));
+        }
         match (applied.op, applied.answer) {
             (Op::Ask { owner, .. }, Answer::Asked(AskReply::Held(_))) => {
                 state.proven.insert((client, *owner), "acquired: asked");

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::oracle::brief;
 use super::world::{Client, World};
-use crate::guard::{Held, LockGuard};
+use crate::guard::LockGuard;
+use crate::held::Held;
 use crate::inside::seeded::SeededRandom;
 use crate::lock::Lock;
 use crate::manager::hold::Hold;
@@ -163,7 +164,7 @@ impl User {
                     // A late answer to a renewal may still come.
                     self.world.pause(self.random.below(60)).await;
                     if guard.is_held() {
-                        let owner = guard.hold().owner;
+                        let owner = guard.hold().entry.owner;
                         oracle.violated(format_args!("c{index} #{owner} is held after its loss"));
                     }
                     return;

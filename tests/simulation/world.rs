@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::oracle::{Known, Oracle};
@@ -16,10 +17,9 @@ use crate::inside::simulation::faulty::{
 };
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::engine::Engine;
+use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::executor::Executor;
 use crate::protocol::timing::Timing;
-use crate::store::LockStore;
 use crate::store::client_id::ClientId;
 
 pub(crate) struct World {
@@ -92,11 +92,17 @@ impl World {
             clock: clock.clone(),
             host: host.clone(),
         });
-        let engine = Engine::new(
-            clock.clone(),
-            Arc::new(random.fork()),
-            Executor::simulated(host.wrap()),
-        );
+        let executor = Executor {
+            handle: Handle::current(),
+            inline: false,
+            decorator: Some(host.wrap()),
+        };
+        let parts = Parts {
+            clock: clock.clone(),
+            random: Arc::new(random.fork()),
+            elsewhere: None,
+        };
+        let assembly = Assembly::on(executor, parts);
         let site = Site {
             index,
             client: id,
@@ -106,12 +112,11 @@ impl World {
             network: self.network.clone(),
             random: random.fork(),
         };
-        let store = FaultyStore::open(site, engine.events());
-        let (link, identity) = (store.link().clone(), store.identity().into());
-        engine.start(Box::new(store));
+        let store = FaultyStore::open(site, assembly.mailbox.sink());
+        let link = store.link().clone();
         Arc::new(Client {
             index,
-            manager: LockManager::new(engine, identity, format!("c{index}"), None),
+            manager: assembly.finish(Box::new(store), format!("c{index}")),
             link,
             host,
         })

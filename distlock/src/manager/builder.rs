@@ -4,20 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use once_cell::sync::OnceCell;
 use tokio::sync::oneshot;
 
-use crate::clock::{BootClock, Clock, TokioClock};
+use crate::clock::{BootClock, TokioClock};
 use crate::error::Error;
 use crate::manager::LockManager;
-use crate::manager::engine::Engine;
-use crate::manager::executor::{Executor, IoThread};
+use crate::manager::assembly::{Assembly, Parts};
+use crate::manager::core::shut_down_error;
+use crate::manager::executor::Executor;
 use crate::options::{FENCE_TTL, FENCE_TTLS};
 use crate::random::SystemRandom;
+use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::memory::{MemoryServer, MemoryStore};
-use crate::store::redis::{Client, RedisConfig, RedisStore};
-use crate::store::{LockStore, Settings};
+use crate::store::redis::{RedisConfig, RedisStore};
 
 const DEFAULT_MAX_WAITERS: u32 = 10_000;
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -35,14 +35,15 @@ const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a builder does nothing by itself; call `connect` or `memory_on_current_runtime`"]
-pub struct Builder {
+#[must_use = "a builder does nothing by itself; call `connect` or `memory`"]
+pub struct LockManagerBuilder {
     url: Option<String>,
     namespace: String,
     client_name: Option<String>,
     max_waiters: u32,
     fence_ttl: Duration,
     connect_timeout: Duration,
+    parts: Parts,
 }
 
 /// What a URL names.
@@ -51,23 +52,24 @@ enum Store {
     Redis(RedisConfig),
 }
 
-impl Default for Builder {
+impl Default for LockManagerBuilder {
     fn default() -> Self {
-        Builder {
+        LockManagerBuilder {
             url: None,
             namespace: "distlock".into(),
             client_name: None,
             max_waiters: DEFAULT_MAX_WAITERS,
             fence_ttl: FENCE_TTL,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            parts: Parts::default(),
         }
     }
 }
 
-impl fmt::Debug for Builder {
+impl fmt::Debug for LockManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the URL: it may contain a password.
-        f.debug_struct("Builder")
+        f.debug_struct("LockManagerBuilder")
             .field("url", &self.url.as_ref().map(|_| "<redacted>"))
             .field("namespace", &self.namespace)
             .field("client_name", &self.client_name)
@@ -78,7 +80,7 @@ impl fmt::Debug for Builder {
     }
 }
 
-impl Builder {
+impl LockManagerBuilder {
     /// The URL of the store, see [`LockManager::connect`].
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
@@ -120,14 +122,14 @@ impl Builder {
         self
     }
 
-    /// How long [`connect`](Builder::connect) tries, default 2 s. Raise it for a service that is started
-    /// together with its Redis, or use [`connect_lazy`](Builder::connect_lazy).
+    /// How long [`connect`](LockManagerBuilder::connect) tries, default 2 s. Raise it for a service that is started
+    /// together with its Redis, or use [`connect_lazy`](LockManagerBuilder::connect_lazy).
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
-    /// Connects, and tries for as long as the [`connect_timeout`](Builder::connect_timeout) while the server
+    /// Connects, and tries for as long as the [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server
     /// cannot be reached, loads, or is a replica.
     ///
     /// # Errors
@@ -139,7 +141,7 @@ impl Builder {
     /// Dropping the future closes what was opened.
     pub async fn connect(self) -> Result<LockManager, Error> {
         match self.store()? {
-            Store::Memory(server) => self.memory(server),
+            Store::Memory(server) => self.in_memory(server),
             Store::Redis(config) => self.redis(config).await,
         }
     }
@@ -163,14 +165,15 @@ impl Builder {
     /// [`Error::Config`] for a malformed URL or an option that cannot work.
     pub fn connect_lazy(self) -> Result<LockManager, Error> {
         match self.store()? {
-            Store::Memory(server) => self.memory(server),
+            Store::Memory(server) => self.in_memory(server),
             Store::Redis(config) => {
-                let (engine, io) = on_io_thread()?;
+                let assembly = Assembly::on_io_thread(self.parts.clone())?;
+                let client = assembly.client(self.settings());
                 let store = {
-                    let _on_the_thread = engine.enter();
-                    RedisStore::connect_lazy(&config, self.client(&engine))
+                    let _on_the_thread = assembly.executor.enter();
+                    RedisStore::connect_lazy(&config, client)
                 };
-                Ok(self.finish(engine, Box::new(store), Some(io)))
+                Ok(assembly.finish(Box::new(store), self.name()))
             }
         }
     }
@@ -206,61 +209,55 @@ impl Builder {
     pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
         self.check()?;
         let executor = Executor::current()?;
-        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
-        let server = MemoryServer::new(clock.clone());
-        let engine = Engine::new(clock, Arc::new(SystemRandom), executor);
-        let store = self.memory_store(server, &engine);
-        Ok(self.finish(engine, Box::new(store), None))
+        let parts = Parts {
+            clock: Arc::new(TokioClock::new()),
+            ..self.parts.clone()
+        };
+        let server = MemoryServer::new(parts.clock.clone());
+        let assembly = Assembly::on(executor, parts);
+        Ok(self.finish_in_memory(assembly, server))
     }
 
-    pub(crate) fn memory(self, server: MemoryServer) -> Result<LockManager, Error> {
+    /// An in-process store of its own, with the real clock: for development and tests.
+    ///
+    /// ```
+    /// let manager = distlock::LockManager::builder().client_name("test").memory()?;
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for an option that cannot work, and when the system refuses to start a thread.
+    pub fn memory(self) -> Result<LockManager, Error> {
         self.check()?;
-        let (engine, io) = on_io_thread()?;
-        let store = self.memory_store(server, &engine);
-        Ok(self.finish(engine, Box::new(store), Some(io)))
+        self.in_memory(MemoryServer::new(Arc::new(BootClock)))
     }
 
-    fn memory_store(&self, server: MemoryServer, engine: &Arc<Engine>) -> MemoryStore {
+    fn in_memory(self, server: MemoryServer) -> Result<LockManager, Error> {
+        let assembly = Assembly::on_io_thread(self.parts.clone())?;
+        Ok(self.finish_in_memory(assembly, server))
+    }
+
+    fn finish_in_memory(self, assembly: Assembly, server: MemoryServer) -> LockManager {
         let client = ClientId::new(&SystemRandom);
-        MemoryStore::new(server, client, self.settings(), engine.events())
-    }
-
-    fn client(&self, engine: &Arc<Engine>) -> Client {
-        Client {
-            id: ClientId::new(&SystemRandom),
-            settings: self.settings(),
-            clock: engine.clock.clone(),
-            random: Arc::new(SystemRandom),
-            events: engine.events(),
-            is_idle: engine.is_idle(),
-        }
+        let store = MemoryStore::new(server, client, self.settings(), assembly.mailbox.sink());
+        assembly.finish(Box::new(store), self.name())
     }
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
-        let (engine, io) = on_io_thread()?;
-        let connecting = RedisStore::connect(config, self.client(&engine));
+        let assembly = Assembly::on_io_thread(self.parts.clone())?;
+        let connecting = RedisStore::connect(config, assembly.client(self.settings()));
         let (mut reply, answer) = oneshot::channel();
-        engine.spawn_later(async move {
+        assembly.executor.spawn_later(async move {
             tokio::select! {
                 store = connecting => drop(reply.send(store)),
                 () = reply.closed() => {}
             }
         });
         match answer.await {
-            Ok(store) => Ok(self.finish(engine, Box::new(store?), Some(io))),
-            Err(_) => Err(engine.shut_down_error()),
+            Ok(store) => Ok(assembly.finish(Box::new(store?), self.name())),
+            Err(_) => Err(shut_down_error()),
         }
-    }
-
-    fn finish(
-        self,
-        engine: Arc<Engine>,
-        store: Box<dyn LockStore>,
-        io: Option<IoThread>,
-    ) -> LockManager {
-        let identity = store.identity().into();
-        engine.start(store);
-        LockManager::new(engine, identity, self.name(), io)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -324,19 +321,4 @@ fn host_and_pid() -> String {
         .into_owned();
     let host: String = host.chars().filter(|c| !c.is_control()).take(100).collect();
     format!("{host}:{}", std::process::id())
-}
-
-/// An engine on a thread of its own, which drains when the thread is dropped.
-fn on_io_thread() -> Result<(Arc<Engine>, IoThread), Error> {
-    let slot: Arc<OnceCell<Arc<Engine>>> = Arc::default();
-    let of_thread = slot.clone();
-    let (io, executor) = IoThread::start(async move {
-        if let Some(engine) = of_thread.get() {
-            engine.drain().await;
-        }
-    })?;
-    let engine = Engine::new(Arc::new(BootClock), Arc::new(SystemRandom), executor);
-    // The slot is empty: nobody else has it.
-    let _ = slot.set(engine.clone());
-    Ok((engine, io))
 }

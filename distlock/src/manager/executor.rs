@@ -1,42 +1,43 @@
 //! Where background work runs: a thread of its own, or (by explicit choice) the caller's runtime.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{EnterGuard, Handle};
 use tokio::sync::oneshot;
+use tokio::time::Sleep;
 
 use crate::error::Error;
 
-/// Runs the manager's background work.
-#[derive(Debug)]
-pub(crate) struct Executor {
-    handle: Handle,
-    /// On the caller's runtime, work is polled once in place: with a store that answers at once it is
-    /// done even when that runtime is shutting down.
-    inline: bool,
-    /// How a simulation runs the tasks of one client.
-    #[cfg(test)]
-    wrap: Option<Wrap>,
-}
-
-#[cfg(test)]
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Puts a task under the rule of a simulation, which may freeze it.
-#[cfg(test)]
-pub(crate) struct Wrap(pub(crate) Box<dyn Fn(Work) -> Work + Send + Sync>);
+/// Runs the manager's background work.
+#[derive(Clone)]
+pub(crate) struct Executor {
+    pub(crate) handle: Handle,
+    /// On the caller's runtime, work is polled once in place: with a store that answers at once it is
+    /// done even when that runtime is shutting down.
+    pub(crate) inline: bool,
+    /// With one, nothing runs in place or on another thread.
+    pub(crate) decorator: Option<Decorator>,
+}
 
-#[cfg(test)]
-impl std::fmt::Debug for Wrap {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wrap").finish_non_exhaustive()
+/// Puts each task under somebody's rule before it is spawned.
+pub(crate) type Decorator = Arc<dyn Fn(Work) -> Work + Send + Sync>;
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor").finish_non_exhaustive()
     }
 }
 
 impl Executor {
+    /// On the runtime that this is called on.
     pub(crate) fn current() -> Result<Self, Error> {
         let handle = Handle::try_current().map_err(|_| Error::Config {
             detail: "memory_on_current_runtime() was called outside of a tokio runtime; call it inside, \
@@ -46,70 +47,65 @@ impl Executor {
         Ok(Executor {
             handle,
             inline: true,
-            #[cfg(test)]
-            wrap: None,
+            decorator: None,
         })
     }
 
-    /// A client of a simulation: all on one runtime, each task wrapped, nothing on another thread.
-    #[cfg(test)]
-    pub(crate) fn simulated(wrap: Wrap) -> Self {
-        Executor {
-            handle: Handle::current(),
-            inline: false,
-            wrap: Some(wrap),
-        }
-    }
-
-    pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
+    /// Makes what is opened or spawned meanwhile run where background work runs.
+    pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.handle.enter()
     }
 
+    /// A timer for code that need not have a runtime of its own.
+    pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
+        let _entered = self.handle.enter();
+        tokio::time::sleep(duration)
+    }
+
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if self.inline {
-            let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(work);
-            let _entered = self.handle.enter();
-            let mut context = Context::from_waker(Waker::noop());
-            if work.as_mut().poll(&mut context) == Poll::Ready(()) {
-                return;
-            }
-            self.handle.spawn(work);
-        } else {
+        if !self.inline {
             self.spawn_later(work);
+            return;
+        }
+        let mut work: Work = Box::pin(work);
+        let _entered = self.handle.enter();
+        let mut context = Context::from_waker(Waker::noop());
+        if work.as_mut().poll(&mut context) == Poll::Pending {
+            self.handle.spawn(work);
         }
     }
 
     /// Spawns work that is not to be polled on this stack.
     pub(crate) fn spawn_later(&self, work: impl Future<Output = ()> + Send + 'static) {
-        #[cfg(test)]
-        if let Some(wrap) = &self.wrap {
-            self.handle.spawn(wrap.0(Box::pin(work)));
-            return;
-        }
-        self.handle.spawn(work);
+        match &self.decorator {
+            None => self.handle.spawn(work),
+            Some(decorator) => self.handle.spawn(decorator(Box::pin(work))),
+        };
     }
 
     /// Runs code that may block, such as a tracing subscriber, away from timers and sockets.
     pub(crate) fn spawn_blocking(&self, work: impl FnOnce() + Send + 'static) {
-        #[cfg(test)]
-        if let Some(wrap) = &self.wrap {
-            self.handle.spawn(wrap.0(Box::pin(async move { work() })));
-            return;
+        match &self.decorator {
+            None => drop(self.handle.spawn_blocking(work)),
+            Some(_) => self.spawn_later(async move { work() }),
         }
-        self.handle.spawn_blocking(work);
     }
 }
 
 /// The I/O thread: all connections, the watchdog and background releases live here, so that user
-/// code which blocks its own runtime cannot delay a renewal.
+/// code which blocks its own runtime cannot delay a renewal (rule 17).
 #[derive(Debug)]
 pub(crate) struct IoThread {
     stop: Option<oneshot::Sender<()>>,
 }
 
 impl IoThread {
-    /// Starts the thread. Dropping the `IoThread` asks it to finish: it then awaits `at_end` and ends.
-    pub(crate) fn start<F>(at_end: F) -> Result<(IoThread, Executor), Error>
+    /// Starts the thread. Dropping the `IoThread` asks it to finish: it then awaits `at_end` and ends. Work may be
+    /// sent to another runtime than the thread's own.
+    pub(crate) fn start<F>(
+        elsewhere: Option<Handle>,
+        at_end: F,
+    ) -> Result<(IoThread, Executor), Error>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -120,9 +116,11 @@ impl IoThread {
             .enable_all()
             .build()
             .map_err(failed)?;
-        let handle = runtime.handle().clone();
-        #[cfg(sabotage)]
-        let handle = crate::sabotage::runtime(handle);
+        let executor = Executor {
+            handle: elsewhere.unwrap_or_else(|| runtime.handle().clone()),
+            inline: false,
+            decorator: None,
+        };
         let (stop, stopped) = oneshot::channel();
         thread::Builder::new()
             .name("distlock-io".into())
@@ -135,12 +133,6 @@ impl IoThread {
                 runtime.shutdown_background();
             })
             .map_err(failed)?;
-        let executor = Executor {
-            handle,
-            inline: false,
-            #[cfg(test)]
-            wrap: None,
-        };
         Ok((IoThread { stop: Some(stop) }, executor))
     }
 }

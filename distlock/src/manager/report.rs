@@ -10,15 +10,15 @@ use crate::protocol::trouble::Trouble;
 const TARGET: &str = "distlock";
 
 pub(crate) fn label(hold: &Hold) -> &str {
-    hold.label.as_deref().unwrap_or("unlabelled")
+    hold.options().label.as_deref().unwrap_or("unlabelled")
 }
 
 pub(crate) fn acquired(hold: &Hold, waited: Duration) {
     tracing::debug!(
         target: TARGET,
         lock = label(hold),
-        key = %hold.key,
-        fencing_token = hold.token.get(),
+        key = %hold.key(),
+        fencing_token = hold.token().get(),
         ?waited,
         "acquired"
     );
@@ -29,7 +29,7 @@ pub(crate) fn refused(label: Option<&str>, error: &Error) {
 }
 
 pub(crate) fn lost(hold: &Hold, error: &Error) {
-    let (lock, fencing_token) = (label(hold), hold.token.get());
+    let (lock, fencing_token) = (label(hold), hold.token().get());
     match error {
         // Asked for: by a shutdown, or by its own `max_hold`.
         Error::Lost {
@@ -39,7 +39,7 @@ pub(crate) fn lost(hold: &Hold, error: &Error) {
         | Error::HoldLimit { .. } => tracing::warn!(
             target: TARGET,
             lock,
-            key = %hold.key,
+            key = %hold.key(),
             fencing_token,
             %error,
             "the lock ended before its holder was done"
@@ -47,8 +47,9 @@ pub(crate) fn lost(hold: &Hold, error: &Error) {
         _ => tracing::error!(
             target: TARGET,
             lock,
-            key = %hold.key,
+            key = %hold.key(),
             fencing_token,
+            noticed_after = ?hold.overdue(),
             %error,
             "the lock was lost while it was held: another holder may have run at the same time"
         ),
@@ -56,7 +57,7 @@ pub(crate) fn lost(hold: &Hold, error: &Error) {
 }
 
 pub(crate) fn released(hold: &Hold, held: Duration) {
-    tracing::debug!(target: TARGET, lock = label(hold), key = %hold.key, ?held, "released");
+    tracing::debug!(target: TARGET, lock = label(hold), key = %hold.key(), ?held, "released");
 }
 
 pub(crate) fn releases_given_up(key: &str, releases: usize) {

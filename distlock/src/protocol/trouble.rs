@@ -52,6 +52,7 @@ impl Trouble {
             waited,
             outage: self.outage,
             detail: self.detail,
+            source: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use super::network::Millis;
-use crate::manager::executor::{Work, Wrap};
+use crate::manager::executor::{Decorator, Work};
 use crate::mutex::lock;
 
 /// Whether a client's process runs. Time goes on while it does not (SIGSTOP, a long pause).
@@ -67,9 +67,9 @@ impl Host {
     }
 
     /// Puts all tasks of a client into this process.
-    pub(crate) fn wrap(self: &Arc<Self>) -> Wrap {
+    pub(crate) fn wrap(self: &Arc<Self>) -> Decorator {
         let host = self.clone();
-        Wrap(Box::new(move |work| Box::pin(host.clone().within(work))))
+        Arc::new(move |work| Box::pin(host.clone().within(work)))
     }
 
     /// A task of this process.

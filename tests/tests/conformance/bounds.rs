@@ -3,10 +3,11 @@
 use std::error::Error as StdError;
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
+use std::str::FromStr;
 
 use distlock::{
-    Builder, Error, FencingToken, Held, Holder, KeyState, Lock, LockGuard, LockManager, LossReason,
-    Outage,
+    Error, FencingToken, Held, Holder, KeyState, Lock, LockGuard, LockManager, LockManagerBuilder,
+    LossReason, Outage,
 };
 
 fn value<T: Send + Sync + Debug + 'static>() {}
@@ -18,7 +19,7 @@ fn send<T: Send>(future: T) -> T {
 #[tokio::test]
 async fn bounds() {
     value::<LockManager>();
-    value::<Builder>();
+    value::<LockManagerBuilder>();
     value::<Lock>();
     value::<LockGuard>();
     value::<Held>();
@@ -29,7 +30,7 @@ async fn bounds() {
     value::<LossReason>();
     value::<Outage>();
     clone::<LockManager>();
-    clone::<Builder>();
+    clone::<LockManagerBuilder>();
     clone::<Lock>();
     clone::<Held>();
     clone::<Error>();
@@ -37,7 +38,8 @@ async fn bounds() {
 
     fn error<T: StdError + Display + Send + Sync + 'static>() {}
     error::<Error>();
-    fn token<T: Copy + Ord + Hash + Display + Into<u64> + Into<i64>>() {}
+    fn token<T: Copy + Ord + Hash + Display + FromStr + Into<u64> + TryInto<i64> + TryFrom<i64>>() {
+    }
     token::<FencingToken>();
 
     let manager = LockManager::memory();

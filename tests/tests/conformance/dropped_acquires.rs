@@ -193,7 +193,7 @@ for_each_store! {
             task.abort();
         }
         store.until_waiting("k", 0).await;
-        assert!(store.seen("k").await.holder.is_some());
+        assert!(store.seen("k").await.holders().len() == 1);
         holder.release().await.unwrap();
         store.until_free("k", CLEAN).await;
         nothing_left(store).await;

@@ -32,7 +32,13 @@ async fn over_before_its_next_poll(
     // The manager has no thread of its own here: nothing can have answered yet.
     assert!(futures::poll!(call.as_mut()).is_pending());
     let mut turns = 0;
-    while manager.inspect("endings").await.unwrap().holder.is_none() {
+    while manager
+        .inspect("endings")
+        .await
+        .unwrap()
+        .holders()
+        .is_empty()
+    {
         turns += 1;
         assert!(turns < 100, "nobody acquired");
         tokio::task::yield_now().await;
@@ -82,12 +88,12 @@ for_each_store! {
         let began = Instant::now();
         let ending = { let manager = manager.clone(); tokio::spawn(async move { manager.shutdown().await }) };
         // A guard without a body does not wait for the others' bodies.
-        eventually_async(PATIENCE, async || store.seen("plain").await.holder.is_none()).await;
+        eventually_async(PATIENCE, async || store.seen("plain").await.holders().is_empty()).await;
         assert!(began.elapsed() < lease, "{:?}", began.elapsed());
         within(PATIENCE, ending).await.unwrap();
         assert!(began.elapsed() < 3 * lease, "{:?}", began.elapsed());
         for number in 0..5 {
-            assert_eq!(store.seen(&format!("k{number}")).await.holder, None);
+            assert_eq!(store.seen(&format!("k{number}")).await.holders(), []);
         }
         drop(plain);
         for scope in scopes {
@@ -115,7 +121,7 @@ for_each_store! {
         tokio::time::sleep(lease * 2 / 5).await;
         within(PATIENCE, manager.shutdown()).await;
         assert!(ended.load(Ordering::SeqCst), "it returned before the body had ended");
-        assert_eq!(store.seen("k").await.holder, None);
+        assert_eq!(store.seen("k").await.holders(), []);
         within(PATIENCE, first).await.unwrap();
         assert!(body.join().unwrap().unwrap_err().is_lost());
     }
@@ -135,7 +141,8 @@ for_each_store! {
             })
         });
         match task.join().unwrap() {
-            Error::Busy { holder: Some(holder), .. } => {
+            Error::Busy { holders, .. } => {
+                let [holder] = &holders[..] else { panic!("{holders:?}") };
                 let held = holder.held_since.elapsed().unwrap_or_default();
                 assert!(holder.this_process && held < PATIENCE, "{holder:?}");
             }

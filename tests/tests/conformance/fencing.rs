@@ -88,7 +88,10 @@ for_each_store! {
         assert!(u128::from(token.get()) + 1_000_000 > before, "{token}");
         assert!(u128::from(token.get()) < after + 1_000_000, "{token}");
         assert_eq!(u64::from(token), token.get());
-        assert_eq!(u64::try_from(i64::from(token)), Ok(token.get()));
+        let column = i64::try_from(token).unwrap();
+        assert_eq!(FencingToken::try_from(column), Ok(token));
+        assert_eq!(token.to_string().parse(), Ok(token));
+        assert!(FencingToken::try_from(-1).is_err() && i64::try_from(FencingToken::new(u64::MAX)).is_err());
         assert_eq!(token.to_string(), token.get().to_string());
     }
 

@@ -20,7 +20,7 @@ async fn before_each_command() {
     flush(&fixture);
     let guard = manager.lock("k").lease(ms(600)).acquire().await.unwrap();
     flush(&fixture);
-    assert!(fixture.seen("k").await.holder.is_some(), "inspect");
+    assert!(fixture.seen("k").await.holders().len() == 1, "inspect");
     // Renewals: each of several meets a server that knows nothing.
     for _ in 0..5 {
         flush(&fixture);

@@ -42,10 +42,10 @@ for_each_store! {
             error
         });
         match body.await.unwrap() {
-            Error::Busy { key, waited, holder: Some(holder), .. } => {
+            Error::Busy { key, waited, holders, .. } => {
                 assert_eq!(key, "k");
                 assert!(waited >= ms(200) && waited < ms(800), "{waited:?}");
-                assert!(holder.this_process);
+                assert!(holders.len() == 1 && holders[0].this_process, "{holders:?}");
             }
             other => panic!("{other:?}"),
         }

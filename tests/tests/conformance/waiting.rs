@@ -44,11 +44,10 @@ for_each_store! {
         let message = error.to_string();
         assert!(message.contains("`k`") && message.contains("holder-7"), "{message}");
         assert!(message.contains("this very process"), "{message}");
-        let Error::Busy { key, waited, holder: Some(holder) } = error else {
-            panic!("{error:?}");
-        };
+        let [holder] = error.holders() else { panic!("{error:?}") };
+        let Error::Busy { key, waited, .. } = &error else { panic!("{error:?}") };
         assert_eq!(key, "k");
-        assert!(waited >= ms(400) && waited <= elapsed, "{waited:?}");
+        assert!(*waited >= ms(400) && *waited <= elapsed, "{waited:?}");
         assert_eq!(holder.client, "holder-7");
         assert!(holder.this_process);
         assert!(holder.held_since > before && holder.held_since < SystemTime::now() + ms(1_000));
@@ -75,7 +74,7 @@ for_each_store! {
         assert_eq!(store.seen("k").await.waiters, 0);
         guard.release().await.unwrap();
         let guard = manager.lock("k").wait(Duration::ZERO).acquire().await.unwrap();
-        assert_eq!(store.seen("k").await.holder.unwrap().client, "trier");
+        assert_eq!(store.seen("k").await.holders()[0].client, "trier");
         guard.release().await.unwrap();
     }
 
@@ -188,7 +187,7 @@ for_each_store! {
             first.release().await.unwrap();
             let guard = waiting.await.unwrap();
             let seen = store.seen("k").await;
-            assert_eq!(seen.holder.map(|holder| holder.client).as_deref(), Some("next"));
+            assert_eq!(seen.holders()[0].client, "next");
             assert_eq!(seen.waiters, 0);
             guard.release().await.unwrap();
         }
@@ -196,21 +195,21 @@ for_each_store! {
 
     async fn inspecting_shows_holder_queue_and_token(store) {
         let nothing = store.seen("k").await;
-        assert_eq!((nothing.holder, nothing.waiters, nothing.last_token), (None, 0, None));
+        assert_eq!((nothing.holders(), nothing.waiters, nothing.last_token), (&[][..], 0, None));
         let holder = store.named("me").await;
         let guard = holder.lock("k").acquire().await.unwrap();
         let lock = store.manager().await.lock("k").wait(PATIENCE);
         let waiting = tokio::spawn(async move { lock.acquire().await });
         store.until_waiting("k", 1).await;
         let seen = store.seen("k").await;
-        assert_eq!(seen.holder.map(|holder| holder.client).as_deref(), Some("me"));
+        assert_eq!(seen.holders()[0].client, "me");
         assert_eq!(seen.last_token, Some(guard.fencing_token()));
         waiting.abort();
         store.until_waiting("k", 0).await;
         let token = guard.fencing_token();
         guard.release().await.unwrap();
         let after = store.seen("k").await;
-        assert_eq!((after.holder, after.last_token), (None, Some(token)));
+        assert_eq!((after.holders(), after.last_token), (&[][..], Some(token)));
     }
 }
 
@@ -219,9 +218,7 @@ for_redis! {
         fixture.hold_elsewhere("k", "shop-2:4711", PATIENCE);
         let (error, _) = refusal(&fixture.manager().await, ms(50)).await;
         assert!(!error.to_string().contains("this very process"), "{error}");
-        let Error::Busy { holder: Some(holder), .. } = error else {
-            panic!("{error:?}");
-        };
+        let [holder] = error.holders() else { panic!("{error:?}") };
         assert_eq!((holder.client.as_str(), holder.this_process), ("shop-2:4711", false));
     }
 

@@ -17,8 +17,8 @@ use crate::mutex::lock;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::{Trouble, one_line};
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Occupant, Owner, Proof, Renewal, RenewalFailure,
-    Renewed,
+    Ask, AskReply, Inspection, Look, LookReply, Occupant, Owner, Proof, Released, Renewal,
+    RenewalFailure, Renewed,
 };
 use crate::random::Random;
 use crate::store::client_id::ClientId;
@@ -653,8 +653,14 @@ impl LockStore for RedisStore {
         owner: Owner,
         keep: Duration,
         within: Duration,
-    ) -> BoxFuture<'a, Result<bool, Trouble>> {
-        Box::pin(async move { self.located(self.release(key, owner, keep, within).await) })
+    ) -> BoxFuture<'a, Result<Released, Trouble>> {
+        Box::pin(async move {
+            let was_held = self.located(self.release(key, owner, keep, within).await)?;
+            Ok(Released {
+                was_held,
+                again_after: None,
+            })
+        })
     }
 
     fn look<'a>(

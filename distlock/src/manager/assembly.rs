@@ -1,0 +1,110 @@
+//! How the pieces of a manager come together.
+
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
+use tokio::runtime::Handle;
+
+use crate::clock::{BootClock, Clock};
+use crate::error::Error;
+use crate::manager::core::Core;
+use crate::manager::counted::Counter;
+use crate::manager::events::Mailbox;
+use crate::manager::executor::{Executor, IoThread};
+use crate::manager::{LockManager, look, release, shutdown, watch};
+use crate::random::{Random, SystemRandom};
+use crate::store::client_id::ClientId;
+use crate::store::redis::Client;
+use crate::store::{IsIdle, LockStore, Settings};
+
+/// What a manager is made of, beside its store and what its user chooses.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    /// Where background work runs, if not on a thread of its own.
+    pub(crate) elsewhere: Option<Handle>,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Parts {
+            clock: Arc::new(BootClock),
+            random: Arc::new(SystemRandom),
+            elsewhere: None,
+        }
+    }
+}
+
+/// A manager that lacks only its store.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    parts: Parts,
+    pub(crate) executor: Executor,
+    pub(crate) mailbox: Mailbox,
+    in_store: Counter,
+    /// The thread, and what it finishes in the end.
+    thread: Option<(IoThread, Arc<OnceCell<Arc<Core>>>)>,
+}
+
+impl Assembly {
+    /// On a thread of its own.
+    pub(crate) fn on_io_thread(parts: Parts) -> Result<Self, Error> {
+        let finished: Arc<OnceCell<Arc<Core>>> = Arc::default();
+        let of_thread = finished.clone();
+        let (io, executor) = IoThread::start(parts.elsewhere.clone(), async move {
+            if let Some(core) = of_thread.get() {
+                shutdown::drain(core.clone()).await;
+            }
+        })?;
+        Ok(Assembly {
+            thread: Some((io, finished)),
+            ..Self::on(executor, parts)
+        })
+    }
+
+    /// Where this executor runs its work.
+    pub(crate) fn on(executor: Executor, parts: Parts) -> Self {
+        Assembly {
+            parts,
+            mailbox: Mailbox::new(executor.clone()),
+            executor,
+            in_store: Counter::default(),
+            thread: None,
+        }
+    }
+
+    /// Who uses a Redis store.
+    pub(crate) fn client(&self, settings: Settings) -> Client {
+        Client {
+            id: ClientId::new(&*self.parts.random),
+            settings,
+            clock: self.parts.clock.clone(),
+            random: self.parts.random.clone(),
+            events: self.mailbox.sink(),
+            is_idle: self.is_idle(),
+        }
+    }
+
+    /// Tells the store whether anything in it bears this client's name.
+    fn is_idle(&self) -> IsIdle {
+        let in_store = self.in_store.clone();
+        Arc::new(move || in_store.is_none())
+    }
+
+    /// The manager. `name` is what others see of it.
+    pub(crate) fn finish(self, store: Box<dyn LockStore>, name: String) -> LockManager {
+        let Parts { clock, random, .. } = self.parts;
+        let core = Core::new(store, clock, random, self.executor, self.in_store);
+        self.mailbox.open(&core);
+        core.spawn_while_open(watch::keep_watch(core.clone()));
+        core.spawn_while_open(look::keep_looking(core.clone()));
+        core.spawn_while_open(release::keep_releasing(core.clone()));
+        let io = self.thread.map(|(io, finished)| {
+            // It is finished once.
+            let _ = finished.set(core.clone());
+            io
+        });
+        LockManager::new(core, name, io)
+    }
+}

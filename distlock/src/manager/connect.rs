@@ -1,0 +1,71 @@
+//! The ways to a manager that need no more than a URL.
+
+use crate::error::Error;
+use crate::manager::LockManager;
+use crate::manager::builder::LockManagerBuilder;
+
+impl LockManager {
+    /// Connects to the store that the URL names:
+    ///
+    /// - `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path/to/socket`;
+    /// - `memory:` is an in-process store of its own, `memory:<name>` one that all managers of this
+    ///   process with the same name share. They are for development and tests: they exclude nobody in
+    ///   another process.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials or missing rights,
+    /// [`Error::Unavailable`] when the server cannot be used within 2 s
+    /// ([`LockManagerBuilder::connect_timeout`]). No error contains the password.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was opened.
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder().url(url.as_ref()).connect().await
+    }
+
+    /// Makes a manager that connects in the background, see [`LockManagerBuilder::connect_lazy`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a malformed URL.
+    pub fn connect_lazy(url: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder().url(url.as_ref()).connect_lazy()
+    }
+
+    /// An in-process store of its own, for development and tests, with the real clock. Under
+    /// `tokio::time::pause` use [`LockManagerBuilder::memory_on_current_runtime`].
+    ///
+    /// # Panics
+    ///
+    /// If the system refuses to start a thread.
+    #[must_use]
+    pub fn memory() -> Self {
+        match Self::builder().memory() {
+            Ok(manager) => manager,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A builder, for everything that a URL does not say.
+    pub fn builder() -> LockManagerBuilder {
+        LockManagerBuilder::default()
+    }
+
+    /// Connects to the store that the environment variable `DISTLOCK_URL` names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] when the variable is not set, and those of [`connect`](LockManager::connect).
+    pub async fn from_env() -> Result<Self, Error> {
+        match std::env::var("DISTLOCK_URL") {
+            Ok(url) => Self::connect(url).await,
+            Err(_) => Err(Error::Config {
+                detail: "the environment variable DISTLOCK_URL is not set (or not UTF-8); set it to a URL \
+                         such as redis://127.0.0.1:6379, or to memory: for development"
+                    .into(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What a store tells unasked, and whom it reaches.
+
+use std::sync::{Arc, Weak};
+
+use once_cell::sync::OnceCell;
+
+use crate::manager::core::Core;
+use crate::manager::executor::Executor;
+use crate::manager::{release, report, watch};
+use crate::protocol::words::Grant;
+use crate::store::{EventSink, StoreEvent};
+
+/// Where a store's events go. It is there before the store is, and does not keep the manager alive.
+#[derive(Clone, Debug)]
+pub(crate) struct Mailbox {
+    core: Arc<OnceCell<Weak<Core>>>,
+    executor: Executor,
+}
+
+impl Mailbox {
+    pub(crate) fn new(executor: Executor) -> Self {
+        Mailbox {
+            core: Arc::default(),
+            executor,
+        }
+    }
+
+    /// From now on events reach the manager.
+    pub(crate) fn open(&self, core: &Arc<Core>) {
+        // It is opened once.
+        let _ = self.core.set(Arc::downgrade(core));
+    }
+
+    pub(crate) fn sink(&self) -> EventSink {
+        let mailbox = self.clone();
+        Arc::new(move |event| mailbox.receive(event))
+    }
+
+    fn core(&self) -> Option<Arc<Core>> {
+        self.core.get().and_then(Weak::upgrade)
+    }
+
+    fn receive(&self, event: StoreEvent) {
+        match event {
+            StoreEvent::Lost(trouble) => {
+                self.executor
+                    .spawn_blocking(move || report::store_lost(&trouble));
+            }
+            StoreEvent::Back(gap) => {
+                let core = self.core();
+                self.executor.spawn_blocking(move || {
+                    let address = core.as_ref().and_then(|core| core.store.address());
+                    report::store_back(address.unwrap_or_default(), gap);
+                });
+            }
+            // Before the manager is there, nothing was asked.
+            StoreEvent::Granted(grant) => {
+                if let Some(core) = self.core() {
+                    granted(&core, grant);
+                }
+            }
+            StoreEvent::Reconnected => {
+                if let Some(core) = self.core() {
+                    core.clone().executor.spawn_later(reconnected(core));
+                }
+            }
+            StoreEvent::RenewalsReconnected => {
+                if let Some(core) = self.core() {
+                    watch::renew_all(&core);
+                }
+            }
+        }
+    }
+}
+
+/// A grant of an id that nobody here knows any more, or not for this lock, is given back.
+fn granted(core: &Arc<Core>, grant: Grant) {
+    let entry = core.claims.find(grant.owner);
+    match entry.filter(|entry| entry.request.key.same_lock(&grant.key)) {
+        Some(entry) => {
+            let now = core.clock.now();
+            core.claims
+                .with(&entry, |claim| claim.handle_grant(&grant, now));
+            entry.changed.notify_one();
+        }
+        None => release::undo_unknown(core, grant.key, grant.owner, grant.lease),
+    }
+}
+
+/// What is held is renewed first, and then all that is waited for asked for again.
+async fn reconnected(core: Arc<Core>) {
+    watch::renew_all(&core);
+    // Whoever renews runs before the waiters' asks are sent.
+    tokio::task::yield_now().await;
+    for entry in core.claims.waiting() {
+        core.claims.with(&entry, |claim| claim.handle_missing());
+        entry.changed.notify_one();
+    }
+}

@@ -1,0 +1,66 @@
+//! What a lock looks like, for those who ask.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::error::{Error, Holder};
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::manager::LockManager;
+use crate::manager::core::shut_down_error;
+use crate::protocol::words::{Inspection, Occupant};
+
+/// How long an inspection may take.
+const INSPECT_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a lock looks like, see [`LockManager::inspect`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyState {
+    holders: Vec<Holder>,
+    /// How many stand in its queue.
+    pub waiters: u64,
+    /// The last fencing token, kept for the [`fence_ttl`](crate::LockManagerBuilder::fence_ttl) beyond its acquisition.
+    pub last_token: Option<FencingToken>,
+}
+
+impl KeyState {
+    /// Who holds it; nobody, if it is free.
+    #[must_use]
+    pub fn holders(&self) -> &[Holder] {
+        &self.holders
+    }
+}
+
+impl LockManager {
+    /// What a lock looks like now: who holds it, and how many wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidKey`], [`Error::ForeignKey`], [`Error::Unavailable`], [`Error::ShutDown`].
+    pub async fn inspect(&self, key: impl Into<String>) -> Result<KeyState, Error> {
+        let text = key.into();
+        let key = LockKey::new(&text)?;
+        self.check_alive()?;
+        let core = self.core().clone();
+        let (reply, answer) = oneshot::channel();
+        self.core().executor.spawn_later(async move {
+            // The caller may have gone.
+            let _ = reply.send(core.store.inspect(&key, INSPECT_WITHIN).await);
+        });
+        match answer.await {
+            Ok(Ok(Inspection {
+                foreign: Some(detail),
+                ..
+            })) => Err(Error::ForeignKey { key: text, detail }),
+            Ok(Ok(seen)) => Ok(KeyState {
+                holders: seen.occupant.iter().map(Occupant::holder).collect(),
+                waiters: seen.waiters,
+                last_token: seen.last_token,
+            }),
+            Ok(Err(trouble)) => Err(trouble.into_error(Some(text), Duration::ZERO)),
+            Err(_) => Err(shut_down_error()),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Takes back from the store what was given up, until it has answered or nothing can be left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::key::LockKey;
+use crate::manager::backlog::{Answered, Release};
+use crate::manager::core::{Core, Phase};
+use crate::manager::hold::Hold;
+use crate::manager::report;
+use crate::manager::table::Entry;
+use crate::options::Options;
+use crate::protocol::claim::Claim;
+use crate::protocol::claim::leaving::Left;
+use crate::protocol::request::Request;
+use crate::protocol::rules::Rules;
+use crate::protocol::words::Owner;
+
+/// The pause before what failed is tried again, and how often it is seen what cannot be left any more.
+const PAUSE: Duration = Duration::from_millis(50);
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Releases a hold whose holder waits for the answer. With `keep`, its key stays taken for that long.
+pub(crate) fn release(core: &Arc<Core>, hold: &Hold, keep: Duration) -> Tried {
+    let (tell, told) = oneshot::channel();
+    if leave(core, &hold.entry, keep) {
+        core.releases.start_at_once();
+        core.executor
+            .spawn(work(core.clone(), new(core, &hold.entry, Some(tell))));
+    }
+    Tried(told)
+}
+
+/// Releases whatever there is of a claim, behind others, for nobody waits for it.
+pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
+    if leave(core, entry, Duration::ZERO) {
+        submit(core, entry);
+    }
+}
+
+/// Takes back an id that nobody here knows, whatever the store has of it.
+pub(crate) fn undo_unknown(core: &Arc<Core>, key: LockKey, owner: Owner, lease: Duration) {
+    let options = Options {
+        lease,
+        ..Options::default()
+    };
+    let now = core.clock.now();
+    let request = Arc::new(Request::new(key, options, now));
+    let claim = Claim::unknown(request, Rules::in_force(), now);
+    submit(core, &Entry::unknown(owner, claim, core.in_store()));
+}
+
+/// Sends the release of a claim that was given up.
+pub(crate) fn submit(core: &Arc<Core>, entry: &Arc<Entry>) {
+    if let Some(release) = core.releases.start(new(core, entry, None)) {
+        core.executor.spawn(work(core.clone(), release));
+    }
+}
+
+fn leave(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) -> bool {
+    let now = core.clock.now();
+    let (leaves, keep) = core.claims.with(entry, |claim| {
+        let leaves = claim.leave(keep, now);
+        (leaves, claim.keep(now))
+    });
+    if leaves && !keep.is_zero() {
+        hand_on_after(core, entry, keep);
+    }
+    leaves
+}
+
+/// What `min_hold` keeps is handed on as soon as it may be, unless the process ends before: then the TTL does it.
+fn hand_on_after(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) {
+    let (after, request, owner) = (core.clone(), entry.request.clone(), entry.owner);
+    let kept = core.in_store();
+    core.spawn_while_open(async move {
+        tokio::time::sleep(keep).await;
+        undo_unknown(&after, request.key.clone(), owner, request.timing.lease);
+        drop(kept);
+    });
+}
+
+fn new(core: &Core, entry: &Arc<Entry>, tell: Option<oneshot::Sender<Answered>>) -> Release {
+    Release {
+        entry: entry.clone(),
+        tell,
+        due: core.clock.now(),
+        _under_way: core.under_way.one(),
+    }
+}
+
+/// Attempts one release, and then those that wait, for as long as the store answers.
+async fn work(core: Arc<Core>, mut release: Release) {
+    loop {
+        let next = attempt(&core, release).await;
+        match next {
+            Some(next) => release = next,
+            None => return,
+        }
+    }
+}
+
+/// One attempt; the next release that is to be attempted in its place.
+async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
+    let entry = release.entry.clone();
+    let request = &entry.request;
+    let keep = core
+        .claims
+        .peek(&entry, |claim| claim.keep(core.clock.now()));
+    let within = request.timing.command_deadline();
+    let answer = core
+        .store
+        .release(&request.key, entry.owner, keep, within)
+        .await;
+    let answers = !matches!(&answer, Err(trouble) if trouble.is_no_answer());
+    let now = core.clock.now();
+    let left = core
+        .claims
+        .with(&entry, |claim| claim.handle_release(answer, now));
+    if left == Left::NotOurs {
+        tell_loss(core, &entry);
+    }
+    if let Some(tell) = release.tell.take() {
+        // Nobody needs to listen.
+        let _ = tell.send(match left {
+            Left::NotOurs => Answered::NotOurs,
+            Left::Done | Left::Again(_) => Answered::Released,
+        });
+    }
+    match left {
+        Left::Done | Left::NotOurs => core.releases.done(),
+        // The shutdown released what there was; there is nothing left to ask.
+        Left::Again(_) if core.phase() == Phase::Closed => core.releases.done(),
+        Left::Again(_) if is_past(core, &release) => core.releases.give_up(&release, answers),
+        Left::Again(due) => {
+            release.due = due;
+            core.releases.again(release, answers)
+        }
+    }
+}
+
+fn is_past(core: &Core, release: &Release) -> bool {
+    let now = core.clock.now();
+    core.claims.peek(&release.entry, |claim| claim.is_past(now))
+}
+
+/// Tries again what failed, when its time has come and the store is back.
+pub(crate) async fn keep_releasing(core: Arc<Core>) {
+    let mut swept = core.clock.now();
+    loop {
+        if core.releases.is_at_rest() {
+            core.releases.failed.notified().await;
+        }
+        tokio::time::sleep(PAUSE).await;
+        // Whichever comes first: what is over is given up also while the store is away.
+        let _ = tokio::time::timeout(SWEEP_EVERY, core.store.ready()).await;
+        let now = core.clock.now();
+        if now >= swept + SWEEP_EVERY {
+            swept = now;
+            sweep(&core, |release| is_past(&core, release));
+        }
+        if core.store.outage().is_none() {
+            for release in core.releases.start_due(now) {
+                core.executor.spawn(work(core.clone(), release));
+            }
+        }
+    }
+}
+
+/// Gives up releases, and tells of those that were.
+pub(crate) fn sweep(core: &Core, is_past: impl Fn(&Release) -> bool) {
+    if let Some(given_up) = core.releases.sweep(is_past) {
+        core.report(move || report::releases_given_up(given_up.key.as_str(), given_up.releases));
+    }
+}
+
+/// Tells once that a hold was lost.
+pub(crate) fn tell_loss(core: &Arc<Core>, entry: &Arc<Entry>) {
+    let Some(grip) = core.claims.peek(entry, |claim| claim.grip().cloned()) else {
+        return;
+    };
+    let hold = Hold::new(core.clone(), entry.clone(), grip);
+    if let Some(error) = hold.untold_loss() {
+        core.report(move || report::lost(&hold, &error));
+    }
+}
+
+/// Resolves when a release that goes on in the background was answered, or its first attempt ran out of time.
+pub(crate) struct Tried(oneshot::Receiver<Answered>);
+
+impl Tried {
+    pub(crate) async fn wait(self) -> Answered {
+        // An error means that there is nothing to wait for.
+        self.0.await.unwrap_or(Answered::Released)
+    }
+}

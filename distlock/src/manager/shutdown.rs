@@ -1,0 +1,66 @@
+//! How a manager ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::manager::core::{Core, Phase};
+use crate::manager::counted::Counter;
+use crate::manager::release;
+
+/// Releases that are under way when a manager is dropped have this long to be answered.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Ends everything: new calls are refused, waiting calls get an error, bodies are stopped, what is held is
+/// released. Resolves when the store has answered, or cannot any more; a second call waits for the first.
+pub(crate) async fn shut_down(core: Arc<Core>) {
+    let _turn = core.shutting_down.lock().await;
+    if core.phase() == Phase::Closed {
+        return;
+    }
+    core.phase.send_replace(Phase::Draining);
+    let held = core.claims.held();
+    end_claims(&core);
+    let ending = Counter::default();
+    for entry in held {
+        let (of_task, one) = (core.clone(), ending.one());
+        core.executor.spawn(async move {
+            let core = of_task;
+            // A body notices the loss at its next await and ends by itself; one that does not await is given as
+            // long as its lease would have lasted.
+            let lease = entry.request.timing.lease;
+            let _ = tokio::time::timeout(lease, entry.without_body()).await;
+            release::release_in_background(&core, &entry);
+            drop(one);
+        });
+    }
+    ending.none().await;
+    drain(core.clone()).await;
+}
+
+/// Waits for background releases, then closes.
+pub(crate) async fn drain(core: Arc<Core>) {
+    core.phase
+        .send_modify(|phase| *phase = (*phase).max(Phase::Draining));
+    let _ = tokio::time::timeout(DRAIN, core.under_way.none()).await;
+    abandon(&core);
+}
+
+/// Closes at once. What is still believed to be held is lost, for nobody renews it any more.
+pub(crate) fn abandon(core: &Arc<Core>) {
+    core.phase.send_modify(|phase| *phase = Phase::Closed);
+    end_claims(core);
+    release::sweep(core, |_| true);
+    core.store.close();
+}
+
+/// Calls that wait get an error, and what is held is lost.
+fn end_claims(core: &Arc<Core>) {
+    let now = core.clock.now();
+    let asking = core.claims.asking();
+    let all = asking.into_iter().chain(core.claims.held());
+    for entry in all {
+        core.claims.with(&entry, |claim| claim.handle_shutdown(now));
+        entry.changed.notify_one();
+        release::tell_loss(core, &entry);
+    }
+}

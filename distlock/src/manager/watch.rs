@@ -1,0 +1,170 @@
+//! Renews all holds, in batches from one timer, and ends those that could not be renewed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::manager::core::Core;
+use crate::manager::hold::Hold;
+use crate::manager::release;
+use crate::manager::report;
+use crate::manager::table::Entry;
+use crate::protocol::claim::Standing;
+use crate::protocol::outcome::Command;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{Renewal, RenewalFailure};
+
+/// Holds renewed by one script: more would freeze the server for too long.
+const RENEW_BATCH: usize = 1_000;
+
+/// Renews what is held, for as long as the manager is open.
+pub(crate) async fn keep_watch(core: Arc<Core>) {
+    loop {
+        let now = core.clock.now();
+        let mut renewals = Vec::new();
+        for entry in core.claims.due(now) {
+            match core.claims.with(&entry, |claim| claim.poll_command(now)) {
+                Some(Command::Renew) => renewals.extend(Due::new(&core, entry)),
+                Some(Command::Confirm { within }) => {
+                    let core = core.clone();
+                    core.clone().executor.spawn_later(async move {
+                        let request = &entry.request;
+                        let answer = (core.store)
+                            .confirm(&request.key, entry.owner, request.timing, within)
+                            .await;
+                        let now = core.clock.now();
+                        (core.claims).with(&entry, |claim| claim.handle_confirmation(answer, now));
+                        settle(&core, &entry);
+                    });
+                }
+                // A hold does not ask; so it is over.
+                Some(Command::Ask { .. }) | None => settle(&core, &entry),
+            }
+        }
+        for batch in batches(renewals) {
+            core.executor.spawn_later(renew(core.clone(), batch));
+        }
+        let due = core.claims.due.notified();
+        match core.claims.sleep(core.clock.now()) {
+            // Whichever comes first.
+            Some(sleep) => drop(tokio::time::timeout(sleep, due).await),
+            None => due.await,
+        }
+    }
+}
+
+/// Renews everything at once, for it goes over a new connection now.
+pub(crate) fn renew_all(core: &Core) {
+    let now = core.clock.now();
+    for entry in core.claims.held() {
+        core.claims.with(&entry, |claim| claim.renew_now(now));
+    }
+}
+
+/// Tells of a hold that is lost, and releases what it may have left.
+fn settle(core: &Arc<Core>, entry: &Arc<Entry>) {
+    let (is_over, is_gone) = core.claims.with(entry, |claim| {
+        (claim.standing() == Standing::Over, claim.poll_release())
+    });
+    if is_over {
+        release::tell_loss(core, entry);
+    }
+    if is_gone {
+        release::submit(core, entry);
+    }
+}
+
+/// A hold that is to be renewed.
+#[derive(Clone, Debug)]
+struct Due {
+    entry: Arc<Entry>,
+    renewal: Renewal,
+}
+
+impl Due {
+    fn new(core: &Core, entry: Arc<Entry>) -> Option<Self> {
+        let token = (core.claims).peek(&entry, |claim| Some(claim.grip()?.token))?;
+        let renewal = Renewal {
+            key: entry.request.key.clone(),
+            owner: entry.owner,
+            token,
+            timing: entry.request.timing,
+        };
+        Some(Due { entry, renewal })
+    }
+
+    fn deadline(&self) -> Duration {
+        self.renewal.timing.command_deadline()
+    }
+}
+
+/// Holds whose commands have the same deadline, and no more than one script may renew.
+fn batches(mut holds: Vec<Due>) -> Vec<Vec<Due>> {
+    holds.sort_by_key(Due::deadline);
+    holds
+        .chunk_by(|a, b| a.deadline() == b.deadline())
+        .flat_map(|group| group.chunks(RENEW_BATCH))
+        .map(<[_]>::to_vec)
+        .collect()
+}
+
+async fn renew(core: Arc<Core>, holds: Vec<Due>) {
+    let Some(within) = holds.first().map(Due::deadline) else {
+        return;
+    };
+    let batch: Vec<_> = holds.iter().map(|due| due.renewal.clone()).collect();
+    let started = core.clock.now();
+    let answer = core.store.renew(&batch, within).await;
+    let now = core.clock.now();
+    let (sent, failures) = match answer {
+        Ok(renewed) => {
+            if report::shows_renewals() {
+                let (count, failures) = (holds.len(), renewed.failures.len());
+                core.report(move || report::renewed(count, failures, now.since(started)));
+            }
+            (renewed.sent, renewed.failures)
+        }
+        Err(trouble) => {
+            let failed = |index| (index, RenewalFailure::Trouble(trouble.clone()));
+            (started, (0..holds.len()).map(failed).collect())
+        }
+    };
+    let mut refused = Vec::new();
+    let mut failures = failures.into_iter().peekable();
+    for (index, Due { entry, .. }) in holds.into_iter().enumerate() {
+        let failure = failures.next_if(|(failed, _)| *failed == index);
+        let (answer, sent) = match failure {
+            None => (Ok(()), sent),
+            Some((_, failure)) => (Err(failure), started),
+        };
+        if let Err(RenewalFailure::Trouble(trouble)) = &answer {
+            refused.push((entry.clone(), trouble.clone()));
+        }
+        core.claims
+            .with(&entry, |claim| claim.handle_renewal(answer, sent, now));
+        settle(&core, &entry);
+    }
+    tell_failing(&core, &refused);
+}
+
+/// Tells that renewals fail, with the hold among them that is lost first.
+fn tell_failing(core: &Arc<Core>, refused: &[(Arc<Entry>, Trouble)]) {
+    let Some((_, trouble)) = refused.first() else {
+        return;
+    };
+    let owners = refused.iter().map(|(entry, _)| entry.owner);
+    let Some(count) = core.renewals.failed(owners, core.clock.now()) else {
+        return;
+    };
+    let believed = refused.iter().filter_map(|(entry, _)| {
+        let grip = core.claims.peek(entry, |claim| claim.grip().cloned())?;
+        let until = grip.belief.until()?;
+        Some((until, entry, grip))
+    });
+    let Some((_, entry, grip)) = believed.min_by_key(|(until, ..)| *until) else {
+        return;
+    };
+    let nearest = Hold::new(core.clone(), entry.clone(), grip);
+    let store = core.store.address().unwrap_or_default().to_owned();
+    let detail = trouble.to_string();
+    core.report(move || report::renewals_fail(&store, count, &nearest, &detail));
+}

@@ -1,0 +1,176 @@
+//! Until when a hold is believed. It is computed here, and nowhere else.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock::Moment;
+use crate::protocol::rules::Rules;
+use crate::protocol::timing::Timing;
+use crate::protocol::words::Grant;
+
+/// Marks the safe deadline of a hold that is over. It never goes away again.
+const CLOSED: u64 = 1 << 63;
+
+/// Far enough for a hold that is never over by itself.
+const NEVER: std::time::Duration = std::time::Duration::from_secs(3_600);
+
+/// From when a proof counts that came with a reply: from the send of its command, for the server may have
+/// applied it at once (rule 10).
+pub(crate) fn proven_from(rules: Rules, sent: Moment, now: Moment) -> Moment {
+    if rules.from_send { sent } else { now }
+}
+
+/// Until when a hold is believed that is proven from a moment on.
+pub(crate) fn safe_until(from: Moment, timing: Timing) -> Moment {
+    from + timing.validity()
+}
+
+/// Until when a pushed grant is believed without asking; `None` if too little is left of it, or its age is not
+/// known (rule 11).
+pub(crate) fn granted_until(
+    rules: Rules,
+    grant: &Grant,
+    timing: Timing,
+    now: Moment,
+) -> Option<Moment> {
+    let timing = Timing::new(grant.lease.min(timing.lease));
+    let from = if rules.grant_age {
+        grant.granted_at?
+    } else {
+        now
+    };
+    let until = safe_until(from, timing);
+    (until.since(now) >= timing.lease / 2).then_some(until)
+}
+
+/// Until when a hold is believed, for its claim, which decides, and for everybody who asks whether it is held,
+/// which must cost nothing.
+#[derive(Debug)]
+pub(crate) struct Belief(AtomicU64);
+
+impl Belief {
+    /// The hold begins.
+    pub(crate) fn begin(rules: Rules, until: Moment, limit: Option<Moment>) -> Self {
+        Belief(AtomicU64::new(capped(rules, until, limit).0 & !CLOSED))
+    }
+
+    /// The hold is believed for longer. `false` if it is over: then a proof comes too late and changes nothing.
+    pub(crate) fn extend(
+        &self,
+        rules: Rules,
+        until: Moment,
+        limit: Option<Moment>,
+        now: Moment,
+    ) -> bool {
+        let until = capped(rules, until, limit).0 & !CLOSED;
+        // A deadline that is later is greater, and a closed one greater still.
+        self.holds_at(now) && self.0.fetch_max(until, Ordering::AcqRel) < CLOSED
+    }
+
+    /// Whether the hold is believed. Once false, it stays false: whoever finds the deadline passed closes the
+    /// hold, so that no proof which is just arriving can revive it.
+    pub(crate) fn holds_at(&self, now: Moment) -> bool {
+        let mut current = self.0.load(Ordering::Acquire);
+        while current < CLOSED {
+            if now.0 < current {
+                return true;
+            }
+            match self.0.compare_exchange(
+                current,
+                current | CLOSED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return false,
+                Err(other) => current = other,
+            }
+        }
+        false
+    }
+
+    /// Until when, without looking at the clock; `None` once it is over.
+    pub(crate) fn until(&self) -> Option<Moment> {
+        let current = self.0.load(Ordering::Acquire);
+        (current < CLOSED).then_some(Moment(current))
+    }
+
+    /// Until when it is believed, or was when it ended.
+    pub(crate) fn last(&self) -> Moment {
+        Moment(self.0.load(Ordering::Acquire) & !CLOSED)
+    }
+
+    /// The hold is over. Until when it would have been believed, if it still was.
+    pub(crate) fn end(&self, now: Moment) -> Option<Moment> {
+        let before = self.0.fetch_or(CLOSED, Ordering::AcqRel);
+        (now.0 < before && before < CLOSED).then_some(Moment(before))
+    }
+}
+
+/// A hold is not believed beyond its limit.
+fn capped(rules: Rules, until: Moment, limit: Option<Moment>) -> Moment {
+    match limit {
+        Some(limit) => until.min(limit),
+        None if rules.safe_deadline => until,
+        None => until + NEVER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment(ms * 1_000_000)
+    }
+
+    fn begun(limit: Option<Moment>) -> Belief {
+        Belief::begin(Rules::ALL, at(1_300), limit)
+    }
+
+    #[test]
+    fn a_hold_is_over_at_its_safe_deadline_and_stays_over() {
+        let belief = begun(None);
+        assert!(belief.holds_at(at(1_299)));
+        assert!(!belief.holds_at(at(1_300)));
+        assert!(!belief.extend(Rules::ALL, at(9_000), None, at(1_250)));
+        assert!(!belief.holds_at(at(1_200)), "lost stays lost");
+        assert_eq!(belief.until(), None);
+    }
+
+    #[test]
+    fn a_proof_never_shortens_and_never_passes_the_limit() {
+        let limit = Some(at(1_500));
+        let belief = begun(limit);
+        assert!(belief.extend(Rules::ALL, at(1_200), limit, at(1_000)));
+        assert_eq!(belief.until(), Some(at(1_300)));
+        assert!(belief.extend(Rules::ALL, at(9_000), limit, at(1_000)));
+        assert_eq!(belief.until(), limit);
+    }
+
+    #[test]
+    fn an_end_says_whether_it_was_believed() {
+        assert_eq!(begun(None).end(at(1_299)), Some(at(1_300)));
+        assert_eq!(begun(None).end(at(1_300)), None);
+        let belief = begun(None);
+        belief.end(at(1_000));
+        assert_eq!(belief.end(at(1_000)), None);
+    }
+
+    #[test]
+    fn a_grant_is_believed_for_its_age_and_while_half_of_it_is_left() {
+        let grant = |granted_at| Grant {
+            key: crate::key::LockKey::new("k").unwrap(),
+            owner: 1,
+            token: crate::fencing::FencingToken::new(7),
+            granted_at,
+            lease: Duration::from_secs(1),
+        };
+        let timing = Timing::new(Duration::from_secs(30));
+        let until = |granted_at, now| granted_until(Rules::ALL, &grant(granted_at), timing, now);
+        let validity = Timing::new(Duration::from_secs(1)).validity();
+        assert_eq!(until(Some(at(500)), at(600)), Some(at(500) + validity));
+        assert_eq!(until(Some(at(500)), at(1_100)), None, "too little is left");
+        assert_eq!(until(None, at(600)), None, "its age is not known");
+    }
+}

@@ -1,0 +1,274 @@
+//! The way of an owner id to its hold: asks, and what comes of them.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::error::Outage;
+use crate::protocol::outcome::{Command, Obstacle, Outcome, Refusal};
+use crate::protocol::request::Request;
+use crate::protocol::rules::Rules;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{AskReply, Grant, Occupant, Proof};
+
+/// The pause after a transient failure of an ask: it doubles while the server answers and refuses, for many
+/// may wait.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(super) struct Asking {
+    next: Next,
+    /// Something may be in the store under this id.
+    asked: bool,
+    /// The same before the ask that is under way, and how long its caller still waited then.
+    before: Before,
+    /// It stands in the queue, as far as is known.
+    in_queue: bool,
+    was_late: bool,
+    pause: Duration,
+    obstacle: Option<Obstacle>,
+    /// Who had the lock when it was last looked at.
+    occupant: Option<Occupant>,
+    /// A grant that came while an ask was under way.
+    pushed: Option<Grant>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    asked: bool,
+    wait: Duration,
+}
+
+/// What is waited for, or to be done.
+#[derive(Debug)]
+enum Next {
+    Ask,
+    Answer,
+    Place,
+    /// An ask failed, and is to be repeated then. A grant can come meanwhile, for it may have been applied.
+    Retry(Moment),
+    Confirm,
+    Confirmation,
+    Out(Outcome),
+}
+
+impl Asking {
+    pub(super) fn new(obstacle: Option<Obstacle>) -> Self {
+        Asking {
+            next: Next::Ask,
+            asked: false,
+            before: Before::default(),
+            in_queue: false,
+            was_late: false,
+            pause: FIRST_PAUSE,
+            obstacle,
+            occupant: None,
+            pushed: None,
+        }
+    }
+
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(self.next, Next::Place)
+    }
+
+    /// When a failed ask may be repeated.
+    pub(super) fn retry_at(&self) -> Option<Moment> {
+        match self.next {
+            Next::Retry(at) => Some(at),
+            _ => None,
+        }
+    }
+
+    pub(super) fn outcome(&self) -> Option<&Outcome> {
+        match &self.next {
+            Next::Out(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    pub(super) fn command(&mut self, request: &Request, now: Moment) -> Option<Command> {
+        match self.next {
+            Next::Ask => {
+                let wait = request.deadline().since(now);
+                if wait.is_zero() && !request.tries_once() {
+                    self.refuse(request);
+                    return None;
+                }
+                let deadline = request.timing.command_deadline();
+                let within = if request.tries_once() {
+                    deadline
+                } else {
+                    deadline.min(wait)
+                };
+                self.before = Before {
+                    asked: self.asked,
+                    wait,
+                };
+                self.asked = true;
+                self.in_queue = false;
+                self.next = Next::Answer;
+                Some(Command::Ask { wait, within })
+            }
+            Next::Confirm => {
+                self.next = Next::Confirmation;
+                Some(Command::Confirm {
+                    within: request.timing.command_deadline(),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The answer to an ask, where it is not a hold.
+    pub(super) fn answered(&mut self, request: &Request, answer: AskReply) -> Option<Proof> {
+        match answer {
+            AskReply::Held(proof) => return Some(proof),
+            // The lock is free behind more dead waiters than one call removes: go on.
+            AskReply::Queued(None) if !request.tries_once() => self.next = Next::Ask,
+            AskReply::Queued(occupant) => {
+                self.note_occupant(occupant);
+                self.obstacle = Some(Obstacle::Occupied);
+                self.in_queue = true;
+                self.next = Next::Place;
+            }
+            AskReply::Busy(occupant) | AskReply::Full(occupant) => {
+                // Nothing of this ask is in the store.
+                self.asked = self.before.asked;
+                self.occupant = self.occupant.take().or(occupant);
+                self.obstacle = Some(Obstacle::Occupied);
+                self.refuse(request);
+            }
+            // It was not applied, for the server's clock was not known well enough. Now it is.
+            AskReply::Late => {
+                let late = Trouble::timed_out(request.timing.command_deadline());
+                self.obstacle = Some(Obstacle::Trouble(late));
+                if request.tries_once() && self.was_late {
+                    self.refuse(request);
+                } else {
+                    self.was_late = true;
+                    self.next = Next::Ask;
+                }
+            }
+            AskReply::Foreign(detail) => self.give_up(Outcome::Refused(Refusal::Foreign(detail))),
+        }
+        None
+    }
+
+    /// An ask failed.
+    pub(super) fn failed(&mut self, request: &Request, trouble: Trouble, now: Moment) {
+        if trouble.unsent {
+            self.asked = self.before.asked;
+            self.pause = FIRST_PAUSE;
+        }
+        let stop = request.tries_once() || !trouble.outage.is_transient();
+        // An ask that the end of the wait cut short says less than what was known before.
+        let cut_short = trouble.outage == Outage::TimedOut
+            && !request.tries_once()
+            && self.before.wait < request.timing.command_deadline();
+        if self.obstacle.is_none() || !cut_short {
+            self.obstacle = Some(Obstacle::Trouble(trouble));
+        }
+        if stop {
+            self.refuse(request);
+        } else {
+            self.next = Next::Retry(now + self.pause);
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// A grant was pushed. One that comes while an ask is under way is kept for later.
+    pub(super) fn is_granted(&mut self, grant: &Grant) -> bool {
+        match self.next {
+            Next::Place | Next::Retry(_) => true,
+            Next::Ask | Next::Answer => {
+                self.pushed = Some(grant.clone());
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// The grant that came before it was waited for.
+    pub(super) fn take_pushed(&mut self) -> Option<Grant> {
+        match self.next {
+            Next::Place | Next::Retry(_) => self.pushed.take(),
+            _ => None,
+        }
+    }
+
+    /// There is a grant that has to be proven.
+    pub(super) fn confirm(&mut self) {
+        self.next = Next::Confirm;
+    }
+
+    /// A look found the lock to be this id's.
+    pub(super) fn found(&mut self) {
+        if self.is_queued() {
+            self.confirm();
+        }
+    }
+
+    /// The store does not know of its place any more.
+    pub(super) fn missing(&mut self) {
+        if self.is_queued() {
+            self.next = Next::Ask;
+        }
+    }
+
+    pub(super) fn note_occupant(&mut self, occupant: Option<Occupant>) {
+        if occupant.is_some() {
+            self.occupant = occupant;
+        }
+    }
+
+    /// The pause after a failure is over.
+    pub(super) fn retry(&mut self, rules: Rules) {
+        if self.retry_at().is_none() {
+            return;
+        }
+        if rules.same_id {
+            self.next = Next::Ask;
+        } else {
+            self.asked = false;
+            self.again();
+        }
+    }
+
+    /// A wait is at its end.
+    pub(super) fn run_out(&mut self, request: &Request, now: Moment) {
+        let waits = matches!(self.next, Next::Place | Next::Retry(_));
+        if waits && now >= request.deadline() {
+            self.refuse(request);
+        }
+    }
+
+    /// What was granted cannot be proven.
+    pub(super) fn again(&mut self) {
+        self.in_queue = false;
+        let obstacle = self.obstacle.take();
+        self.give_up(Outcome::Again(obstacle));
+    }
+
+    pub(super) fn give_up(&mut self, outcome: Outcome) {
+        self.next = Next::Out(outcome);
+    }
+
+    fn refuse(&mut self, request: &Request) {
+        let refusal = match self.obstacle.take() {
+            Some(Obstacle::Occupied) => Refusal::Busy(self.occupant.take()),
+            Some(Obstacle::Trouble(trouble)) => Refusal::Unavailable(trouble),
+            None => Refusal::Unavailable(Trouble::timed_out(request.options.wait)),
+        };
+        self.give_up(Outcome::Refused(refusal));
+    }
+
+    /// Whether something of it may be in the store, and is to be taken back.
+    pub(super) fn is_to_be_undone(&self, rules: Rules) -> bool {
+        let answered = match self.outcome() {
+            Some(Outcome::Refused(Refusal::Foreign(_))) => true,
+            Some(Outcome::Refused(Refusal::Unavailable(trouble))) => !trouble.is_no_answer(),
+            _ => false,
+        };
+        self.asked && (rules.leave_queue || !self.in_queue) && (rules.undo_what_failed || !answered)
+    }
+}

@@ -1,0 +1,215 @@
+//! The hold of a claim: its proofs, its renewals, and its end by itself.
+
+use std::sync::Arc;
+
+use crate::clock::Moment;
+use crate::fencing::FencingToken;
+use crate::protocol::belief::{self, Belief};
+use crate::protocol::outcome::{Command, End};
+use crate::protocol::request::Request;
+use crate::protocol::rules::Rules;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{Grant, Proof, RenewalFailure};
+
+#[derive(Debug)]
+pub(super) struct Holding {
+    token: FencingToken,
+    since: Moment,
+    /// When it has lasted as long as it may.
+    limit: Option<Moment>,
+    belief: Arc<Belief>,
+    /// A short grant is confirmed before it is ever renewed: the server counts it as short until then.
+    is_confirmed: bool,
+    attempt: Attempt,
+    /// Why the last attempt to renew it failed.
+    failure: String,
+}
+
+/// The next attempt to renew or confirm.
+#[derive(Clone, Copy, Debug)]
+enum Attempt {
+    At(Moment),
+    UnderWay,
+    /// It is believed up to its limit already.
+    NoMore,
+}
+
+/// What an answer says of the hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Ours,
+    /// The store has no such lock: no retry can change that.
+    Gone,
+}
+
+impl Holding {
+    /// A hold that a reply proves; `None` if that came too late. Its token is that of the proof, never that of
+    /// an older push (rule 12).
+    pub(super) fn proven(
+        request: &Request,
+        rules: Rules,
+        proof: Proof,
+        now: Moment,
+    ) -> Option<Self> {
+        let from = belief::proven_from(rules, proof.sent, now);
+        let until = belief::safe_until(from, request.timing);
+        if now >= until {
+            return None;
+        }
+        let mut held = Self::begin(request, rules, proof.token, until, now);
+        held.is_confirmed = true;
+        held.attempt = held.next_renewal(request, from);
+        Some(held)
+    }
+
+    /// A hold by a pushed grant; `None` if it must be proven first.
+    pub(super) fn granted(
+        request: &Request,
+        rules: Rules,
+        grant: &Grant,
+        now: Moment,
+    ) -> Option<Self> {
+        let until = belief::granted_until(rules, grant, request.timing, now)?;
+        let mut held = Self::begin(request, rules, grant.token, until, now);
+        held.attempt = Attempt::At(now + request.timing.confirm_after());
+        Some(held)
+    }
+
+    fn begin(
+        request: &Request,
+        rules: Rules,
+        token: FencingToken,
+        until: Moment,
+        now: Moment,
+    ) -> Self {
+        let limit = request.options.max_hold.map(|limit| now + limit);
+        Holding {
+            token,
+            since: now,
+            limit,
+            belief: Arc::new(Belief::begin(rules, until, limit)),
+            is_confirmed: false,
+            attempt: Attempt::NoMore,
+            failure: String::new(),
+        }
+    }
+
+    pub(super) fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    pub(super) fn since(&self) -> Moment {
+        self.since
+    }
+
+    pub(super) fn belief(&self) -> &Arc<Belief> {
+        &self.belief
+    }
+
+    /// When it is next to be renewed, or is over.
+    pub(super) fn next(&self) -> Moment {
+        // A hold that somebody found to be over is due at once.
+        let over = self.belief.until().unwrap_or(Moment(0));
+        match self.attempt {
+            Attempt::At(at) => at.min(over),
+            Attempt::UnderWay | Attempt::NoMore => over,
+        }
+    }
+
+    pub(super) fn command(&mut self, request: &Request, now: Moment) -> Option<Command> {
+        match self.attempt {
+            Attempt::At(at) if at <= now => {}
+            _ => return None,
+        }
+        if self.is_confirmed {
+            self.attempt = Attempt::UnderWay;
+            return Some(Command::Renew);
+        }
+        // Another one is sent while this one is under way, for a short grant leaves no time for a timeout; the
+        // first answer counts.
+        let within = self.belief.until()?.since(now);
+        self.attempt = Attempt::At(now + request.timing.grant().command_deadline());
+        Some(Command::Confirm { within })
+    }
+
+    pub(super) fn confirmed(
+        &mut self,
+        request: &Request,
+        rules: Rules,
+        answer: Result<Option<Proof>, Trouble>,
+        now: Moment,
+    ) -> Verdict {
+        match answer {
+            // Another token: the grant had expired, and this one came later, for a body that never ran.
+            Ok(Some(proof)) if rules.token_of_proof && proof.token != self.token => Verdict::Gone,
+            Ok(Some(proof)) => {
+                self.is_confirmed = true;
+                self.prove(request, rules, proof.sent, now);
+                Verdict::Ours
+            }
+            Ok(None) => Verdict::Gone,
+            // The next attempt is scheduled already.
+            Err(trouble) => {
+                self.failure = trouble.to_string();
+                Verdict::Ours
+            }
+        }
+    }
+
+    pub(super) fn renewed(
+        &mut self,
+        request: &Request,
+        rules: Rules,
+        answer: Result<(), RenewalFailure>,
+        sent: Moment,
+        now: Moment,
+    ) -> Verdict {
+        match answer {
+            Ok(()) => self.prove(request, rules, sent, now),
+            Err(RenewalFailure::Gone) => return Verdict::Gone,
+            Err(RenewalFailure::Trouble(trouble)) => {
+                self.failure = trouble.to_string();
+                let again = sent + request.timing.retry_pause();
+                self.attempt = Attempt::At(again.max(now));
+            }
+        }
+        Verdict::Ours
+    }
+
+    /// At once, after a reconnect. What is under way stays so until its deadline.
+    pub(super) fn renew_now(&mut self, now: Moment) {
+        if matches!(self.attempt, Attempt::At(_)) {
+            self.attempt = Attempt::At(now);
+        }
+    }
+
+    /// How it ended, if it is over by itself.
+    pub(super) fn ran_out(&self, now: Moment) -> Option<End> {
+        if self.belief.holds_at(now) {
+            return None;
+        }
+        Some(match self.limit {
+            Some(limit) if now >= limit => End::Limit,
+            _ => End::NotRenewed(self.failure.clone()),
+        })
+    }
+
+    fn prove(&mut self, request: &Request, rules: Rules, sent: Moment, now: Moment) {
+        let from = belief::proven_from(rules, sent, now);
+        let until = belief::safe_until(from, request.timing);
+        // A proof that comes too late changes nothing: lost stays lost (rule 9).
+        self.belief.extend(rules, until, self.limit, now);
+        self.attempt = self.next_renewal(request, from);
+    }
+
+    /// Rounded down, so that holds taken one after another are renewed together.
+    fn next_renewal(&self, request: &Request, proven: Moment) -> Attempt {
+        if self.limit.is_some() && self.belief.until() >= self.limit {
+            return Attempt::NoMore;
+        }
+        let every = request.timing.renew_every();
+        let grid = u64::try_from((every / 16).as_nanos()).unwrap_or(1).max(1);
+        let next = proven + every;
+        Attempt::At(Moment(next.0 - next.0 % grid))
+    }
+}

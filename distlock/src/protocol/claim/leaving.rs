@@ -1,0 +1,85 @@
+//! What is taken back from the store when an owner id is given up: its lock, its place in a queue, or an ask
+//! whose answer never came.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::Released;
+
+/// The pause before what the store refused is tried again. It doubles each time, so that what is always refused
+/// does not stand before others.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Leaving {
+    /// How long the key stays taken, counted from `began`.
+    keep: Duration,
+    began: Moment,
+    /// Until when the hold that ends with it was believed.
+    believed_until: Option<Moment>,
+    /// An attempt may have been applied although nobody heard of it.
+    was_unanswered: bool,
+    pause: Duration,
+}
+
+/// What came of an attempt to release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing of it is in the store.
+    Done,
+    /// The lock had not been ours any more, although it should have been.
+    NotOurs,
+    /// It is to be repeated then; nobody needs to wait for that.
+    Again(Moment),
+}
+
+impl Leaving {
+    pub(super) fn new(keep: Duration, believed_until: Option<Moment>, now: Moment) -> Self {
+        Leaving {
+            keep,
+            began: now,
+            believed_until,
+            was_unanswered: false,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    /// For how long the key is to be kept by a release that is sent now: a repeated one keeps it no longer.
+    pub(super) fn keep(&self, now: Moment) -> Duration {
+        self.keep.saturating_sub(now.since(self.began))
+    }
+
+    /// Whether all that it could have left is over by its TTL.
+    pub(super) fn is_past(&self, ttl: Duration, now: Moment) -> bool {
+        now >= self.began + ttl
+    }
+
+    pub(super) fn answered(&mut self, answer: Result<Released, Trouble>, now: Moment) -> Left {
+        match answer {
+            Ok(released) => {
+                // A lock that was believed until now, and that the first release did not find, was lost before.
+                // One whose lease may have ended meanwhile proves nothing.
+                let believed = self.believed_until.take().is_some_and(|until| now < until);
+                if believed && !released.was_held && !self.was_unanswered {
+                    return Left::NotOurs;
+                }
+                match released.again_after {
+                    Some(after) => Left::Again(now + after),
+                    None => Left::Done,
+                }
+            }
+            Err(trouble) => {
+                self.was_unanswered |= !trouble.unsent;
+                // Once the store is back, all are tried.
+                if trouble.is_no_answer() {
+                    return Left::Again(now);
+                }
+                let due = now + self.pause;
+                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                Left::Again(due)
+            }
+        }
+    }
+}

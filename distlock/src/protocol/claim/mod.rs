@@ -1,0 +1,418 @@
+//! One owner id on its way ask\* -> held -> released or lost (rule 1), without I/O: what comes in goes through
+//! `handle_*`, what is to be done is asked with `poll_*`, and the time is always said.
+//!
+//! `asking` is the way to a hold, `holding` the hold, `leaving` what is taken back from the store in the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::fencing::FencingToken;
+use crate::protocol::belief::Belief;
+use crate::protocol::claim::asking::Asking;
+use crate::protocol::claim::holding::{Holding, Verdict};
+use crate::protocol::claim::leaving::{Leaving, Left};
+use crate::protocol::outcome::{Command, End, Obstacle, Outcome, Refusal};
+use crate::protocol::request::Request;
+use crate::protocol::rules::Rules;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{AskReply, Grant, Occupant, Proof, Released, RenewalFailure};
+
+pub(crate) mod asking;
+pub(crate) mod holding;
+pub(crate) mod leaving;
+
+/// All that is known of one owner id.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    request: Arc<Request>,
+    rules: Rules,
+    stage: Stage,
+    /// Its hold, also after that is over.
+    grip: Option<Grip>,
+    /// What is taken back from the store, from when the id is given up.
+    leaving: Option<Leaving>,
+    /// Somebody uses its hold.
+    taken: bool,
+    /// Its hold was lost while it was used, and nobody was told.
+    untold: bool,
+    /// It is to be released, although nobody gave it up.
+    unsent: bool,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Asking(Asking),
+    Held(Holding),
+    /// It was given up; how its hold ended, if there was one.
+    Over(Option<End>),
+}
+
+/// Where a claim stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Its call waits, or asks.
+    Asking,
+    /// It stands in the queue, and is looked after.
+    Queued,
+    Held,
+    Over,
+}
+
+/// A hold, for those who use it.
+#[derive(Clone, Debug)]
+pub(crate) struct Grip {
+    pub(crate) token: FencingToken,
+    pub(crate) since: Moment,
+    pub(crate) belief: Arc<Belief>,
+}
+
+impl Claim {
+    /// `obstacle` is what stood in the way of an earlier id of the same call.
+    pub(crate) fn new(request: Arc<Request>, obstacle: Option<Obstacle>, rules: Rules) -> Self {
+        Claim {
+            request,
+            rules,
+            stage: Stage::Asking(Asking::new(obstacle)),
+            grip: None,
+            leaving: None,
+            taken: false,
+            untold: false,
+            unsent: false,
+        }
+    }
+
+    /// An id that nobody here knows, and that is to be taken back, whatever the store has of it.
+    pub(crate) fn unknown(request: Arc<Request>, rules: Rules, now: Moment) -> Self {
+        Claim {
+            stage: Stage::Over(None),
+            leaving: Some(Leaving::new(Duration::ZERO, None, now)),
+            ..Self::new(request, None, rules)
+        }
+    }
+
+    pub(crate) fn request(&self) -> &Arc<Request> {
+        &self.request
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        match &self.stage {
+            Stage::Asking(asking) if asking.is_queued() => Standing::Queued,
+            Stage::Asking(_) => Standing::Asking,
+            Stage::Held(_) => Standing::Held,
+            Stage::Over(_) => Standing::Over,
+        }
+    }
+
+    /// Its hold, if there is or was one.
+    pub(crate) fn grip(&self) -> Option<&Grip> {
+        self.grip.as_ref()
+    }
+
+    /// How its hold ended.
+    pub(crate) fn end(&self) -> Option<&End> {
+        match &self.stage {
+            Stage::Over(end) => end.as_ref(),
+            _ => None,
+        }
+    }
+
+    // What comes in, of an ask.
+
+    pub(crate) fn handle_answer(&mut self, answer: Result<AskReply, Trouble>, now: Moment) {
+        let Stage::Asking(asking) = &mut self.stage else {
+            return;
+        };
+        if asking.outcome().is_some() {
+            // Whatever it says, it is undone when the call leaves.
+            return;
+        }
+        match answer {
+            Ok(answer) => {
+                if let Some(proof) = asking.answered(&self.request, answer) {
+                    return self.prove(proof, now);
+                }
+            }
+            Err(trouble) => asking.failed(&self.request, trouble, now),
+        }
+        if let Some(grant) = asking.take_pushed() {
+            self.take(&grant, now);
+        }
+    }
+
+    /// A grant was pushed. One that comes to a hold changes nothing: a hold is proven by replies (rule 12).
+    pub(crate) fn handle_grant(&mut self, grant: &Grant, now: Moment) {
+        if let Stage::Asking(asking) = &mut self.stage
+            && asking.is_granted(grant)
+        {
+            self.take(grant, now);
+        }
+    }
+
+    /// A look found the lock to be this id's, and no message had said so.
+    pub(crate) fn handle_found(&mut self) {
+        if let Stage::Asking(asking) = &mut self.stage {
+            asking.found();
+        }
+    }
+
+    /// A look found neither a lock nor a place of this id; or commands go to another connection, and the server
+    /// may have forgotten it.
+    pub(crate) fn handle_missing(&mut self) {
+        if let Stage::Asking(asking) = &mut self.stage {
+            asking.missing();
+        }
+    }
+
+    /// A look saw who has the lock that is waited for.
+    pub(crate) fn handle_occupied(&mut self, occupant: Option<Occupant>) {
+        if let Stage::Asking(asking) = &mut self.stage
+            && asking.is_queued()
+        {
+            asking.note_occupant(occupant);
+        }
+    }
+
+    /// A look found something else at the lock's keys.
+    pub(crate) fn handle_foreign(&mut self, detail: String) {
+        if let Stage::Asking(asking) = &mut self.stage
+            && asking.is_queued()
+        {
+            asking.give_up(Outcome::Refused(Refusal::Foreign(detail)));
+        }
+    }
+
+    /// The pause after a failure is over, and the store can be used.
+    pub(crate) fn handle_retry(&mut self) {
+        if let Stage::Asking(asking) = &mut self.stage {
+            asking.retry(self.rules);
+        }
+    }
+
+    // What comes in, of a grant or a hold.
+
+    pub(crate) fn handle_confirmation(
+        &mut self,
+        answer: Result<Option<Proof>, Trouble>,
+        now: Moment,
+    ) {
+        self.handle_time(now);
+        match &mut self.stage {
+            Stage::Asking(asking) if asking.outcome().is_some() => {}
+            Stage::Asking(asking) => match answer {
+                Ok(Some(proof)) => self.prove(proof, now),
+                // It was not lost, for nothing ran under it.
+                Ok(None) | Err(_) => asking.again(),
+            },
+            Stage::Held(held) => {
+                let verdict = held.confirmed(&self.request, self.rules, answer, now);
+                self.judge(verdict, now);
+            }
+            Stage::Over(_) => {}
+        }
+    }
+
+    /// The answer to a renewal that was sent then.
+    pub(crate) fn handle_renewal(
+        &mut self,
+        answer: Result<(), RenewalFailure>,
+        sent: Moment,
+        now: Moment,
+    ) {
+        self.handle_time(now);
+        if let Stage::Held(held) = &mut self.stage {
+            let verdict = held.renewed(&self.request, self.rules, answer, sent, now);
+            self.judge(verdict, now);
+        }
+    }
+
+    // What comes in, of the surroundings.
+
+    /// There is another connection, so what is held is renewed at once.
+    pub(crate) fn renew_now(&mut self, now: Moment) {
+        if let Stage::Held(held) = &mut self.stage {
+            held.renew_now(now);
+        }
+    }
+
+    /// Time passes: a hold may be over by itself, and a wait at its end.
+    pub(crate) fn handle_time(&mut self, now: Moment) {
+        match &mut self.stage {
+            Stage::Asking(asking) => asking.run_out(&self.request, now),
+            Stage::Held(held) => {
+                if let Some(end) = held.ran_out(now) {
+                    self.lose(end, now);
+                }
+            }
+            Stage::Over(_) => {}
+        }
+    }
+
+    pub(crate) fn handle_shutdown(&mut self, now: Moment) {
+        match &mut self.stage {
+            Stage::Asking(asking) => asking.give_up(Outcome::Refused(Refusal::ShutDown)),
+            Stage::Held(_) => self.lose(End::ShutDown, now),
+            Stage::Over(_) => {}
+        }
+    }
+
+    /// Whoever asked or held is done with it. With `keep`, a lock that is still held stays taken for that long.
+    /// Whether there is something to be released.
+    pub(crate) fn leave(&mut self, keep: Duration, now: Moment) -> bool {
+        self.handle_time(now);
+        let (end, believed_until) = match &self.stage {
+            Stage::Asking(asking) if asking.is_to_be_undone(self.rules) => (None, None),
+            Stage::Asking(_) => {
+                self.stage = Stage::Over(None);
+                return false;
+            }
+            Stage::Held(held) => (Some(End::Released), held.belief().end(now)),
+            // It is released already, or never was anything.
+            Stage::Over(end) if self.leaving.is_some() || end.is_none() => return false,
+            Stage::Over(end) => (end.clone(), None),
+        };
+        let keep = if believed_until.is_some() {
+            keep
+        } else {
+            Duration::ZERO
+        };
+        self.stage = Stage::Over(end);
+        self.leaving = Some(Leaving::new(keep, believed_until, now));
+        true
+    }
+
+    /// The answer to a release: whether it is to be repeated.
+    pub(crate) fn handle_release(
+        &mut self,
+        answer: Result<Released, Trouble>,
+        now: Moment,
+    ) -> Left {
+        let Some(leaving) = &mut self.leaving else {
+            return Left::Done;
+        };
+        let left = leaving.answered(answer, now);
+        if left == Left::NotOurs {
+            self.stage = Stage::Over(Some(End::NotOurs));
+            self.untold = true;
+        }
+        left
+    }
+
+    // What is to be done.
+
+    /// What is to be sent now.
+    pub(crate) fn poll_command(&mut self, now: Moment) -> Option<Command> {
+        self.handle_time(now);
+        match &mut self.stage {
+            Stage::Asking(asking) => asking.command(&self.request, now),
+            Stage::Held(held) => held.command(&self.request, now),
+            Stage::Over(_) => None,
+        }
+    }
+
+    /// How it came out for the call that asked, once it did. From then on somebody uses a hold.
+    pub(crate) fn poll_outcome(&mut self) -> Option<Outcome> {
+        match &self.stage {
+            Stage::Asking(asking) => asking.outcome().cloned(),
+            Stage::Held(_) => {
+                self.taken = true;
+                Some(Outcome::Held)
+            }
+            // It was a hold, and is over before its call saw it.
+            Stage::Over(Some(End::ShutDown)) => Some(Outcome::Refused(Refusal::ShutDown)),
+            Stage::Over(_) => Some(Outcome::Again(None)),
+        }
+    }
+
+    /// How its hold was lost, once, for those who tell.
+    pub(crate) fn poll_loss(&mut self) -> Option<End> {
+        std::mem::take(&mut self.untold)
+            .then(|| self.end().cloned())
+            .flatten()
+    }
+
+    /// Whether it is to be released although its holder did not say so, once: who finds the lock free drives
+    /// its queue (rule 5).
+    pub(crate) fn poll_release(&mut self) -> bool {
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// When something is to be done, if nothing comes in before.
+    pub(crate) fn poll_timeout(&self) -> Option<Moment> {
+        match &self.stage {
+            Stage::Asking(_) => Some(self.request.deadline()),
+            Stage::Held(held) => Some(held.next()),
+            Stage::Over(_) => None,
+        }
+    }
+
+    /// When an ask that failed may be repeated.
+    pub(crate) fn poll_retry(&self) -> Option<Moment> {
+        match &self.stage {
+            Stage::Asking(asking) => asking.retry_at(),
+            _ => None,
+        }
+    }
+
+    /// How long a release that is sent now keeps the key.
+    pub(crate) fn keep(&self, now: Moment) -> Duration {
+        let leaving = self.leaving.as_ref();
+        leaving.map_or(Duration::ZERO, |leaving| leaving.keep(now))
+    }
+
+    /// Whether nothing of it can be left in the store.
+    pub(crate) fn is_past(&self, now: Moment) -> bool {
+        let ttl = self.request.timing.ttl();
+        let leaving = self.leaving.as_ref();
+        leaving.is_none_or(|leaving| leaving.is_past(ttl, now))
+    }
+
+    // From stage to stage.
+
+    fn prove(&mut self, proof: Proof, now: Moment) {
+        match Holding::proven(&self.request, self.rules, proof, now) {
+            Some(held) => self.hold(held),
+            None => {
+                if let Stage::Asking(asking) = &mut self.stage {
+                    asking.again();
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, grant: &Grant, now: Moment) {
+        match Holding::granted(&self.request, self.rules, grant, now) {
+            Some(held) => self.hold(held),
+            None => {
+                if let Stage::Asking(asking) = &mut self.stage {
+                    asking.confirm();
+                }
+            }
+        }
+    }
+
+    fn hold(&mut self, held: Holding) {
+        self.grip = Some(Grip {
+            token: held.token(),
+            since: held.since(),
+            belief: held.belief().clone(),
+        });
+        self.stage = Stage::Held(held);
+    }
+
+    fn judge(&mut self, verdict: Verdict, now: Moment) {
+        if verdict == Verdict::Gone {
+            self.lose(End::Gone, now);
+            self.leaving = Some(Leaving::new(Duration::ZERO, None, now));
+            self.unsent = true;
+        }
+    }
+
+    fn lose(&mut self, end: End, now: Moment) {
+        if let Stage::Held(held) = &self.stage {
+            held.belief().end(now);
+            self.stage = Stage::Over(Some(end));
+            self.untold = self.taken;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What a call wants.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::key::LockKey;
+use crate::options::Options;
+use crate::protocol::timing::Timing;
+
+/// What is wanted: today one key, for one holder.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) key: LockKey,
+    pub(crate) timing: Timing,
+    pub(crate) options: Options,
+    /// When the call began.
+    pub(crate) started: Moment,
+}
+
+impl Request {
+    /// The options must have been checked.
+    pub(crate) fn new(key: LockKey, options: Options, started: Moment) -> Self {
+        Request {
+            key,
+            timing: Timing::new(options.lease),
+            options,
+            started,
+        }
+    }
+
+    /// Zero tries once and never stands in the queue.
+    pub(crate) fn tries_once(&self) -> bool {
+        self.options.wait.is_zero()
+    }
+
+    /// Until when the caller waits.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.started + self.options.wait
+    }
+
+    /// For how long the call has waited. Who does not wait has not waited, however long a command took.
+    pub(crate) fn waited(&self, now: Moment) -> Duration {
+        if self.tries_once() {
+            Duration::ZERO
+        } else {
+            now.since(self.started)
+        }
+    }
+}
