@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 
+mod api;
 mod arrows;
 mod library;
 
