@@ -8,6 +8,7 @@ use std::fmt::Write;
 mod api;
 mod arrows;
 mod library;
+mod package;
 
 /// Fails with all that is wrong, and the rule that was broken.
 #[track_caller]
