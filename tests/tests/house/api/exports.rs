@@ -1,0 +1,187 @@
+//! What a library exports: its `pub use`s and `pub mod`s, from `lib.rs` on.
+
+use std::collections::BTreeMap;
+
+use syn::{Item, Visibility};
+
+use crate::api::items;
+use crate::api::lines::{Line, Rank, is_hidden};
+use crate::library::builds::{PUBLISHED, attributes_of, lacks};
+use crate::library::modules::{Child, Library, ModuleId, ROOT, defined};
+use crate::library::resolve::Target;
+
+/// Where each exported item stands, and what users call it: the shortest name first.
+pub(crate) type Exports = BTreeMap<(ModuleId, String), Vec<String>>;
+
+/// A walk through what is public.
+struct Walk<'a> {
+    library: &'a Library,
+    exports: Exports,
+    /// What other crates define.
+    foreign: Vec<(String, Vec<String>)>,
+}
+
+/// All that a library exports, by the place of its definition.
+pub(crate) fn exports(library: &Library) -> Exports {
+    walk(library).exports
+}
+
+fn walk(library: &Library) -> Walk<'_> {
+    let mut walk = Walk {
+        library,
+        exports: Exports::new(),
+        foreign: Vec::new(),
+    };
+    walk.module(ROOT, "");
+    walk.exported_macros();
+    for names in walk.exports.values_mut() {
+        names.sort_by_key(|name| (name.len(), name.clone()));
+        names.dedup();
+    }
+    walk
+}
+
+impl Walk<'_> {
+    fn module(&mut self, id: ModuleId, prefix: &str) {
+        let library = self.library;
+        let module = &library.modules[id];
+        for import in module
+            .imports
+            .iter()
+            .filter(|import| import.public && !import.local)
+        {
+            if is_hidden(&import.attributes) || lacks(PUBLISHED, &import.attributes) {
+                continue;
+            }
+            let Some(name) = &import.name else {
+                panic!(
+                    "{}: `pub use {}::*` exports nobody knows what; name it",
+                    module.path,
+                    import.path.names.join("::")
+                )
+            };
+            let name = format!("{prefix}{name}");
+            match library.resolve_import(id, import).target {
+                Target::Module(exported) => self.module(exported, &format!("{name}::")),
+                Target::Item(module, item) => self.export(module, item, name),
+                Target::Foreign(path) => self.foreign.push((name, path)),
+                Target::Outside => {}
+            }
+        }
+        for item in module.items.iter().filter(|item| is_exported(item)) {
+            match (item, defined(item)) {
+                (Item::Mod(item), _) => {
+                    let name = item.ident.to_string();
+                    if let Some(Child::Inside(child)) = module.children.get(&name) {
+                        self.module(*child, &format!("{prefix}{name}::"));
+                    }
+                }
+                (_, Some(name)) => {
+                    let public = format!("{prefix}{name}");
+                    self.export(id, name, public);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn export(&mut self, module: ModuleId, item: String, name: String) {
+        self.exports.entry((module, item)).or_default().push(name);
+    }
+
+    /// `#[macro_export]` puts a macro at the top, wherever it stands.
+    fn exported_macros(&mut self) {
+        for (id, module) in self.library.modules.iter().enumerate() {
+            for item in &module.items {
+                let Item::Macro(definition) = item else {
+                    continue;
+                };
+                let exported = definition
+                    .attrs
+                    .iter()
+                    .any(|attribute| attribute.path().is_ident("macro_export"));
+                if let (true, Some(name)) = (
+                    exported && is_there(item) && !module.of_tests,
+                    &definition.ident,
+                ) {
+                    self.export(id, name.to_string(), name.to_string());
+                }
+            }
+        }
+    }
+}
+
+fn is_exported(item: &Item) -> bool {
+    let visibility = match item {
+        Item::Const(item) => &item.vis,
+        Item::Enum(item) => &item.vis,
+        Item::Fn(item) => &item.vis,
+        Item::Mod(item) => &item.vis,
+        Item::Static(item) => &item.vis,
+        Item::Struct(item) => &item.vis,
+        Item::Trait(item) => &item.vis,
+        Item::TraitAlias(item) => &item.vis,
+        Item::Type(item) => &item.vis,
+        Item::Union(item) => &item.vis,
+        _ => return false,
+    };
+    matches!(visibility, Visibility::Public(_)) && is_there(item)
+}
+
+/// Whether users have it, and are told of it.
+fn is_there(item: &Item) -> bool {
+    let attributes = attributes_of(item);
+    !is_hidden(&attributes) && !lacks(PUBLISHED, &attributes)
+}
+
+/// A line for each exported definition and its parts, and for each macro of the other crate.
+pub(crate) fn definitions(library: &Library, macros: &[Line]) -> Vec<Line> {
+    let walk = walk(library);
+    let mut lines = Vec::new();
+    for ((module, item), names) in &walk.exports {
+        let items = &library.modules[*module].items;
+        let named = items
+            .iter()
+            .filter(|candidate| defined(candidate).as_ref() == Some(item));
+        for item in named.filter(|item| is_there(item)) {
+            lines.extend(names.iter().flat_map(|name| items::lines(item, name)));
+        }
+    }
+    for (name, path) in &walk.foreign {
+        let known = macros.iter().find(|line| path.last() == Some(&line.of));
+        lines.push(known.cloned().unwrap_or_else(|| Line {
+            of: name.clone(),
+            rank: Rank::Definition,
+            text: format!("use {} as {name}", path.join("::")),
+            attributes: String::new(),
+        }));
+    }
+    lines
+}
+
+/// The macros of a crate of procedural macros, by their names alone: what they take is the business of UI tests.
+pub(crate) fn procedural(library: &Library) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for item in &library.modules[ROOT].items {
+        let Item::Fn(function) = item else { continue };
+        let name = function.sig.ident.to_string();
+        for attribute in &function.attrs {
+            let text = if attribute.path().is_ident("proc_macro_attribute") {
+                format!("attribute {name}")
+            } else if attribute.path().is_ident("proc_macro") {
+                format!("macro {name}!")
+            } else if attribute.path().is_ident("proc_macro_derive") {
+                format!("derive of {name}")
+            } else {
+                continue;
+            };
+            lines.push(Line {
+                of: name.clone(),
+                rank: Rank::Definition,
+                text,
+                attributes: String::new(),
+            });
+        }
+    }
+    lines
+}
