@@ -92,6 +92,14 @@ fn text(who: &Who) -> String {
 }
 
 impl MemoryServer {
+    fn now(&self) -> Moment {
+        self.0.clock.now()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.0.clock.wall_micros()
+    }
+
     pub(crate) fn snapshot(&self, key: &LockKey) -> Snapshot {
         let now = self.now();
         self.state().slots.with(key, now, |slot| Snapshot {
@@ -185,6 +193,8 @@ impl MemoryServer {
 
     /// How many locks are remembered.
     pub(crate) fn remembered(&self) -> usize {
-        self.state().slots.len()
+        let slots = &self.state().slots;
+        assert_eq!(slots.round.len(), slots.by_name.len());
+        slots.by_name.len()
     }
 }

@@ -16,7 +16,8 @@ use crate::options::{FENCE_TTL, FENCE_TTLS};
 use crate::random::SystemRandom;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
-use crate::store::memory::{MemoryServer, MemoryStore};
+use crate::store::memory::MemoryStore;
+use crate::store::memory::server::MemoryServer;
 use crate::store::redis::{RedisConfig, RedisStore};
 
 const DEFAULT_MAX_WAITERS: u32 = 10_000;

@@ -93,7 +93,7 @@ impl Executor {
 }
 
 /// The I/O thread: all connections, the watchdog and background releases live here, so that user
-/// code which blocks its own runtime cannot delay a renewal (rule 17).
+/// code which blocks its own runtime cannot delay a renewal (R17).
 #[derive(Debug)]
 pub(crate) struct IoThread {
     stop: Option<oneshot::Sender<()>>,

@@ -1,5 +1,5 @@
 //! Looks, for as long as anybody waits, every half second at everything that is waited for: so lost messages and
-//! dead holders cost no more than that beyond the lease (rule 5).
+//! dead holders cost no more than that beyond the lease (R5).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

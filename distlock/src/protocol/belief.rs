@@ -14,7 +14,7 @@ const CLOSED: u64 = 1 << 63;
 const NEVER: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 /// From when a proof counts that came with a reply: from the send of its command, for the server may have
-/// applied it at once (rule 10).
+/// applied it at once (R10).
 pub(crate) fn proven_from(rules: Rules, sent: Moment, now: Moment) -> Moment {
     if rules.from_send { sent } else { now }
 }
@@ -25,7 +25,7 @@ pub(crate) fn safe_until(from: Moment, timing: Timing) -> Moment {
 }
 
 /// Until when a pushed grant is believed without asking; `None` if too little is left of it, or its age is not
-/// known (rule 11).
+/// known (R12).
 pub(crate) fn granted_until(
     rules: Rules,
     grant: &Grant,

@@ -31,79 +31,83 @@ macro_rules! rules {
 }
 
 rules! {
-    /// 1: an id that was undone is never asked for again.
+    /// R1: an id that was undone is never asked for again.
     no_way_back = "undo-then-ask-again",
-    /// 1: an ask that went unanswered is repeated with the same id, or undone.
+    /// R1: an ask that went unanswered is repeated with the same id, or undone.
     same_id = "no-idempotent-acquire",
-    /// 1: what fails after it was asked is undone, whatever the server said.
-    undo_what_failed = "set-before-incr",
-    /// 2: a new connection kills the old one in the server before anything else.
+    /// R2: a new connection kills the old one in the server before anything else.
     kill_old = "old-connection-lives",
-    /// 2: where it cannot, what was undone is undone again after its ask's apply-by.
+    /// R2: where it cannot, what was undone is undone again after its ask's apply-by.
     undo_twice = "undone-once",
-    /// 2: an ask is not applied after its time.
+    /// R2: an ask is not applied after its time.
     apply_by = "no-apply-by",
-    /// 3: a granting script writes, so that a refusing server stops it, before it publishes.
+    /// R3: what fails after it was asked is undone, whatever the server said.
+    undo_what_failed = "set-before-incr",
+    /// R3: a granting script writes, so that a refusing server stops it, before it publishes.
     write_first = "publish-before-write",
-    /// 4: an unconfirmed grant is short.
+    /// R4: an unconfirmed grant is short.
     short_grant = "long-grant-lease",
-    /// 5: whoever finds the lock free drives the queue, and a waiting client looks from time to time.
+    /// R5: whoever finds the lock free drives the queue, and a waiting client looks from time to time.
     drive = "no-look",
-    /// 6: a dead client's entries go together.
+    /// R6: a dead client's entries go together.
     purge = "dead-not-purged",
-    /// 7: a newcomer never passes a queue.
+    /// R7: a newcomer never passes a queue.
     queue_order = "newcomer-passes",
-    /// 8: nothing is asked before the connection listens.
+    /// R8: nothing is asked before the connection listens.
     listen_first = "ask-before-subscribe",
-    /// 9: a hold is over at its safe deadline.
+    /// R9: a hold is over at its safe deadline.
     safe_deadline = "no-validity",
-    /// 10: the safe deadline counts from the send.
+    /// R10: the safe deadline counts from the send.
     from_send = "validity-from-reply",
-    /// 11: a pushed grant is believed for its age only.
-    grant_age = "grant-age-unchecked",
-    /// 12: a hold takes its token from the reply that proved it.
-    token_of_proof = "token-of-push",
-    /// 13: whoever stops waiting leaves the queue.
-    leave_queue = "entry-leaked",
-    /// 14: a release frees its own lock only.
-    own_lock_only = "del-without-token",
-    /// 15: a renewal never makes a lock.
-    renew_only = "renew-recreates",
-    /// 16: a renewal needs no memory.
-    renew_in_place = "renew-by-set",
-    /// 17: background work does not run where callers can block it.
-    own_thread = "watchdog-on-user-runtime",
-    /// 18: local time goes on while the machine sleeps.
+    /// R11: local time goes on while the machine sleeps.
     boot_clock = "instant-instead-of-boottime",
-    /// 19: the resource checks tokens at every access.
+    /// R12: a pushed grant is believed for its age only.
+    grant_age = "grant-age-unchecked",
+    /// R13: a hold takes its token from the reply that proved it.
+    token_of_proof = "token-of-push",
+    /// R17: background work does not run where callers can block it.
+    own_thread = "watchdog-on-user-runtime",
+    /// R18: a release frees its own lock only.
+    own_lock_only = "del-without-token",
+    /// R19: a renewal never makes a lock.
+    renew_only = "renew-recreates",
+    /// R19: a renewal needs no memory.
+    renew_in_place = "renew-by-set",
+    /// R25: the resource checks tokens at every access.
     fence_reads = "fence-not-on-read",
+    /// R26: whoever stops waiting leaves the queue.
+    leave_queue = "entry-leaked",
 }
 
 impl Rules {
-    /// The rules that this process keeps: all of them.
-    #[cfg(not(sabotage))]
-    #[must_use]
-    pub(crate) const fn in_force() -> Rules {
-        Rules::ALL
-    }
-
-    /// The rules that this process keeps: all but the one that `DISTLOCK_SABOTAGE` names.
-    ///
-    /// # Panics
-    ///
-    /// When it names none.
-    #[cfg(sabotage)]
+    /// The rules that this process keeps: all of them, but in a build that is made to break one.
     #[must_use]
     pub fn in_force() -> Rules {
-        static CHOSEN: std::sync::OnceLock<Rules> = std::sync::OnceLock::new();
-        *CHOSEN.get_or_init(|| match std::env::var("DISTLOCK_SABOTAGE") {
-            Ok(name) if !name.is_empty() => Rules::broken_by(&name).unwrap_or_else(|| {
-                panic!(
-                    "DISTLOCK_SABOTAGE=`{name}`: there is no such saboteur, only {:?}",
-                    Rules::SABOTEURS
-                )
-            }),
-            _ => Rules::ALL,
-        })
+        in_force()
     }
+}
+
+#[cfg(not(sabotage))]
+const fn in_force() -> Rules {
+    Rules::ALL
+}
+
+/// All rules but the one that `DISTLOCK_SABOTAGE` names.
+///
+/// # Panics
+///
+/// When it names none.
+#[cfg(sabotage)]
+fn in_force() -> Rules {
+    static CHOSEN: once_cell::sync::Lazy<Rules> = once_cell::sync::Lazy::new(|| {
+        let name = std::env::var("DISTLOCK_SABOTAGE").unwrap_or_default();
+        if name.is_empty() {
+            return Rules::ALL;
+        }
+        Rules::broken_by(&name).unwrap_or_else(|| {
+            let known = Rules::SABOTEURS;
+            panic!("DISTLOCK_SABOTAGE=`{name}`: there is no such saboteur, only {known:?}")
+        })
+    });
+    *CHOSEN
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How often everything that this client waits for is looked at (design rule 5).
+/// How often everything that this client waits for is looked at (R5).
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A timer may sleep through a suspend: nothing that is held goes unchecked for longer.
@@ -59,7 +59,7 @@ impl Timing {
         (self.lease / 20).min(Duration::from_millis(250))
     }
 
-    /// The lease of a pushed grant that was not confirmed yet (design rule 4).
+    /// The lease of a pushed grant that was not confirmed yet (R4).
     pub(crate) fn grant(self) -> Timing {
         Timing {
             lease: self.lease.min(Duration::from_secs(1)),

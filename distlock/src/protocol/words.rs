@@ -121,7 +121,7 @@ pub(crate) struct Released {
     /// Whether the owner had the lock.
     pub(crate) was_held: bool,
     /// An ask of this owner may still be applied, by a connection that lives on in the server: then it is to be
-    /// released once more after this time (rule 2).
+    /// released once more after this time (R2).
     pub(crate) again_after: Option<Duration>,
 }
 

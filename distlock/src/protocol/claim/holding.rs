@@ -44,7 +44,7 @@ pub(super) enum Verdict {
 
 impl Holding {
     /// A hold that a reply proves; `None` if that came too late. Its token is that of the proof, never that of
-    /// an older push (rule 12).
+    /// an older push (R13).
     pub(super) fn proven(
         request: &Request,
         rules: Rules,
@@ -197,7 +197,7 @@ impl Holding {
     fn prove(&mut self, request: &Request, rules: Rules, sent: Moment, now: Moment) {
         let from = belief::proven_from(rules, sent, now);
         let until = belief::safe_until(from, request.timing);
-        // A proof that comes too late changes nothing: lost stays lost (rule 9).
+        // A proof that comes too late changes nothing: lost stays lost (R15).
         self.belief.extend(rules, until, self.limit, now);
         self.attempt = self.next_renewal(request, from);
     }

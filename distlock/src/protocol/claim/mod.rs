@@ -1,4 +1,4 @@
-//! One owner id on its way ask\* -> held -> released or lost (rule 1), without I/O: what comes in goes through
+//! One owner id on its way ask\* -> held -> released or lost (R1), without I/O: what comes in goes through
 //! `handle_*`, what is to be done is asked with `poll_*`, and the time is always said.
 //!
 //! `asking` is the way to a hold, `holding` the hold, `leaving` what is taken back from the store in the end.
@@ -140,7 +140,7 @@ impl Claim {
         }
     }
 
-    /// A grant was pushed. One that comes to a hold changes nothing: a hold is proven by replies (rule 12).
+    /// A grant was pushed. One that comes to a hold changes nothing: a hold is proven by replies (R13).
     pub(crate) fn handle_grant(&mut self, grant: &Grant, now: Moment) {
         if let Stage::Asking(asking) = &mut self.stage
             && asking.is_granted(grant)
@@ -332,7 +332,7 @@ impl Claim {
     }
 
     /// Whether it is to be released although its holder did not say so, once: who finds the lock free drives
-    /// its queue (rule 5).
+    /// its queue (R5).
     pub(crate) fn poll_release(&mut self) -> bool {
         std::mem::take(&mut self.unsent)
     }

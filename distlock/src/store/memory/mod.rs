@@ -15,21 +15,21 @@ use crate::protocol::words::{
     Renewed,
 };
 use crate::store::client_id::ClientId;
+use crate::store::memory::server::MemoryServer;
 use crate::store::{BoxFuture, EventSink, LockStore, Settings};
 
+mod call;
 #[cfg(test)]
 #[cfg(distlock_inside)]
 #[path = "../../../../tests/inside/hooks.rs"]
 pub(crate) mod hooks;
 mod queue;
-mod server;
+pub(crate) mod server;
 mod slot;
 #[cfg(test)]
 #[cfg(distlock_inside)]
 #[path = "../../../../tests/inside/memory/mod.rs"]
 mod tests;
-
-pub(crate) use server::MemoryServer;
 
 /// A memory server, seen by one client.
 ///

@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use once_cell::sync::Lazy;
 
-use super::queue::Who;
+use super::call::{Call, Client, WORK};
 use super::slot::Slot;
 use crate::clock::{BootClock, Clock, Moment};
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Grant, Owner};
 use crate::store::client_id::ClientId;
 use crate::store::{EventSink, StoreEvent};
 
@@ -24,11 +23,11 @@ const SWEPT_PER_CALL: usize = 2;
 
 /// The part that Redis plays for the other store. Clones are the same server.
 #[derive(Clone)]
-pub(crate) struct MemoryServer(Arc<Shared>);
+pub(crate) struct MemoryServer(pub(super) Arc<Shared>);
 
-struct Shared {
+pub(super) struct Shared {
     identity: String,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
 
@@ -37,13 +36,6 @@ pub(super) struct State {
     pub(super) slots: Slots,
     /// The clients that are there; what PUBSUB NUMSUB is for Redis.
     clients: HashMap<ClientId, Client>,
-}
-
-/// A client that is there.
-struct Client {
-    events: EventSink,
-    /// How long a token that it makes is remembered.
-    fence_ttl: Duration,
 }
 
 impl MemoryServer {
@@ -127,16 +119,6 @@ impl MemoryServer {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         (self.0.state.lock()).unwrap_or_else(PoisonError::into_inner)
     }
-
-    #[cfg(test)]
-    pub(super) fn now(&self) -> Moment {
-        self.0.clock.now()
-    }
-
-    #[cfg(test)]
-    pub(super) fn wall_micros(&self) -> u64 {
-        self.0.clock.wall_micros()
-    }
 }
 
 impl fmt::Debug for MemoryServer {
@@ -147,49 +129,12 @@ impl fmt::Debug for MemoryServer {
     }
 }
 
-/// What one script may do in queues, as in Redis, where more would keep the server from others: see
-/// `lua/next.lua`.
-pub(super) const WORK: i64 = 500;
-
-/// What a verb knows of the call that runs it.
-pub(super) struct Call<'a> {
-    pub(super) caller: &'a ClientId,
-    pub(super) fence_ttl: Duration,
-    pub(super) now: Moment,
-    /// Wall time, µs.
-    pub(super) wall: u64,
-    /// What the call may still do in queues.
-    pub(super) work: i64,
-    clients: &'a HashMap<ClientId, Client>,
-    pushes: Vec<(EventSink, Grant)>,
-}
-
-impl Call<'_> {
-    pub(super) fn who(&self, owner: Owner) -> Who {
-        Who {
-            client: self.caller.clone(),
-            owner,
-        }
-    }
-
-    pub(super) fn is_alive(&self, client: &ClientId) -> bool {
-        self.clients.contains_key(client)
-    }
-
-    /// Tells a client of its grant, once the call is over.
-    pub(super) fn push(&mut self, client: &ClientId, grant: Grant) {
-        if let Some(known) = self.clients.get(client) {
-            self.pushes.push((Arc::clone(&known.events), grant));
-        }
-    }
-}
-
 /// The locks by name. Empty ones are forgotten, a few at each call.
 #[derive(Default)]
 pub(super) struct Slots {
-    by_name: HashMap<Arc<str>, Slot>,
+    pub(super) by_name: HashMap<Arc<str>, Slot>,
     /// Each name once, the next to be examined first.
-    round: VecDeque<Arc<str>>,
+    pub(super) round: VecDeque<Arc<str>>,
 }
 
 impl Slots {
@@ -230,12 +175,6 @@ impl Slots {
                 self.round.push_back(name);
             }
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        assert_eq!(self.round.len(), self.by_name.len());
-        self.by_name.len()
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::call::{Call, WORK};
 use super::queue::{Entry, Queue, REMOVAL, Who};
-use super::server::{Call, WORK};
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::protocol::timing::Timing;
