@@ -17,30 +17,13 @@ mod scope;
 mod store;
 mod templates;
 
-/// What breaks the lock on purpose; it lives below `tests/`.
-#[cfg(any(sabotage, all(test, distlock_inside)))]
-#[path = "../../tests/sabotage/mod.rs"]
-#[cfg_attr(
-    not(sabotage),
-    allow(dead_code, reason = "its tests run in every build")
-)]
-mod sabotage;
-
-/// Tests that need to see the inside; they live below `tests/`, outside of the package.
-#[cfg(test)]
-#[cfg(distlock_inside)]
-#[path = "../../tests/inside/mod.rs"]
-mod inside;
-
-/// What the proofs of this project see of the inside. The published package does not have it.
+/// What the proofs of this project see of the inside, and its tests that need to be there. They live below `tests/`,
+/// and the published package has none of it.
 #[cfg(distlock_inside)]
 #[doc(hidden)]
 #[allow(missing_docs)]
-pub mod __inside {
-    pub use crate::protocol::rules::Rules;
-    #[cfg(sabotage)]
-    pub use crate::sabotage::sabotaged;
-}
+#[path = "../../tests/inside/mod.rs"]
+pub mod __inside;
 
 #[doc(hidden)]
 #[path = "attribute.rs"]

@@ -1,46 +1,12 @@
 //! What is explored: the rules in force, the durations, who takes part, and which faults may happen.
 
-/// The rules of the protocol (design sections 3.1 and 3.2), each of which can be taken away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// A pushed grant is believed for what is left of it, by the server's time that it carries, and not
-    /// from when it was received.
-    pub grant_age: bool,
-    /// A hold takes its token from the reply that proved it, never from an older push.
-    pub token_of_proof: bool,
-    /// Rule 1: once an id was cancelled or released it is never asked for again.
-    pub no_way_back: bool,
-    /// Rule 2, first half: a new connection kills the old one in the server before anything else.
-    pub kill_old: bool,
-    /// Rule 2, second half: where it cannot, what was undone is undone again after its ask's apply-by.
-    pub undo_twice: bool,
-    /// Rule 3: a granting script writes, so that a refusing server stops it, before it publishes.
-    pub write_first: bool,
-    /// Rule 5: whoever finds the lock free drives the queue, and a waiting client looks from time to time.
-    pub drive: bool,
-    /// Rule 7: a newcomer never passes a queue.
-    pub queue_first: bool,
-}
+pub use distlock::__inside::Rules;
 
-impl Rules {
-    /// The protocol as it is.
-    pub const ALL: Rules = Rules {
-        grant_age: true,
-        token_of_proof: true,
-        no_way_back: true,
-        kill_old: true,
-        undo_twice: true,
-        write_first: true,
-        drive: true,
-        queue_first: true,
-    };
-
-    /// The protocol where the server's user may not use `CLIENT KILL`: the second undo stands in.
-    pub const KILL_DENIED: Rules = Rules {
-        kill_old: false,
-        ..Rules::ALL
-    };
-}
+/// The protocol where the server's user may not use `CLIENT KILL`: the second undo stands in.
+pub const KILL_DENIED: Rules = Rules {
+    kill_old: false,
+    ..Rules::ALL
+};
 
 /// Durations, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

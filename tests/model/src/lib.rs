@@ -64,7 +64,7 @@
 //! - Loss of data and grants from before it: they are compared with each other, and those from after it
 //!   with each other, but not across (nobody can: safety statement "while the server keeps its data").
 //!
-//! Without `CLIENT KILL` ([`Rules::KILL_DENIED`]) an id that was undone may come back until its second undo, which the claims
+//! Without `CLIENT KILL` ([`KILL_DENIED`]) an id that was undone may come back until its second undo, which the claims
 //! allow as long as the client knows of it.
 
 mod action;
@@ -85,7 +85,7 @@ mod tokens;
 mod wire;
 
 pub use action::Action;
-pub use config::{Config, Faults, LONG, Rules, SHORT, Times};
+pub use config::{Config, Faults, KILL_DENIED, LONG, Rules, SHORT, Times};
 pub use explore::{Claim, CounterExample, Report, explore, kinds, refute};
 pub use list::List;
 pub use scenarios::{Removal, clean, deep, removals};

@@ -1,6 +1,6 @@
 //! What is explored, by name.
 
-use crate::config::{Config, Faults, LONG, Rules, SHORT};
+use crate::config::{Config, Faults, KILL_DENIED, LONG, Rules, SHORT};
 use crate::explore::Claim;
 
 /// No fault, not even a late tick.
@@ -169,7 +169,7 @@ pub fn removals() -> [Removal; 7] {
                 ..BASE
             },
             without: Rules {
-                queue_first: false,
+                queue_order: false,
                 ..all
             },
             claim: Claim::InOrder,
@@ -226,7 +226,7 @@ pub fn clean() -> Vec<Config> {
         },
         Config {
             name: "the old connection cannot be killed",
-            rules: Rules::KILL_DENIED,
+            rules: KILL_DENIED,
             faults: Faults {
                 cuts: 1,
                 give_ups: 1,
@@ -359,7 +359,7 @@ pub fn deep() -> Vec<Config> {
         Config {
             name: "the old connection cannot be killed (deep)",
             calls: &[2, 1],
-            rules: Rules::KILL_DENIED,
+            rules: KILL_DENIED,
             faults: Faults {
                 cuts: 1,
                 give_ups: 1,

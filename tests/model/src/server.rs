@@ -34,7 +34,7 @@ impl Script<'_> {
         let ttl = self.times.lease + self.times.grace;
         let era = self.state.server.era;
         let held = |token| Message::Held(id, Proof { token, left, era });
-        let queue_counts = self.rules.queue_first;
+        let queue_counts = self.rules.queue_order;
         if self.state.server.lock.is_none() {
             let driven = if !queue_counts || self.state.server.queue.is_empty() {
                 Driven::Free
