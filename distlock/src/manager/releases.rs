@@ -29,6 +29,9 @@ const MOST: usize = 65_536;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// How often a release that was answered is sent once more, at most.
+const MOST_AGAIN: u32 = 3;
+
 /// How often it is seen whose time is over, and told what was given up.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -46,8 +49,10 @@ pub(crate) struct Release {
     tell: Option<oneshot::Sender<Released>>,
     /// An attempt may have been applied although nobody heard of it.
     was_unanswered: bool,
-    /// When it is tried again, after a failure.
+    /// When it is tried again, after a failure or because an ask may still be applied.
     due: Moment,
+    /// How often it was sent once more.
+    again: u32,
     pause: Duration,
     /// A shutdown waits for it.
     _under_way: Counted,
@@ -63,6 +68,14 @@ pub(crate) enum Released {
     NotOurs,
 }
 
+/// What is left to do after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Nothing,
+    /// It is sent once more.
+    Again,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Releases {
     table: Mutex<Table>,
@@ -74,7 +87,7 @@ struct Table {
     in_flight: usize,
     /// They wait for others.
     waiting: VecDeque<Release>,
-    /// They failed, and wait for the store.
+    /// They failed, or are to be sent once more, and wait for the store and their time.
     failed: VecDeque<Release>,
     /// How many were given up since that was last told, and one of them.
     given_up: Option<(usize, LockKey)>,
@@ -93,6 +106,7 @@ impl Release {
             tell: None,
             was_unanswered: false,
             due: engine.clock.now(),
+            again: 0,
             pause: FIRST_PAUSE,
             _under_way: engine.under_way(),
             _in_store: engine.in_store(),
@@ -120,8 +134,8 @@ impl Release {
         now >= self.began + self.timing.ttl()
     }
 
-    /// One attempt. `Err`: it is to be tried again.
-    async fn attempt(&mut self, engine: &Arc<Engine>) -> Result<(), Trouble> {
+    /// One attempt.
+    async fn attempt(&mut self, engine: &Arc<Engine>) -> Result<Next, Trouble> {
         // Repeated, it is to be kept no longer than the first time.
         let keep = self
             .keep
@@ -130,7 +144,7 @@ impl Release {
         let store = engine.store();
         let answer = store.release(&self.key, self.owner, keep, within).await;
         let released = match &answer {
-            Ok(was_held) => self.judge(engine, *was_held),
+            Ok(reply) => self.judge(engine, reply.was_held),
             Err(trouble) => {
                 self.was_unanswered |= !trouble.unsent;
                 Released::Done
@@ -141,9 +155,15 @@ impl Release {
             let _ = tell.send(released);
         }
         match answer {
-            Ok(_) => Ok(()),
             // The shutdown released what there was; there is nothing left to ask.
-            Err(_) if engine.phase() == Phase::Closed => Ok(()),
+            _ if engine.phase() == Phase::Closed => Ok(Next::Nothing),
+            Ok(reply) => Ok(match reply.again_after {
+                Some(after) if self.again < MOST_AGAIN => {
+                    self.is_sent_again(engine.clock.now() + after);
+                    Next::Again
+                }
+                _ => Next::Nothing,
+            }),
             Err(trouble) => {
                 // Once the store is back, all are tried.
                 self.due = engine.clock.now();
@@ -154,6 +174,15 @@ impl Release {
                 Err(trouble)
             }
         }
+    }
+
+    /// An ask may still be applied until then: whatever it makes is released as well.
+    fn is_sent_again(&mut self, due: Moment) {
+        (self.due, self.began) = (due, due);
+        self.again += 1;
+        self.keep = Duration::ZERO;
+        // What became of the hold was said by the first answer.
+        self.hold = None;
     }
 
     /// A lock that was believed until now, and that the first release did not find, was lost before. One
@@ -216,7 +245,7 @@ async fn work(engine: Arc<Engine>, mut release: Release) {
         let result = release.attempt(&engine).await;
         let answers = !matches!(&result, Err(trouble) if trouble.is_no_answer());
         let mut table = lock(&engine.releases.table);
-        if result.is_err() {
+        if !matches!(result, Ok(Next::Nothing)) {
             if release.is_over(engine.clock.now()) {
                 table.give_up(&release);
             } else {

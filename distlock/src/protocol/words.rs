@@ -115,6 +115,16 @@ pub(crate) enum RenewalFailure {
     Trouble(Trouble),
 }
 
+/// The answer to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseReply {
+    /// Whether the owner held the lock.
+    pub(crate) was_held: bool,
+    /// An ask of this owner may still be applied, by a connection that lives on in the server: it is to be released
+    /// once more after this time (design rule 2).
+    pub(crate) again_after: Option<Duration>,
+}
+
 /// All that one client waits for on one key.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {

@@ -12,7 +12,7 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Proof, Renewal, Renewed,
+    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
 };
 
 pub(crate) mod client_id;
@@ -43,14 +43,14 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Renewed, Trouble>>;
 
     /// Removes whatever the owner has there, a lock or a queue entry, and serves the next waiter.
-    /// With `keep`, a held lock stays taken for that long instead. Says whether the owner held it.
+    /// With `keep`, a held lock stays taken for that long instead.
     fn release<'a>(
         &'a self,
         key: &'a LockKey,
         owner: Owner,
         keep: Duration,
         within: Duration,
-    ) -> BoxFuture<'a, Result<bool, Trouble>>;
+    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>>;
 
     /// Asks after everything that this client waits for, and drives what it finds free.
     fn look<'a>(

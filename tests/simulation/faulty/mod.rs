@@ -15,7 +15,7 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Renewal, Renewed,
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
 };
 use crate::store::{BoxFuture, EventSink, LockStore};
 
@@ -113,7 +113,7 @@ impl LockStore for FaultyStore {
         owner: Owner,
         keep: Duration,
         within: Duration,
-    ) -> BoxFuture<'a, Result<bool, Trouble>> {
+    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>> {
         Box::pin(async move {
             let op = Op::Release {
                 key: key.clone(),
@@ -121,7 +121,10 @@ impl LockStore for FaultyStore {
                 keep,
             };
             match self.0.call(Role::Commands, op, within).await? {
-                (_, Answer::Released(held), _) => Ok(held),
+                (_, Answer::Released(was_held), _) => Ok(ReleaseReply {
+                    was_held,
+                    again_after: None,
+                }),
                 (_, other, _) => mixed_up(&other),
             }
         })

@@ -109,9 +109,8 @@ impl Op {
                 at_once(store.confirm(key, *owner, *timing, within)).map(Answer::Confirmed)
             }
             Op::Renew(batch) => at_once(store.renew(batch, within)).map(Answer::Renewed),
-            Op::Release { key, owner, keep } => {
-                at_once(store.release(key, *owner, *keep, within)).map(Answer::Released)
-            }
+            Op::Release { key, owner, keep } => at_once(store.release(key, *owner, *keep, within))
+                .map(|reply| Answer::Released(reply.was_held)),
             Op::Look(looks) => at_once(store.look(looks, within)).map(Answer::Looked),
             Op::Inspect(key) => at_once(store.inspect(key, within)).map(Answer::Inspected),
             Op::Ping => Ok(Answer::Pong),

@@ -11,7 +11,8 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
+    RenewalFailure, Renewed,
 };
 use crate::store::client_id::ClientId;
 use crate::store::{BoxFuture, EventSink, LockStore, Settings};
@@ -117,10 +118,11 @@ impl LockStore for MemoryStore {
         owner: Owner,
         keep: Duration,
         _within: Duration,
-    ) -> BoxFuture<'a, Result<bool, Trouble>> {
+    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>> {
         Box::pin(async move {
-            self.server.call(&self.client, |slots, call| {
-                slots.with(key, call.now, |slot| slot.release(call, owner, keep))
+            self.server.call(&self.client, |slots, call| ReleaseReply {
+                was_held: slots.with(key, call.now, |slot| slot.release(call, owner, keep)),
+                again_after: None,
             })
         })
     }

@@ -4,7 +4,6 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::micros;
 use crate::clock::Moment;
 use crate::mutex::lock;
 
@@ -52,6 +51,10 @@ impl ServerTime {
         // A grant from the future: a clock moved.
         (bound <= received).then_some(bound)
     }
+}
+
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
