@@ -456,7 +456,7 @@ impl State {
 
     /// Who takes a free lock passes nobody who still waits.
     fn check_turn(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner) {
-        let me = owner_text(&self.clients[applied.client].id, owner);
+        let me = owner_text(applied.id, owner);
         for (key, before, after) in &applied.effects {
             let passed = (before.queue.iter())
                 .take_while(|entry| entry.owner != me)
@@ -481,11 +481,10 @@ impl State {
         before: Option<&SeenHold>,
         after: Option<&SeenHold>,
     ) {
-        let id = self.clients[applied.client].id.clone();
-        let is = |hold: &SeenHold, owner: Owner| hold.owner == owner_text(&id, owner);
+        let is = |hold: &SeenHold, owner: Owner| hold.owner == owner_text(applied.id, owner);
         let same = |a: &SeenHold, b: &SeenHold| a.owner == b.owner && a.token == b.token;
         let allowed = match (applied.op, before) {
-            (Op::Renew(_) | Op::Confirm { .. } | Op::Inspect(_), None) => after.is_none(),
+            (Op::Renew(_) | Op::Confirm { .. }, None) => after.is_none(),
             (Op::Renew(batch), Some(before)) => {
                 let mine = batch.iter().any(|renewal| {
                     renewal.key.same_lock(key)
@@ -506,7 +505,6 @@ impl State {
             (Op::Look(_), Some(before)) => {
                 after.is_some_and(|after| same(before, after) && after.left <= before.left)
             }
-            (Op::Inspect(_) | Op::Ping, _) => after == before,
             // A free lock may be taken, or given to who waits.
             (Op::Ask { .. } | Op::Release { .. } | Op::Look(_), None) => true,
         };
@@ -533,6 +531,21 @@ impl Witness for Oracle {
                 .line(now, format_args!("! {fault:?} c{client}: {detail}")),
             None => state.trace.line(now, format_args!("! {fault:?}: {detail}")),
         }
+    }
+
+    fn unknown_script(&self) {
+        self.count("unknown scripts");
+    }
+
+    fn goes_by(&self, client: usize, id: &ClientId) {
+        let now = self.network.now();
+        let mut state = lock(&self.state);
+        if state.clients[client].id == *id {
+            return;
+        }
+        state.trace.count("renamed");
+        (state.trace).line(now, format_args!("c{client} goes by another name"));
+        state.clients[client].id = id.clone();
     }
 
     fn note(&self, client: usize, detail: fmt::Arguments<'_>) {

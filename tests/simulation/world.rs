@@ -12,15 +12,16 @@ use super::time::{BootClock, ServerClock, WorldTime};
 use crate::clock::Clock;
 use crate::inside::seeded::SeededRandom;
 use crate::inside::simulation::faulty::{
-    Conditions, FaultyServer, FaultyStore, Host, Link, Network, Site, Witness,
+    CONFIG, Conditions, FaultyServer, Host, Network, Site, Surroundings, ToServer, Witness,
 };
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::engine::Engine;
 use crate::manager::executor::Executor;
 use crate::protocol::timing::Timing;
-use crate::store::LockStore;
 use crate::store::client_id::ClientId;
+use crate::store::redis::{self, RedisStore};
+use crate::store::{LockStore, Settings};
 
 pub(crate) struct World {
     pub(crate) time: Arc<WorldTime>,
@@ -40,7 +41,7 @@ pub(crate) struct World {
 pub(crate) struct Client {
     pub(crate) index: usize,
     pub(crate) manager: LockManager,
-    pub(crate) link: Arc<Link>,
+    pub(crate) site: Arc<Site>,
     pub(crate) host: Arc<Host>,
 }
 
@@ -79,7 +80,8 @@ impl World {
         })
     }
 
-    pub(crate) fn client(&self, index: usize, random: &SeededRandom) -> Arc<Client> {
+    /// A client that has just connected, or is about to.
+    pub(crate) async fn client(&self, index: usize, random: &SeededRandom) -> Arc<Client> {
         let clock: Arc<dyn Clock> = Arc::new(BootClock {
             time: self.time.clone(),
             origin: Duration::from_secs(random.between(3_600, 36_000)),
@@ -97,22 +99,34 @@ impl World {
             Arc::new(random.fork()),
             Executor::simulated(host.wrap()),
         );
-        let site = Site {
+        let site = Site::new(Surroundings {
             index,
-            client: id,
-            clock,
             host: host.clone(),
             server: self.server.clone(),
             network: self.network.clone(),
             random: random.fork(),
+        });
+        let user = redis::Client {
+            settings: Settings::named(&id.as_str()[..6]),
+            id,
+            clock,
+            random: Arc::new(random.fork()),
+            events: engine.events(),
+            is_idle: engine.is_idle(),
         };
-        let store = FaultyStore::open(site, engine.events());
-        let (link, identity) = (store.link().clone(), store.identity().into());
+        let way = Arc::new(ToServer(site.clone()));
+        let store = if random.chance(200) {
+            RedisStore::connect_lazy_over(way, &CONFIG, user)
+        } else {
+            let connected = RedisStore::connect_over(way, CONFIG.clone(), user);
+            connected.await.expect("nothing went wrong yet")
+        };
+        let identity = store.identity().into();
         engine.start(Box::new(store));
         Arc::new(Client {
             index,
             manager: LockManager::new(engine, identity, format!("c{index}"), None),
-            link,
+            site,
             host,
         })
     }

@@ -31,7 +31,7 @@ mod names;
 mod node;
 mod reply;
 pub(crate) mod scripts;
-pub(crate) mod server_time;
+mod server_time;
 mod session;
 mod socket;
 pub(crate) mod transport;

@@ -48,8 +48,8 @@ impl Scripts {
 /// A script, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Script {
-    source: String,
-    hash: String,
+    pub(crate) source: String,
+    pub(crate) hash: String,
 }
 
 /// How a script is named to the server.
