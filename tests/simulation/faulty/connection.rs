@@ -18,7 +18,9 @@ use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
 use crate::store::redis::transport::{Connection, Heard, Hears};
 
-type Caller = oneshot::Sender<RedisResult<Value>>;
+/// Who waits for the answers to what was sent together.
+type Caller = oneshot::Sender<RedisResult<Vec<Said>>>;
+type Answers = oneshot::Receiver<RedisResult<Vec<Said>>>;
 
 /// A connection, from when it is accepted until nothing of it is on its way any more.
 pub(super) struct Wire {
@@ -57,28 +59,27 @@ pub(super) struct Fate {
     pub(super) reply_takes: Millis,
 }
 
-/// What is sent: a command, or the one command that has no script and its own kind of answer.
+/// What is sent together.
 #[derive(Clone, Debug)]
-pub(super) enum Sent {
-    Request(Request),
-    Subscribe(ClientId),
-}
+pub(super) struct Sent(pub(super) Vec<Request>);
 
 impl Sent {
     pub(super) fn op(&self) -> Option<&super::op::Op> {
-        match self {
-            Sent::Request(Request::Run {
-                what: Run::Op(_, op),
-                ..
-            }) => Some(op),
+        match &self.0[..] {
+            [
+                Request::Run {
+                    what: Run::Op(_, op),
+                    ..
+                },
+            ] => Some(op),
             _ => None,
         }
     }
 
     /// What a connection is for whose first request this is.
     fn role(&self) -> Role {
-        match self {
-            Sent::Request(Request::Run { .. }) => Role::Renewals,
+        match &self.0[..] {
+            [Request::Run { .. }, ..] => Role::Renewals,
             _ => Role::Commands,
         }
     }
@@ -162,7 +163,8 @@ impl Wire {
     }
 
     /// Sends a command. It stays sent if the caller goes away.
-    fn send(self: &Arc<Self>, sent: Sent) -> oneshot::Receiver<RedisResult<Value>> {
+    fn send(self: &Arc<Self>, sent: Vec<Request>) -> Answers {
+        let sent = Sent(sent);
         let (caller, answer) = oneshot::channel();
         let mut state = lock(&self.state);
         let (Some(site), true) = (self.site.upgrade(), state.here) else {
@@ -198,9 +200,13 @@ impl Wire {
         let Some(site) = self.site.upgrade() else {
             return;
         };
-        let mut said = site.serve(self, sent);
+        let serve = || -> Vec<Said> {
+            let requests = sent.0.iter();
+            requests.map(|request| site.serve(self, request)).collect()
+        };
+        let mut said = serve();
         if fate.request == Some(Fault::Duplicate) {
-            said = site.serve(self, sent);
+            said = serve();
         }
         if let (Some(fault), Some(op)) = (fate.reply, sent.op()) {
             site.fault(fault, format_args!("{op}, takes {}", fate.reply_takes));
@@ -213,7 +219,7 @@ impl Wire {
         site.deliver(arrives, move || wire.answered(call, said));
     }
 
-    fn answered(&self, call: u64, said: Said) {
+    fn answered(&self, call: u64, said: Vec<Said>) {
         let caller = {
             let mut state = lock(&self.state);
             if !state.here || state.silent {
@@ -224,7 +230,7 @@ impl Wire {
         };
         if let Some(caller) = caller {
             // It may have gone.
-            let _ = caller.send(wire::heard(said));
+            let _ = caller.send(Ok(said));
         }
     }
 
@@ -320,16 +326,21 @@ impl Drop for ClientEnd {
     }
 }
 
-async fn answer(answer: oneshot::Receiver<RedisResult<Value>>) -> RedisResult<Value> {
-    match answer.await {
-        Ok(answer) => answer,
-        Err(_) => Err(gone("closed")),
+impl ClientEnd {
+    async fn ask(&self, requests: Vec<Request>) -> RedisResult<Vec<Said>> {
+        let answers = self.0.send(requests).await;
+        answers.unwrap_or_else(|_| Err(gone("closed")))
+    }
+
+    async fn ask_one(&self, request: Request) -> RedisResult<Value> {
+        let mut answers = self.ask(vec![request]).await?;
+        wire::heard(answers.remove(0))
     }
 }
 
 impl Connection for ClientEnd {
     fn send<'a>(&'a self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
-        Box::pin(async move { answer(self.0.send(Sent::Request(wire::read(command)))).await })
+        Box::pin(self.ask_one(wire::read(command)))
     }
 
     fn send_all<'a>(
@@ -337,25 +348,15 @@ impl Connection for ClientEnd {
         commands: &'a [Cmd],
     ) -> BoxFuture<'a, RedisResult<Vec<RedisResult<Value>>>> {
         Box::pin(async move {
-            let sent = commands
-                .iter()
-                .map(|command| Sent::Request(wire::read(command)));
-            let pending: Vec<_> = sent.map(|sent| self.0.send(sent)).collect();
-            let mut answers = Vec::new();
-            for pending in pending {
-                match answer(pending).await {
-                    Err(error) if error.is_io_error() => return Err(error),
-                    answer => answers.push(answer),
-                }
-            }
-            Ok(answers)
+            let answers = self.ask(commands.iter().map(wire::read).collect()).await?;
+            Ok(answers.into_iter().map(wire::heard).collect())
         })
     }
 
     fn subscribe<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, RedisResult<()>> {
         Box::pin(async move {
-            let sent = Sent::Subscribe(wire::listener(channel));
-            answer(self.0.send(sent)).await.map(drop)
+            let subscribe = Request::Subscribe(wire::listener(channel));
+            self.ask_one(subscribe).await.map(drop)
         })
     }
 

@@ -176,13 +176,13 @@ impl Site {
     }
 
     /// What the server says to a request of this client.
-    pub(super) fn serve(self: &Arc<Self>, wire: &Arc<Wire>, sent: &Sent) -> Said {
-        match sent {
-            Sent::Subscribe(client) => {
+    pub(super) fn serve(self: &Arc<Self>, wire: &Arc<Wire>, request: &Request) -> Said {
+        match request {
+            Request::Subscribe(client) => {
                 self.listens(wire, client);
                 Ok(redis::Value::Okay)
             }
-            Sent::Request(Request::Kill { id, address }) => {
+            Request::Kill { id, address } => {
                 if self.server.conditions.denies_kills() {
                     self.fault(Fault::DeniedKill, format_args!("{address}"));
                     return Err("NOPERM this user has no permissions to run 'client|kill'".into());
@@ -193,11 +193,11 @@ impl Site {
                     .filter(|wire| self.bury(wire));
                 Ok(redis::Value::Int(i64::from(killed.is_some())))
             }
-            Sent::Request(Request::Run {
+            Request::Run {
                 script,
                 by_hash,
                 what,
-            }) => {
+            } => {
                 self.server.knows(*script, *by_hash)?;
                 match what {
                     Run::Nothing => Ok(redis::Value::Int(0)),
@@ -214,7 +214,7 @@ impl Site {
                     }
                 }
             }
-            Sent::Request(request) => Ok(super::server::about(wire, request)),
+            request => Ok(super::server::about(wire, request)),
         }
     }
 

@@ -35,6 +35,7 @@ pub(super) enum Request {
     Ping,
     Memory,
     WhoAmI,
+    Subscribe(ClientId),
     Kill {
         id: u64,
         address: String,
@@ -124,7 +125,11 @@ impl<'a> Words<'a> {
         let mut found: Option<&str> = None;
         for kind in kinds {
             let name = self.next();
-            let tag = name.strip_prefix(&format!("{NAMESPACE}:{kind}:"));
+            let tag = (name.strip_prefix(NAMESPACE)).and_then(|name| {
+                name.strip_prefix(':')?
+                    .strip_prefix(kind)?
+                    .strip_prefix(':')
+            });
             let tag = tag.unwrap_or_else(|| panic!("{name} is no {kind}"));
             assert_eq!(*found.get_or_insert(tag), tag, "keys of two locks");
         }
