@@ -186,6 +186,7 @@ async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
         owners += client.manager.engine().waiters.arrivals();
     }
     world.oracle.count_owners(owners);
+    world.oracle.all_released_again();
     // What min_hold keeps ends by itself.
     tokio::time::sleep(world.min_hold).await;
     let is_left = |key| {

@@ -31,6 +31,8 @@ const FRESH: Duration = Duration::from_secs(1);
 pub(crate) struct Oracle {
     pub(crate) network: Arc<Network>,
     pub(crate) time: Arc<WorldTime>,
+    /// What an old connection carries may be applied whatever its successor does.
+    old_connections_live: bool,
     state: Mutex<State>,
 }
 
@@ -49,6 +51,12 @@ struct State {
     proven: BTreeMap<(usize, Owner), &'static str>,
     /// Holds whose end somebody was told of.
     told: BTreeSet<Owner>,
+    /// Whose release was applied.
+    released: BTreeSet<(usize, Owner)>,
+    /// Who asked, by an old connection, after that: it is to be released once more.
+    revived: BTreeMap<(usize, Owner), Millis>,
+    /// When something befell a client, or everybody, that may keep it from releasing.
+    hindered: Vec<(Option<usize>, Fault, Millis)>,
     forgot: Vec<Duration>,
     stepped_forward: Vec<(Duration, Duration)>,
     stepped_back: bool,
@@ -70,10 +78,15 @@ pub(crate) struct Call {
 }
 
 impl Oracle {
-    pub(crate) fn new(network: Arc<Network>, time: Arc<WorldTime>) -> Arc<Self> {
+    pub(crate) fn new(
+        network: Arc<Network>,
+        time: Arc<WorldTime>,
+        old_connections_live: bool,
+    ) -> Arc<Self> {
         Arc::new(Oracle {
             network,
             time,
+            old_connections_live,
             state: Mutex::new(State {
                 trace: Trace::new(),
                 clients: Vec::new(),
@@ -83,6 +96,9 @@ impl Oracle {
                 told: BTreeSet::new(),
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
+                released: BTreeSet::new(),
+                revived: BTreeMap::new(),
+                hindered: Vec::new(),
                 forgot: Vec::new(),
                 stepped_forward: Vec::new(),
                 stepped_back: false,
@@ -365,6 +381,57 @@ impl Oracle {
         );
     }
 
+    /// What was released stays so. Where old connections live on, an ask of one may come later, and is undone.
+    fn check_order(&self, state: &mut State, applied: &Applied<'_>) {
+        let now = self.network.now();
+        let client = applied.client;
+        match (applied.op, applied.answer) {
+            (Op::Release { owner, .. }, Answer::Released(_)) => {
+                state.released.insert((client, *owner));
+                if state.revived.remove(&(client, *owner)).is_some() {
+                    state.trace.count("released again");
+                }
+            }
+            (Op::Ask { owner, .. }, Answer::Asked(AskReply::Held(_) | AskReply::Queued(_)))
+                if state.released.contains(&(client, *owner)) =>
+            {
+                if self.old_connections_live {
+                    state.trace.count("asked after the release");
+                    state.revived.insert((client, *owner), now);
+                } else {
+                    let text = format!("an ask of c{client} #{owner} is applied after its release");
+                    state.trace.violated(now, format_args!("{text}"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whatever was asked for after its release was released once more, unless the client could not.
+    pub(crate) fn all_released_again(&self) {
+        let now = self.network.now();
+        let mut state = lock(&self.state);
+        for ((client, owner), when) in std::mem::take(&mut state.revived) {
+            let hindered = state.hindered.iter().any(|(whom, fault, at)| {
+                // A loss may be what brought it about; the others last.
+                let since = if *fault == Fault::Reset {
+                    when
+                } else {
+                    when.saturating_sub(1_000)
+                };
+                whom.is_none_or(|whom| whom == client) && *at >= since
+            });
+            if hindered {
+                state.trace.count("excused: not released again");
+            } else {
+                let text = format!(
+                    "c{client} #{owner} asked after its release, and is not released again"
+                );
+                state.trace.violated(now, format_args!("{text}"));
+            }
+        }
+    }
+
     /// Compares what the server kept of a lock with what its holder believes of it.
     fn check_belief(&self, state: &mut State, key: &LockKey, there: &SeenHold) {
         let holder = (state.holds.iter()).find(|(client, hold)| {
@@ -525,6 +592,9 @@ impl Witness for Oracle {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count(fault.name());
+        if fault.is_of_nemesis() {
+            state.hindered.push((client, fault, now));
+        }
         match client {
             Some(client) => state
                 .trace
@@ -576,6 +646,7 @@ impl Witness for Oracle {
             (Op::Look(_), Answer::Looked(_)) => state.trace.count("looks"),
             _ => {}
         }
+        self.check_order(&mut state, applied);
         for (key, before, after) in &applied.effects {
             let (before, after) = (before.hold.as_ref(), after.hold.as_ref());
             if let Some(before) = before {

@@ -20,7 +20,8 @@ use crate::manager::engine::Engine;
 use crate::manager::executor::Executor;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::store::redis::{self, RedisStore};
+use crate::store::redis::RedisStore;
+use crate::store::redis::client::Client as User;
 use crate::store::{LockStore, Settings};
 
 pub(crate) struct World {
@@ -56,7 +57,7 @@ impl World {
         let conditions = Arc::new(Conditions::drawn(deadline, &random.fork()));
         let time = WorldTime::new();
         let network = Network::new();
-        let oracle = Oracle::new(network.clone(), time.clone());
+        let oracle = Oracle::new(network.clone(), time.clone(), conditions.denies_kills());
         let server = FaultyServer::new(
             Arc::new(ServerClock(time.clone())),
             conditions.clone(),
@@ -106,7 +107,7 @@ impl World {
             network: self.network.clone(),
             random: random.fork(),
         });
-        let user = redis::Client {
+        let user = User {
             settings: Settings::named(&id.as_str()[..6]),
             id,
             clock,

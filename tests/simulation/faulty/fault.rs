@@ -73,6 +73,11 @@ impl Fault {
         Fault::DeniedKill,
     ];
 
+    /// Whether it befalls more than a single message.
+    pub(crate) fn is_of_nemesis(self) -> bool {
+        self >= Fault::Reset && !matches!(self, Fault::ScriptFlush | Fault::DeniedKill)
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Fault::DelayedRequest => "faults: delayed request",
@@ -156,7 +161,7 @@ impl Conditions {
         self.refusing.load(Ordering::Relaxed)
     }
 
-    pub(super) fn denies_kills(&self) -> bool {
+    pub(crate) fn denies_kills(&self) -> bool {
         self.denies_kills
     }
 

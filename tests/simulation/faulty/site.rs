@@ -191,7 +191,13 @@ impl Site {
                 let killed = (wires.into_iter())
                     .find(|wire| wire.id == *id && wire.address() == *address)
                     .filter(|wire| self.bury(wire));
-                Ok(redis::Value::Int(i64::from(killed.is_some())))
+                let many = i64::from(killed.is_some());
+                if let Some(killed) = killed {
+                    // Whoever still waits for an answer on it.
+                    let arrives = self.after(self.latency());
+                    self.deliver(arrives, move || killed.ends_here("killed"));
+                }
+                Ok(redis::Value::Int(many))
             }
             Request::Run {
                 script,

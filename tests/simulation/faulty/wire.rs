@@ -13,7 +13,7 @@ use crate::protocol::timing::Timing;
 use crate::protocol::words::{Grant, Look, LookReply, Owner, Renewal};
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{SeenHold, owner_text};
-use crate::store::redis::RedisConfig;
+use crate::store::redis::config::RedisConfig;
 use crate::store::redis::scripts::Script;
 
 pub(super) const NAMESPACE: &str = "distlock";

@@ -148,15 +148,11 @@ impl Node {
             }
         };
         pending.is_answered();
-        let decoded = decoder.ask(ask.key, sent, answer)?;
+        let decoded = decoder.ask(ask.key, self.proven(sent), answer)?;
         shared.server_time.learn(sent, decoded.at);
         // What it wrote for this ask it did not refuse.
         if matches!(decoded.said, AskReply::Held(_) | AskReply::Queued(_)) {
             self.health.recovers(Cause::Refusing);
-        }
-        #[cfg(sabotage)]
-        if let AskReply::Held(proof) = decoded.said {
-            return Ok(AskReply::Held(self.sabotaged(proof)));
         }
         Ok(decoded.said)
     }
@@ -175,11 +171,8 @@ impl Node {
             encoder.confirm(by, key, owner, timing)
         });
         let (sent, answer) = confirmed.await?;
-        let decoded = decode::confirm(sent, answer)?;
+        let decoded = decode::confirm(self.proven(sent), answer)?;
         shared.server_time.learn(sent, decoded.at);
-        #[cfg(sabotage)]
-        return Ok(decoded.said.map(|proof| self.sabotaged(proof)));
-        #[cfg(not(sabotage))]
         Ok(decoded.said)
     }
 
@@ -202,9 +195,10 @@ impl Node {
                 self.note_role(&session, trouble);
             }
         }
-        #[cfg(sabotage)]
-        let sent = crate::sabotage::proven_at(sent, &*self.shared.clock);
-        Ok(Renewed { sent, failures })
+        Ok(Renewed {
+            sent: self.proven(sent),
+            failures,
+        })
     }
 
     pub(super) async fn release(
@@ -383,10 +377,11 @@ impl Node {
         }
     }
 
-    #[cfg(sabotage)]
-    fn sabotaged(&self, proof: Proof) -> Proof {
-        let sent = crate::sabotage::proven_at(proof.sent, &*self.shared.clock);
-        Proof { sent, ..proof }
+    /// From when a hold is believed that was proven by the answer to what was sent then.
+    fn proven(&self, sent: Moment) -> Moment {
+        #[cfg(sabotage)]
+        let sent = crate::sabotage::proven_at(sent, &*self.shared.clock);
+        sent
     }
 }
 
