@@ -51,6 +51,9 @@ struct State {
     proven: BTreeMap<(usize, Owner), &'static str>,
     /// Holds whose end somebody was told of.
     told: BTreeSet<Owner>,
+    /// How often a client began to listen, and how often it had when it asked last for an owner.
+    epochs: BTreeMap<usize, u64>,
+    asked: BTreeMap<(usize, Owner), u64>,
     /// Whose release was applied.
     released: BTreeSet<(usize, Owner)>,
     /// Who asked, by an old connection, after that: it is to be released once more.
@@ -96,6 +99,8 @@ impl Oracle {
                 told: BTreeSet::new(),
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
+                epochs: BTreeMap::new(),
+                asked: BTreeMap::new(),
                 released: BTreeSet::new(),
                 revived: BTreeMap::new(),
                 hindered: Vec::new(),
@@ -381,6 +386,24 @@ impl Oracle {
         );
     }
 
+    /// Whoever asks listens, and asks again on a new connection.
+    fn check_listening(&self, state: &mut State, applied: &Applied<'_>) {
+        let Op::Ask { owner, .. } = applied.op else {
+            return;
+        };
+        let client = applied.client;
+        if !applied.listens {
+            let text = format!("c{client} #{owner} asks on a connection that does not listen");
+            let now = self.network.now();
+            state.trace.violated(now, format_args!("{text}"));
+        }
+        let epoch = state.epochs.get(&client).copied().unwrap_or(0);
+        let before = state.asked.insert((client, *owner), epoch);
+        if before.is_some_and(|before| before < epoch) {
+            state.trace.count("asked again on a new connection");
+        }
+    }
+
     /// What was released stays so. Where old connections live on, an ask of one may come later, and is undone.
     fn check_order(&self, state: &mut State, applied: &Applied<'_>) {
         let now = self.network.now();
@@ -610,6 +633,7 @@ impl Witness for Oracle {
     fn goes_by(&self, client: usize, id: &ClientId) {
         let now = self.network.now();
         let mut state = lock(&self.state);
+        *state.epochs.entry(client).or_default() += 1;
         if state.clients[client].id == *id {
             return;
         }
@@ -646,6 +670,7 @@ impl Witness for Oracle {
             (Op::Look(_), Answer::Looked(_)) => state.trace.count("looks"),
             _ => {}
         }
+        self.check_listening(&mut state, applied);
         self.check_order(&mut state, applied);
         for (key, before, after) in &applied.effects {
             let (before, after) = (before.hold.as_ref(), after.hold.as_ref());

@@ -31,7 +31,7 @@ pub(crate) trait Witness: Send + Sync {
     /// Something else that is worth a line.
     fn note(&self, client: usize, detail: fmt::Arguments<'_>);
 
-    /// A client took another name.
+    /// A client listens from now on, on a new connection, perhaps by another name.
     fn goes_by(&self, client: usize, id: &ClientId);
 
     fn applied(&self, applied: &Applied<'_>);
@@ -42,6 +42,8 @@ pub(crate) struct Applied<'a> {
     pub(crate) client: usize,
     /// The name under which the client sent it.
     pub(crate) id: &'a ClientId,
+    /// Whether grants to that name are pushed to the connection that it was sent on.
+    pub(crate) listens: bool,
     pub(crate) op: &'a Op,
     pub(crate) answer: &'a Answer,
     /// For each of its keys, what was there before and after.
@@ -139,7 +141,13 @@ impl FaultyServer {
         MemoryStore::new(self.memory.clone(), client.clone(), settings, events)
     }
 
-    pub(super) fn apply(&self, client: usize, id: &ClientId, store: &MemoryStore, op: &Op) -> Said {
+    pub(super) fn apply(
+        &self,
+        client: usize,
+        (id, op): (&ClientId, &Op),
+        listens: bool,
+        store: &MemoryStore,
+    ) -> Said {
         let keys = op.keys();
         let before: Vec<_> = keys.iter().map(|key| self.snapshot(key)).collect();
         let wall = self.wall();
@@ -154,6 +162,7 @@ impl FaultyServer {
         let applied = Applied {
             client,
             id,
+            listens,
             op,
             answer: &answer,
             effects,

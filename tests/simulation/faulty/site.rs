@@ -209,19 +209,28 @@ impl Site {
                     Run::Nothing => Ok(redis::Value::Int(0)),
                     Run::Probe => Ok(self.server.probed()),
                     Run::Op(client, op) => {
-                        let listening = lock(&self.listeners)
-                            .get(client.as_str())
-                            .map(|listener| listener.store.clone());
+                        let (listening, listens) = self.listening(client, wire);
                         // The connection for renewals does not depend on the subscribed one.
                         let store = listening.unwrap_or_else(|| {
                             Arc::new(self.server.subscribe(client, Arc::new(|_| {})))
                         });
-                        self.server.apply(self.index, client, &store, op)
+                        self.server.apply(self.index, (client, op), listens, &store)
                     }
                 }
             }
             request => Ok(super::server::about(wire, request)),
         }
+    }
+
+    /// The client as the server knows it by that name, and whether a connection listens for it.
+    fn listening(&self, client: &ClientId, wire: &Arc<Wire>) -> (Option<Arc<MemoryStore>>, bool) {
+        let listeners = lock(&self.listeners);
+        let Some(listener) = listeners.get(client.as_str()) else {
+            return (None, false);
+        };
+        let mut wires = listener.wires.iter();
+        let listens = wires.any(|other| Arc::ptr_eq(other, wire));
+        (Some(listener.store.clone()), listens)
     }
 
     /// A connection of this client listens from now on.
