@@ -18,8 +18,11 @@ use crate::protocol::words::{Grant, Owner};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
-use crate::store::memory::{MemoryServer, MemoryStore};
-use crate::store::redis::{Client, RedisConfig, RedisStore};
+use crate::store::memory::MemoryStore;
+use crate::store::memory::server::MemoryServer;
+use crate::store::redis::RedisStore;
+use crate::store::redis::client::Client;
+use crate::store::redis::config::RedisConfig;
 use crate::store::{EventSink, Settings, StoreEvent};
 
 const NAMESPACE: &str = "equivalence";

@@ -157,7 +157,8 @@ impl Step {
                         seen.confirm(client, key, owner, proof)
                     }
                     Act::Release { keep } => {
-                        Reply::Release(store.release(name, owner, keep, LIMIT).await?.was_held)
+                        let released = store.release(name, owner, keep, LIMIT).await?;
+                        Reply::Release(released.was_held)
                     }
                 }
             }

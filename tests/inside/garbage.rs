@@ -15,8 +15,12 @@ use tokio::runtime::Runtime;
 
 use super::*;
 use crate::clock::BootClock;
-use crate::protocol::words::Grant;
+use crate::fencing::FencingToken;
+use crate::protocol::words::{Grant, RenewalFailure};
 use crate::random::SystemRandom;
+use crate::store::client_id::ClientId;
+use crate::store::redis::socket::Sockets;
+use crate::store::{EventSink, Settings};
 
 /// Of each kind of answer.
 const CASES: u32 = 2_000;
@@ -29,7 +33,7 @@ const OWNERS: [Owner; 3] = [7, 8, 123_456];
 /// A client whose server answers every script with the same bytes.
 struct Bench {
     runtime: Runtime,
-    store: RedisStore,
+    node: Node,
     key: LockKey,
     answer: Arc<Mutex<Vec<u8>>>,
     grants: Arc<Mutex<Vec<Grant>>>,
@@ -66,11 +70,12 @@ impl Bench {
             events,
             is_idle: Arc::new(|| false),
         };
-        let connecting = RedisStore::connect(config, client);
-        let store = runtime.block_on(connecting).unwrap();
+        let sockets = Arc::new(Sockets::new(config.client.clone()));
+        let connecting = Node::connect(&config, sockets, client);
+        let (node, _) = runtime.block_on(connecting).unwrap();
         Bench {
             runtime,
-            store,
+            node,
             key: LockKey::new("k").unwrap(),
             answer,
             grants,
@@ -79,17 +84,17 @@ impl Bench {
     }
 
     fn client(&self) -> String {
-        self.store.shared.client().as_str().to_owned()
+        self.node.shared.id().as_str().to_owned()
     }
 
     /// One operation, answered so.
-    fn run<T>(&self, answer: &[Frame], operation: impl AsyncFnOnce(&RedisStore) -> T) -> T {
+    fn run<T>(&self, answer: &[Frame], operation: impl AsyncFnOnce(&Node) -> T) -> T {
         *lock(&self.answer) = answer.iter().flat_map(Frame::encode).collect();
         self.runtime.block_on(async {
             // Bytes that no RESP can contain cost the connection.
-            self.store.commands.ready().await;
-            self.store.renewals.ready().await;
-            operation(&self.store).await
+            self.node.commands.ready().await;
+            self.node.renewals.ready().await;
+            operation(&self.node).await
         })
     }
 
@@ -135,7 +140,7 @@ impl Bench {
     }
 
     fn ask(&self, answer: Frame) -> Result<AskReply, Trouble> {
-        self.run(&[answer], async |store| {
+        self.run(&[answer], async |node| {
             let ask = Ask {
                 key: &self.key,
                 owner: 7,
@@ -143,7 +148,7 @@ impl Bench {
                 wait: LEASE,
                 within: WITHIN,
             };
-            store.ask(ask).await
+            node.ask(&ask).await
         })
     }
 
@@ -232,7 +237,7 @@ fn an_ask_is_held_only_if_the_reply_says_so() {
             .array()
             .and_then(|items| items.first())
             .and_then(Frame::int);
-        let before = bench.store.shared.clock.now();
+        let before = bench.node.shared.clock.now();
         let occupant = match bench.ask(answer.clone()) {
             Ok(AskReply::Held(proof)) => {
                 prop_assert_eq!(Some(proof.token.into()), proven);
@@ -271,9 +276,8 @@ fn a_confirmation_proves_what_it_says() {
         1 => junk(bench.texts()),
     ];
     check(nearly(right.boxed(), bench.texts()), |answer| {
-        let result = bench.run(std::slice::from_ref(&answer), async |store| {
-            store
-                .confirm(&bench.key, 7, Timing::new(LEASE), WITHIN)
+        let result = bench.run(std::slice::from_ref(&answer), async |node| {
+            node.confirm(&bench.key, 7, Timing::new(LEASE), WITHIN)
                 .await
         });
         let believed = result.ok().flatten().map(|proof| proof.token.into());
@@ -293,8 +297,8 @@ fn a_renewal_extends_only_what_the_reply_leaves_out() {
     ];
     check(nearly(right.boxed(), bench.texts()), |answer| {
         let batch = bench.renewals();
-        let result = bench.run(std::slice::from_ref(&answer), async |store| {
-            store.renew(&batch, WITHIN).await
+        let result = bench.run(std::slice::from_ref(&answer), async |node| {
+            node.renew(&batch, WITHIN).await
         });
         let expected = oracle::failures(&answer, batch.len());
         let failed = result.ok().map(|renewed| {
@@ -325,8 +329,8 @@ fn a_look_finds_ours_only_where_it_is_written() {
     ];
     check(nearly(right.boxed(), texts), |answer| {
         let looks = bench.looks();
-        let result = bench.run(std::slice::from_ref(&answer), async |store| {
-            store.look(&looks, WITHIN).await
+        let result = bench.run(std::slice::from_ref(&answer), async |node| {
+            node.look(&looks, WITHIN).await
         });
         let Ok(replies) = result else {
             return Ok(false);
@@ -367,8 +371,8 @@ fn releases_and_inspections_read_anything() {
             .and_then(|items| items.get(1))
             .and_then(Frame::int)
             .is_some_and(|more| more != 0);
-        let inspected = bench.run(std::slice::from_ref(&answer), async |store| {
-            store.inspect(&bench.key, WITHIN).await
+        let inspected = bench.run(std::slice::from_ref(&answer), async |node| {
+            node.inspect(&bench.key, WITHIN).await
         });
         if let Ok(Inspection {
             occupant: Some(occupant),
@@ -379,8 +383,8 @@ fn releases_and_inspections_read_anything() {
         }
         let released = !more
             && bench
-                .run(&[answer], async |store| {
-                    store.release(&bench.key, 7, Duration::ZERO, WITHIN).await
+                .run(&[answer], async |node| {
+                    node.release(&bench.key, 7, Duration::ZERO, WITHIN).await
                 })
                 .is_ok();
         Ok(inspected.is_ok() || released)
@@ -394,13 +398,13 @@ fn a_release_ends() {
     let within = Duration::from_millis(100);
     let started = Instant::now();
     let endless = Frame::Array(vec![Frame::Int(1), Frame::Int(1)]);
-    let released = bench.run(&[endless], async |store| {
-        let release = store.release(&bench.key, 7, Duration::ZERO, within);
+    let released = bench.run(&[endless], async |node| {
+        let release = node.release(&bench.key, 7, Duration::ZERO, within);
         tokio::time::timeout(WITHIN, release)
             .await
             .expect("it goes on for ever")
     });
-    assert_eq!(released, Ok(true));
+    assert!(released.unwrap().was_held);
     assert!(started.elapsed() >= within, "it gave up early");
 }
 
@@ -501,11 +505,11 @@ fn a_push_grants_only_what_it_says() {
             Frame::Int(0),
         ];
         let answer = Frame::Array(inspection.to_vec());
-        let inspected = bench.run(&[pushed.clone(), answer], async |store| {
-            store.inspect(&bench.key, WITHIN).await
+        let inspected = bench.run(&[pushed.clone(), answer], async |node| {
+            node.inspect(&bench.key, WITHIN).await
         });
         prop_assert!(inspected.is_ok(), "{:?}", inspected);
-        let received = bench.store.shared.clock.now();
+        let received = bench.node.shared.clock.now();
         let granted = std::mem::take(&mut *lock(&bench.grants));
         let expected = oracle::grant(&bench.client(), &pushed);
         prop_assert!(granted.len() <= 1);

@@ -7,7 +7,10 @@ pub use crate::protocol::rules::Rules;
 #[path = "../equivalence/mod.rs"]
 mod equivalence;
 #[cfg(any(sabotage, test))]
-#[cfg_attr(not(sabotage), allow(dead_code, reason = "its tests run in every build"))]
+#[cfg_attr(
+    not(sabotage),
+    allow(dead_code, reason = "its tests run in every build")
+)]
 #[path = "../sabotage/mod.rs"]
 pub mod sabotage;
 #[cfg(test)]

@@ -31,8 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::inside::seeded::SeededRandom;
-use crate::inside::simulation::faulty::Role;
+use crate::__inside::seeded::SeededRandom;
 use crate::protocol::timing::Timing;
 
 pub(crate) mod faulty;
@@ -90,9 +89,11 @@ async fn simulate(seed: u64) -> Trace {
     let network = world.network.clone();
     let running = tokio::spawn(async move { network.run().await });
 
-    let clients: Vec<_> = (0..random.between(2, 4))
-        .map(|index| world.client(usize::try_from(index).unwrap(), &random))
-        .collect();
+    let mut clients = Vec::new();
+    for index in 0..random.between(2, 4) {
+        let index = usize::try_from(index).unwrap();
+        clients.push(world.client(index, &random).await);
+    }
     let end = random.between(600, 2_500);
     nemesis::plan(&world, &clients, end, &random);
     let mut tasks = Vec::new();
@@ -104,7 +105,7 @@ async fn simulate(seed: u64) -> Trace {
     }
     world.pause(end).await;
     heal(&world, &clients);
-    let auditor = world.client(clients.len(), &random);
+    let auditor = world.client(clients.len(), &random).await;
     audit(&world, &auditor).await;
     for task in tasks {
         match tokio::time::timeout(Duration::from_secs(60), task).await {
@@ -126,12 +127,8 @@ fn heal(world: &World, clients: &[Arc<Client>]) {
     world.conditions.becomes_calm();
     for client in clients {
         client.host.go_on(now);
-        client.link.partition(now);
-        for role in [Role::Commands, Role::Renewals] {
-            if client.link.is_silent(role) {
-                client.link.lose(role, true, "found to be silent");
-            }
-        }
+        client.site.partition(now);
+        client.site.lose_silent();
     }
     world.end();
 }
@@ -187,6 +184,7 @@ async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
         }
     }
     world.oracle.count_owners();
+    world.oracle.all_released_again();
     // What min_hold keeps ends by itself.
     tokio::time::sleep(world.min_hold).await;
     let is_left = |key| {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::world::{Client, World};
-use crate::inside::seeded::SeededRandom;
-use crate::inside::simulation::faulty::{Fault, Millis, Role, Witness};
+use crate::__inside::seeded::SeededRandom;
+use crate::__inside::simulation::faulty::{Fault, Millis, Role, Witness};
 
 /// What can be chosen. Those that excuse something are rare, so that most worlds excuse nothing.
 const CHOICES: &[Fault] = &[
@@ -25,6 +25,7 @@ const CHOICES: &[Fault] = &[
     Fault::StepBack,
     Fault::StepBack,
     Fault::Refusal,
+    Fault::ScriptFlush,
 ];
 
 const FORGETFUL: &[Fault] = &[
@@ -41,6 +42,7 @@ pub(crate) fn plan(
     end: Millis,
     random: &SeededRandom,
 ) {
+    let now = world.network.now();
     let forgetful = random.chance(250);
     for _ in 0..random.between(0, 6) {
         let when = random.between(0, end - 1);
@@ -54,7 +56,7 @@ pub(crate) fn plan(
         let lasts = *random.pick(&[5, 30, 120, 400, 900]);
         let role = *random.pick(&[Role::Commands, Role::Commands, Role::Renewals]);
         let server_knows = random.chance(500);
-        world.network.at(when, move || {
+        world.network.at(now + when, move || {
             let strike = Strike {
                 world: at,
                 client,
@@ -94,6 +96,7 @@ impl Strike {
                 | Fault::StepForward
                 | Fault::StepBack
                 | Fault::Refusal
+                | Fault::ScriptFlush
                 | Fault::Suspend
         );
         if of_client && (client.host.is_killed() || client.host.stopped_until().is_some()) {
@@ -105,9 +108,9 @@ impl Strike {
             .fault(fault, whom, format_args!("{lasts} ms, {role:?}"));
         let step = i64::try_from(lasts).unwrap();
         match fault {
-            Fault::Reset => client.link.lose(role, self.server_knows, "reset"),
-            Fault::Silence => client.link.silence(role),
-            Fault::Partition => client.link.partition(now + lasts),
+            Fault::Reset => client.site.lose(role, self.server_knows, "reset"),
+            Fault::Silence => client.site.silence(role),
+            Fault::Partition => client.site.partition(now + lasts),
             Fault::Amnesia => {
                 world.server.forget(&world.keys);
                 world.oracle.forgot();
@@ -115,9 +118,9 @@ impl Strike {
             Fault::Restart => {
                 world.server.forget(&world.keys);
                 world.oracle.forgot();
+                world.server.restarts();
                 for client in &self.everybody {
-                    client.link.lose(Role::Commands, true, "restart");
-                    client.link.lose(Role::Renewals, true, "restart");
+                    client.site.lose_all("restart");
                 }
             }
             Fault::StepForward => {
@@ -135,6 +138,7 @@ impl Strike {
                     later.conditions.set_refusing(false);
                 });
             }
+            Fault::ScriptFlush => world.server.forgets_scripts(),
             Fault::Pause => {
                 client.host.stop(now, now + lasts);
                 world.network.at(now + lasts, move || {
@@ -146,7 +150,7 @@ impl Strike {
                 world.oracle.slept();
             }
             Fault::Crash => {
-                client.link.crash();
+                client.site.crash();
                 client.host.kill(now);
             }
             _ => unreachable!("single messages have their faults from the network"),

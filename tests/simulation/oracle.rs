@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::time::WorldTime;
 use super::trace::Trace;
-use crate::clock::Clock;
-use crate::error::Error;
-use crate::inside::simulation::faulty::{
+use crate::__inside::simulation::faulty::{
     Answer, Applied, Fault, FaultyServer, Host, Millis, Network, Op, Witness,
 };
+use crate::clock::Clock;
+use crate::error::Error;
 use crate::key::LockKey;
 use crate::manager::hold::Hold;
 use crate::mutex::lock;
@@ -30,6 +30,8 @@ const FRESH: Duration = Duration::from_secs(1);
 pub(crate) struct Oracle {
     pub(crate) network: Arc<Network>,
     pub(crate) time: Arc<WorldTime>,
+    /// What an old connection carries may be applied whatever its successor does.
+    old_connections_live: bool,
     state: Mutex<State>,
 }
 
@@ -46,10 +48,19 @@ struct State {
     used: BTreeMap<LockKey, u64>,
     /// How an owner's hold was proven.
     /// Whom the server was asked for.
-    asked: BTreeSet<(usize, Owner)>,
+    owners: BTreeSet<(usize, Owner)>,
     proven: BTreeMap<(usize, Owner), &'static str>,
     /// Holds whose end somebody was told of.
     told: BTreeSet<Owner>,
+    /// How often a client began to listen, and how often it had when it asked last for an owner.
+    epochs: BTreeMap<usize, u64>,
+    asked: BTreeMap<(usize, Owner), u64>,
+    /// Whose release was applied.
+    released: BTreeSet<(usize, Owner)>,
+    /// Who asked, by an old connection, after that: it is to be released once more.
+    revived: BTreeMap<(usize, Owner), Millis>,
+    /// When something befell a client, or everybody, that may keep it from releasing.
+    hindered: Vec<(Option<usize>, Fault, Millis)>,
     forgot: Vec<Duration>,
     stepped_forward: Vec<(Duration, Duration)>,
     stepped_back: bool,
@@ -71,20 +82,30 @@ pub(crate) struct Call {
 }
 
 impl Oracle {
-    pub(crate) fn new(network: Arc<Network>, time: Arc<WorldTime>) -> Arc<Self> {
+    pub(crate) fn new(
+        network: Arc<Network>,
+        time: Arc<WorldTime>,
+        old_connections_live: bool,
+    ) -> Arc<Self> {
         Arc::new(Oracle {
             network,
             time,
+            old_connections_live,
             state: Mutex::new(State {
                 trace: Trace::new(),
                 clients: Vec::new(),
                 holds: Vec::new(),
                 tokens: BTreeMap::new(),
                 inverted: BTreeSet::new(),
-                asked: BTreeSet::new(),
+                owners: BTreeSet::new(),
                 told: BTreeSet::new(),
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
+                epochs: BTreeMap::new(),
+                asked: BTreeMap::new(),
+                released: BTreeSet::new(),
+                revived: BTreeMap::new(),
+                hindered: Vec::new(),
                 forgot: Vec::new(),
                 stepped_forward: Vec::new(),
                 stepped_back: false,
@@ -108,7 +129,7 @@ impl Oracle {
     /// Each call has one owner id, and one more for each that it had to cancel.
     pub(crate) fn count_owners(&self) {
         let mut state = lock(&self.state);
-        let owners = u64::try_from(state.asked.len()).unwrap();
+        let owners = u64::try_from(state.owners.len()).unwrap();
         let calls = state.trace.counts.get("calls").copied().unwrap_or(0);
         let again = owners.saturating_sub(calls);
         state.trace.counts.insert("asked with a new id", again);
@@ -375,6 +396,75 @@ impl Oracle {
         );
     }
 
+    /// Whoever asks listens, and asks again on a new connection.
+    fn check_listening(&self, state: &mut State, applied: &Applied<'_>) {
+        let Op::Ask { owner, .. } = applied.op else {
+            return;
+        };
+        let client = applied.client;
+        if !applied.listens {
+            let text = format!("c{client} #{owner} asks on a connection that does not listen");
+            let now = self.network.now();
+            state.trace.violated(now, format_args!("{text}"));
+        }
+        let epoch = state.epochs.get(&client).copied().unwrap_or(0);
+        let before = state.asked.insert((client, *owner), epoch);
+        if before.is_some_and(|before| before < epoch) {
+            state.trace.count("asked again on a new connection");
+        }
+    }
+
+    /// What was released stays so. Where old connections live on, an ask of one may come later, and is undone.
+    fn check_order(&self, state: &mut State, applied: &Applied<'_>) {
+        let now = self.network.now();
+        let client = applied.client;
+        match (applied.op, applied.answer) {
+            (Op::Release { owner, .. }, Answer::Released(_)) => {
+                state.released.insert((client, *owner));
+                if state.revived.remove(&(client, *owner)).is_some() {
+                    state.trace.count("released again");
+                }
+            }
+            (Op::Ask { owner, .. }, Answer::Asked(AskReply::Held(_) | AskReply::Queued(_)))
+                if state.released.contains(&(client, *owner)) =>
+            {
+                if self.old_connections_live {
+                    state.trace.count("asked after the release");
+                    state.revived.insert((client, *owner), now);
+                } else {
+                    let text = format!("an ask of c{client} #{owner} is applied after its release");
+                    state.trace.violated(now, format_args!("{text}"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whatever was asked for after its release was released once more, unless the client could not.
+    pub(crate) fn all_released_again(&self) {
+        let now = self.network.now();
+        let mut state = lock(&self.state);
+        for ((client, owner), when) in std::mem::take(&mut state.revived) {
+            let hindered = state.hindered.iter().any(|(whom, fault, at)| {
+                // A loss may be what brought it about; the others last.
+                let since = if *fault == Fault::Reset {
+                    when
+                } else {
+                    when.saturating_sub(1_000)
+                };
+                whom.is_none_or(|whom| whom == client) && *at >= since
+            });
+            if hindered {
+                state.trace.count("excused: not released again");
+            } else {
+                let text = format!(
+                    "c{client} #{owner} asked after its release, and is not released again"
+                );
+                state.trace.violated(now, format_args!("{text}"));
+            }
+        }
+    }
+
     /// Compares what the server kept of a lock with what its holder believes of it.
     fn check_belief(&self, state: &mut State, key: &LockKey, there: &SeenHold) {
         let holder = (state.holds.iter()).find(|(client, hold)| {
@@ -470,7 +560,7 @@ impl State {
 
     /// Who takes a free lock passes nobody who still waits.
     fn check_turn(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner) {
-        let me = owner_text(&self.clients[applied.client].id, owner);
+        let me = owner_text(applied.id, owner);
         for (key, before, after) in &applied.effects {
             let passed = (before.queue.iter())
                 .take_while(|entry| entry.owner != me)
@@ -495,11 +585,10 @@ impl State {
         before: Option<&SeenHold>,
         after: Option<&SeenHold>,
     ) {
-        let id = self.clients[applied.client].id.clone();
-        let is = |hold: &SeenHold, owner: Owner| hold.owner == owner_text(&id, owner);
+        let is = |hold: &SeenHold, owner: Owner| hold.owner == owner_text(applied.id, owner);
         let same = |a: &SeenHold, b: &SeenHold| a.owner == b.owner && a.token == b.token;
         let allowed = match (applied.op, before) {
-            (Op::Renew(_) | Op::Confirm { .. } | Op::Inspect(_), None) => after.is_none(),
+            (Op::Renew(_) | Op::Confirm { .. }, None) => after.is_none(),
             (Op::Renew(batch), Some(before)) => {
                 let mine = batch.iter().any(|renewal| {
                     renewal.key.same_lock(key)
@@ -520,7 +609,6 @@ impl State {
             (Op::Look(_), Some(before)) => {
                 after.is_some_and(|after| same(before, after) && after.left <= before.left)
             }
-            (Op::Inspect(_) | Op::Ping, _) => after == before,
             // A free lock may be taken, or given to who waits.
             (Op::Ask { .. } | Op::Release { .. } | Op::Look(_), None) => true,
         };
@@ -541,12 +629,31 @@ impl Witness for Oracle {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count(fault.name());
+        if fault.is_of_nemesis() {
+            state.hindered.push((client, fault, now));
+        }
         match client {
             Some(client) => state
                 .trace
                 .line(now, format_args!("! {fault:?} c{client}: {detail}")),
             None => state.trace.line(now, format_args!("! {fault:?}: {detail}")),
         }
+    }
+
+    fn unknown_script(&self) {
+        self.count("unknown scripts");
+    }
+
+    fn goes_by(&self, client: usize, id: &ClientId) {
+        let now = self.network.now();
+        let mut state = lock(&self.state);
+        *state.epochs.entry(client).or_default() += 1;
+        if state.clients[client].id == *id {
+            return;
+        }
+        state.trace.count("renamed");
+        (state.trace).line(now, format_args!("c{client} goes by another name"));
+        state.clients[client].id = id.clone();
     }
 
     fn note(&self, client: usize, detail: fmt::Arguments<'_>) {
@@ -563,7 +670,7 @@ impl Witness for Oracle {
             format_args!("c{client} {} -> {}", applied.op, applied.answer),
         );
         if let Op::Ask { owner, .. } = applied.op {
-            state.asked.insert((client, *owner));
+            state.owners.insert((client, *owner));
         }
         match (applied.op, applied.answer) {
             (Op::Ask { owner, .. }, Answer::Asked(AskReply::Held(_))) => {
@@ -580,6 +687,8 @@ impl Witness for Oracle {
             (Op::Look(_), Answer::Looked(_)) => state.trace.count("looks"),
             _ => {}
         }
+        self.check_listening(&mut state, applied);
+        self.check_order(&mut state, applied);
         for (key, before, after) in &applied.effects {
             let (before, after) = (before.hold.as_ref(), after.hold.as_ref());
             if let Some(before) = before {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
 use super::*;
-use crate::inside::simulation::faulty::Fault;
+use crate::__inside::simulation::faulty::Fault;
 use crate::mutex::lock;
 
 type Counts = BTreeMap<&'static str, u64>;
@@ -20,6 +20,7 @@ const FAULTS: &[(&str, u64)] = &[
     ("faults: delayed push", 35),
     ("faults: delayed reply", 400),
     ("faults: delayed request", 400),
+    ("faults: denied kill", 35),
     ("faults: dropped push", 30),
     ("faults: dropped reply", 350),
     ("faults: dropped request", 500),
@@ -31,6 +32,7 @@ const FAULTS: &[(&str, u64)] = &[
     ("faults: reorder", 500),
     ("faults: reset", 70),
     ("faults: restart", 15),
+    ("faults: script flush", 30),
     ("faults: silence", 50),
     ("faults: step back", 60),
     ("faults: step forward", 18),
@@ -53,7 +55,9 @@ const OUTCOMES: &[(&str, u64)] = &[
     ("looks", 500),
     ("losses", 60),
     ("re-entries", 800),
+    ("renamed", 30),
     ("steps", 7_000),
+    ("unknown scripts", 60),
 ];
 
 /// Which seeds: the first so many, or what the environment says.

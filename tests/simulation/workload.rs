@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::oracle::brief;
 use super::world::{Client, World};
+use crate::__inside::seeded::SeededRandom;
 use crate::guard::LockGuard;
 use crate::held::Held;
-use crate::inside::seeded::SeededRandom;
 use crate::lock::Lock;
 use crate::manager::hold::Hold;
 use crate::protocol::timing::Timing;

@@ -10,17 +10,20 @@ use tokio::sync::Notify;
 
 use super::oracle::{Known, Oracle};
 use super::time::{BootClock, ServerClock, WorldTime};
-use crate::clock::Clock;
-use crate::inside::seeded::SeededRandom;
-use crate::inside::simulation::faulty::{
-    Conditions, FaultyServer, FaultyStore, Host, Link, Network, Site, Witness,
+use crate::__inside::seeded::SeededRandom;
+use crate::__inside::simulation::faulty::{
+    CONFIG, Conditions, FaultyServer, Host, Network, Site, Surroundings, ToServer, Witness,
 };
+use crate::clock::Clock;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::executor::Executor;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
+use crate::store::redis::RedisStore;
+use crate::store::redis::client::Client as User;
+use crate::store::Settings;
 
 pub(crate) struct World {
     pub(crate) time: Arc<WorldTime>,
@@ -40,7 +43,7 @@ pub(crate) struct World {
 pub(crate) struct Client {
     pub(crate) index: usize,
     pub(crate) manager: LockManager,
-    pub(crate) link: Arc<Link>,
+    pub(crate) site: Arc<Site>,
     pub(crate) host: Arc<Host>,
 }
 
@@ -55,7 +58,7 @@ impl World {
         let conditions = Arc::new(Conditions::drawn(deadline, &random.fork()));
         let time = WorldTime::new();
         let network = Network::new();
-        let oracle = Oracle::new(network.clone(), time.clone());
+        let oracle = Oracle::new(network.clone(), time.clone(), conditions.denies_kills());
         let server = FaultyServer::new(
             Arc::new(ServerClock(time.clone())),
             conditions.clone(),
@@ -79,7 +82,8 @@ impl World {
         })
     }
 
-    pub(crate) fn client(&self, index: usize, random: &SeededRandom) -> Arc<Client> {
+    /// A client that has just connected, or is about to.
+    pub(crate) async fn client(&self, index: usize, random: &SeededRandom) -> Arc<Client> {
         let clock: Arc<dyn Clock> = Arc::new(BootClock {
             time: self.time.clone(),
             origin: Duration::from_secs(random.between(3_600, 36_000)),
@@ -103,21 +107,32 @@ impl World {
             elsewhere: None,
         };
         let assembly = Assembly::on(executor, parts);
-        let site = Site {
+        let site = Site::new(Surroundings {
             index,
-            client: id,
-            clock,
             host: host.clone(),
             server: self.server.clone(),
             network: self.network.clone(),
             random: random.fork(),
+        });
+        let user = User {
+            settings: Settings::named(&id.as_str()[..6]),
+            id,
+            clock,
+            random: Arc::new(random.fork()),
+            events: assembly.mailbox.sink(),
+            is_idle: assembly.is_idle(),
         };
-        let store = FaultyStore::open(site, assembly.mailbox.sink());
-        let link = store.link().clone();
+        let way = Arc::new(ToServer(site.clone()));
+        let store = if random.chance(200) {
+            RedisStore::connect_lazy_over(way, &CONFIG, user)
+        } else {
+            let connected = RedisStore::connect_over(way, CONFIG.clone(), user);
+            connected.await.expect("nothing went wrong yet")
+        };
         Arc::new(Client {
             index,
             manager: assembly.finish(Box::new(store), format!("c{index}")),
-            link,
+            site,
             host,
         })
     }

@@ -87,7 +87,7 @@ impl Assembly {
     }
 
     /// Tells the store whether anything in it bears this client's name.
-    fn is_idle(&self) -> IsIdle {
+    pub(crate) fn is_idle(&self) -> IsIdle {
         let in_store = self.in_store.clone();
         Arc::new(move || in_store.is_none())
     }

@@ -117,11 +117,11 @@ pub(crate) enum RenewalFailure {
 
 /// The answer to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Released {
-    /// Whether the owner had the lock.
+pub(crate) struct ReleaseReply {
+    /// Whether the owner held the lock.
     pub(crate) was_held: bool,
-    /// An ask of this owner may still be applied, by a connection that lives on in the server: then it is to be
-    /// released once more after this time (R2).
+    /// An ask of this owner may still be applied, by a connection that lives on in the server: it is to be released
+    /// once more after this time (design rule 2).
     pub(crate) again_after: Option<Duration>,
 }
 

@@ -24,6 +24,12 @@ impl ClientId {
         ClientId(format!("{}{:08x}", drawn_name(random), 1).into())
     }
 
+    /// As it stands in a store.
+    #[cfg(test)]
+    pub(crate) fn named(name: &str) -> Self {
+        ClientId(name.into())
+    }
+
     /// Another name for the same client, which no copy of this process has: a machine that was cloned
     /// while it ran has the same memory as its clones.
     pub(crate) fn renewed(&self, random: &dyn Random) -> Self {

@@ -12,7 +12,7 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Proof, Released, Renewal, Renewed,
+    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
 };
 
 pub(crate) mod client_id;
@@ -50,7 +50,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         owner: Owner,
         keep: Duration,
         within: Duration,
-    ) -> BoxFuture<'a, Result<Released, Trouble>>;
+    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>>;
 
     /// Asks after everything that this client waits for, and drives what it finds free.
     fn look<'a>(

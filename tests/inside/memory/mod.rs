@@ -124,9 +124,9 @@ impl Client {
     }
 
     fn release_keeping(&self, name: &str, owner: Owner, keep: Duration) -> bool {
-        at_once(self.store.release(&key(name), owner, keep, WITHIN))
-            .unwrap()
-            .was_held
+        let key = key(name);
+        let release = self.store.release(&key, owner, keep, WITHIN);
+        at_once(release).unwrap().was_held
     }
 
     fn confirm(&self, name: &str, owner: Owner) -> Option<u64> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::network::Millis;
-use crate::inside::seeded::SeededRandom;
+use crate::__inside::seeded::SeededRandom;
 
 /// Everything that goes wrong in a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,10 +41,14 @@ pub(crate) enum Fault {
     Suspend,
     /// A client's process is killed.
     Crash,
+    /// The server forgets its scripts.
+    ScriptFlush,
+    /// A client may not kill its old connection.
+    DeniedKill,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 20] = [
+    pub(crate) const ALL: [Fault; 22] = [
         Fault::DelayedRequest,
         Fault::DelayedReply,
         Fault::DroppedRequest,
@@ -65,7 +69,14 @@ impl Fault {
         Fault::Pause,
         Fault::Suspend,
         Fault::Crash,
+        Fault::ScriptFlush,
+        Fault::DeniedKill,
     ];
+
+    /// Whether it befalls more than a single message.
+    pub(crate) fn is_of_nemesis(self) -> bool {
+        self >= Fault::Reset && !matches!(self, Fault::ScriptFlush | Fault::DeniedKill)
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -89,6 +100,8 @@ impl Fault {
             Fault::Pause => "faults: pause",
             Fault::Suspend => "faults: suspend",
             Fault::Crash => "faults: crash",
+            Fault::ScriptFlush => "faults: script flush",
+            Fault::DeniedKill => "faults: denied kill",
         }
     }
 }
@@ -101,6 +114,8 @@ pub(crate) struct Conditions {
     pub(crate) longest_delay: Millis,
     /// Times in a thousand messages, for the faults of single messages.
     rates: [u64; 9],
+    /// Whether no client may kill its old connection.
+    denies_kills: bool,
     calm: AtomicBool,
     refusing: AtomicBool,
 }
@@ -127,6 +142,7 @@ impl Conditions {
             latency: (0, slowest),
             longest_delay: *random.pick(&[20, 80, 300, 1_200]),
             rates,
+            denies_kills: random.chance(150),
             calm: AtomicBool::new(random.chance(50)),
             refusing: AtomicBool::new(false),
         }
@@ -143,6 +159,10 @@ impl Conditions {
 
     pub(super) fn is_refusing(&self) -> bool {
         self.refusing.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn denies_kills(&self) -> bool {
+        self.denies_kills
     }
 
     /// Whether a fault hits this message.

@@ -26,6 +26,7 @@ pub(crate) struct Network {
 struct Events {
     queue: BTreeMap<(Millis, u64), Event>,
     scheduled: u64,
+    is_over: bool,
 }
 
 impl Network {
@@ -43,6 +44,9 @@ impl Network {
 
     pub(crate) fn at(&self, when: Millis, event: impl FnOnce() + Send + 'static) {
         let mut events = lock(&self.events);
+        if events.is_over {
+            return;
+        }
         events.scheduled += 1;
         let place = (when, events.scheduled);
         events.queue.insert(place, Box::new(event));
@@ -55,7 +59,11 @@ impl Network {
 
     /// Nothing of what is on its way arrives.
     pub(crate) fn end(&self) {
-        let events = std::mem::take(&mut lock(&self.events).queue);
+        let events = {
+            let mut events = lock(&self.events);
+            events.is_over = true;
+            std::mem::take(&mut events.queue)
+        };
         drop(events);
     }
 

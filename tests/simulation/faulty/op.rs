@@ -9,9 +9,7 @@ use std::time::Duration;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Renewal, Renewed,
-};
+use crate::protocol::words::{Ask, AskReply, Look, LookReply, Owner, Proof, Renewal, Renewed};
 use crate::store::LockStore;
 use crate::store::memory::MemoryStore;
 
@@ -23,7 +21,6 @@ pub(crate) enum Op {
         owner: Owner,
         timing: Timing,
         wait: Duration,
-        within: Duration,
         /// Server time, µs (design rule 2).
         apply_by: u64,
     },
@@ -39,8 +36,6 @@ pub(crate) enum Op {
         keep: Duration,
     },
     Look(Vec<Look>),
-    Inspect(LockKey),
-    Ping,
 }
 
 /// What the server says to an operation.
@@ -51,18 +46,13 @@ pub(crate) enum Answer {
     Renewed(Renewed),
     Released(bool),
     Looked(Vec<LookReply>),
-    Inspected(Inspection),
-    Pong,
     Refused(Trouble),
 }
 
 impl Op {
     pub(crate) fn keys(&self) -> Vec<&LockKey> {
         match self {
-            Op::Ask { key, .. }
-            | Op::Confirm { key, .. }
-            | Op::Release { key, .. }
-            | Op::Inspect(key) => vec![key],
+            Op::Ask { key, .. } | Op::Confirm { key, .. } | Op::Release { key, .. } => vec![key],
             Op::Renew(batch) => {
                 let mut keys: Vec<_> = batch.iter().map(|renewal| &renewal.key).collect();
                 keys.sort_unstable();
@@ -70,7 +60,6 @@ impl Op {
                 keys
             }
             Op::Look(looks) => looks.iter().map(|look| &look.key).collect(),
-            Op::Ping => Vec::new(),
         }
     }
 
@@ -81,7 +70,7 @@ impl Op {
                 vec![*owner]
             }
             Op::Look(looks) => looks.iter().flat_map(|look| look.owners.clone()).collect(),
-            Op::Renew(_) | Op::Inspect(_) | Op::Ping => Vec::new(),
+            Op::Renew(_) => Vec::new(),
         }
     }
 
@@ -95,14 +84,13 @@ impl Op {
                 owner,
                 timing,
                 wait,
-                within,
                 ..
             } => at_once(store.ask(Ask {
                 key,
                 owner: *owner,
                 timing: *timing,
                 wait: *wait,
-                within: *within,
+                within,
             }))
             .map(Answer::Asked),
             Op::Confirm { key, owner, timing } => {
@@ -110,10 +98,8 @@ impl Op {
             }
             Op::Renew(batch) => at_once(store.renew(batch, within)).map(Answer::Renewed),
             Op::Release { key, owner, keep } => at_once(store.release(key, *owner, *keep, within))
-                .map(|released| Answer::Released(released.was_held)),
+                .map(|reply| Answer::Released(reply.was_held)),
             Op::Look(looks) => at_once(store.look(looks, within)).map(Answer::Looked),
-            Op::Inspect(key) => at_once(store.inspect(key, within)).map(Answer::Inspected),
-            Op::Ping => Ok(Answer::Pong),
         };
         done.unwrap_or_else(Answer::Refused)
     }
@@ -154,8 +140,6 @@ impl fmt::Display for Op {
                 }
                 Ok(())
             }
-            Op::Inspect(key) => write!(f, "inspect {key}"),
-            Op::Ping => f.write_str("ping"),
         }
     }
 }
@@ -191,8 +175,6 @@ impl fmt::Display for Answer {
                 }
                 Ok(())
             }
-            Answer::Inspected(_) => f.write_str("inspected"),
-            Answer::Pong => f.write_str("pong"),
             Answer::Refused(trouble) => write!(f, "refused: {trouble}"),
         }
     }

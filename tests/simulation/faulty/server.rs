@@ -1,17 +1,24 @@
 //! The server: a memory store whose every operation is watched.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use redis::Value;
+
+use super::connection::Wire;
 use super::fault::{Conditions, Fault};
 use super::op::{Answer, Op};
+use super::wire::{self, REFUSAL, Request, Said, Verb};
 use crate::clock::Clock;
 use crate::error::Outage;
 use crate::key::LockKey;
+use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::Snapshot;
-use crate::store::memory::{MemoryServer, MemoryStore};
+use crate::store::memory::MemoryStore;
+use crate::store::memory::server::MemoryServer;
 use crate::store::{EventSink, Settings};
 
 /// Sees what happens.
@@ -19,8 +26,14 @@ pub(crate) trait Witness: Send + Sync {
     /// A fault, and whom it hits; `None` is the server.
     fn fault(&self, fault: Fault, client: Option<usize>, detail: fmt::Arguments<'_>);
 
+    /// A script was run by a hash that nobody knows.
+    fn unknown_script(&self);
+
     /// Something else that is worth a line.
     fn note(&self, client: usize, detail: fmt::Arguments<'_>);
+
+    /// A client listens from now on, on a new connection, perhaps by another name.
+    fn goes_by(&self, client: usize, id: &ClientId);
 
     fn applied(&self, applied: &Applied<'_>);
 }
@@ -28,6 +41,10 @@ pub(crate) trait Witness: Send + Sync {
 /// An operation, and what it did.
 pub(crate) struct Applied<'a> {
     pub(crate) client: usize,
+    /// The name under which the client sent it.
+    pub(crate) id: &'a ClientId,
+    /// Whether grants to that name are pushed to the connection that it was sent on.
+    pub(crate) listens: bool,
     pub(crate) op: &'a Op,
     pub(crate) answer: &'a Answer,
     /// For each of its keys, what was there before and after.
@@ -40,6 +57,16 @@ pub(crate) struct FaultyServer {
     clock: Arc<dyn Clock>,
     pub(super) conditions: Arc<Conditions>,
     pub(super) witness: Arc<dyn Witness>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The scripts that it knows by their hashes.
+    scripts: BTreeSet<Verb>,
+    /// How many connections it accepted since it was started, and ever.
+    accepted: u64,
+    ever: u64,
 }
 
 impl FaultyServer {
@@ -53,6 +80,7 @@ impl FaultyServer {
             clock,
             conditions,
             witness,
+            state: Mutex::default(),
         })
     }
 
@@ -72,31 +100,85 @@ impl FaultyServer {
         self.clock.wall_micros()
     }
 
+    /// It was stopped and started.
+    pub(crate) fn restarts(&self) {
+        let mut state = lock(&self.state);
+        state.accepted = 0;
+        state.scripts.clear();
+    }
+
+    /// SCRIPT FLUSH.
+    pub(crate) fn forgets_scripts(&self) {
+        lock(&self.state).scripts.clear();
+    }
+
+    /// The id of a new connection, and a number that no other one ever has.
+    pub(super) fn accepts(&self) -> (u64, u64) {
+        let mut state = lock(&self.state);
+        state.accepted += 1;
+        state.ever += 1;
+        (state.accepted, state.ever)
+    }
+
+    /// Learns a script from its source; an error if it does not know the hash.
+    pub(super) fn knows(&self, script: Verb, by_hash: bool) -> Result<(), String> {
+        let mut state = lock(&self.state);
+        if !by_hash {
+            state.scripts.insert(script);
+        } else if !state.scripts.contains(&script) {
+            self.witness.unknown_script();
+            return Err("NOSCRIPT No matching script. Please use EVAL.".into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn probed(&self) -> Value {
+        wire::probed(self.wall(), self.conditions.is_refusing())
+    }
+
     /// A client that is there: its waiters can be granted.
     pub(super) fn subscribe(&self, client: &ClientId, events: EventSink) -> MemoryStore {
         let settings = Settings::named(&client.as_str()[..6]);
         MemoryStore::new(self.memory.clone(), client.clone(), settings, events)
     }
 
-    pub(super) fn apply(&self, client: usize, store: &MemoryStore, op: &Op) -> Answer {
+    pub(super) fn apply(
+        &self,
+        client: usize,
+        (id, op): (&ClientId, &Op),
+        listens: bool,
+        store: &MemoryStore,
+    ) -> Said {
         let keys = op.keys();
         let before: Vec<_> = keys.iter().map(|key| self.snapshot(key)).collect();
         let wall = self.wall();
-        let answer = if self.conditions.is_refusing() && !matches!(op, Op::Inspect(_) | Op::Ping) {
-            Answer::Refused(Trouble::new(Outage::WritesRefused, "MISCONF"))
+        let answer = if self.conditions.is_refusing() {
+            Answer::Refused(Trouble::new(Outage::WritesRefused, REFUSAL))
         } else {
             op.apply(store, wall)
         };
         let effects = (keys.into_iter().zip(before))
             .map(|(key, before)| (key, before, self.snapshot(key)))
             .collect();
-        self.witness.applied(&Applied {
+        let applied = Applied {
             client,
+            id,
+            listens,
             op,
             answer: &answer,
             effects,
-        });
-        answer
+        };
+        self.witness.applied(&applied);
+        wire::answer(&applied, wall)
+    }
+}
+
+/// What it says about itself, and about a connection.
+pub(super) fn about(asked: &Wire, request: &Request) -> Value {
+    match request {
+        Request::Memory => wire::text("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"),
+        Request::WhoAmI => wire::text(format!("id={} addr={} fd=8", asked.id, asked.address())),
+        _ => Value::SimpleString("PONG".into()),
     }
 }
 

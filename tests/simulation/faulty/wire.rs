@@ -1,165 +1,432 @@
-//! One connection of a client, as both ends see it.
+//! What commands and answers look like, as `lua/` has it: written without a look at the code that it is to test.
 
-use std::collections::BTreeMap;
-use std::pin::pin;
-use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use once_cell::sync::Lazy;
+use redis::{Arg, Cmd, RedisError, Value};
 
-use super::fault::Fault;
-use super::network::Millis;
 use super::op::{Answer, Op};
-use crate::error::Outage;
-use crate::mutex::lock;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::Owner;
+use super::server::Applied;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::protocol::timing::Timing;
+use crate::protocol::words::{Grant, Look, LookReply, Owner, Renewal};
+use crate::store::client_id::ClientId;
+use crate::store::memory::hooks::{SeenHold, owner_text};
+use crate::store::redis::config::RedisConfig;
+use crate::store::redis::scripts::Script;
 
-/// What a command's caller gets: the answer, and the server's time when it was given, µs.
-pub(super) type Answered = Result<(Answer, u64), Trouble>;
+pub(super) const NAMESPACE: &str = "distlock";
+const CHANNELS: &str = "distlock:client:";
+const FENCE_TTL: &str = "7200000";
+const MAX_WAITERS: &str = "10000";
 
-/// Which of a client's connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Commands,
-    Renewals,
+/// What a server without a disk says to a write.
+pub(super) const REFUSAL: &str = "MISCONF errors writing to disk";
+
+/// The same for all clients: the scripts are hashed once.
+pub(crate) static CONFIG: Lazy<RedisConfig> = Lazy::new(|| {
+    RedisConfig::parse("redis://simulated", NAMESPACE, Duration::from_secs(2)).unwrap()
+});
+
+/// A command, read.
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    Ping,
+    Memory,
+    WhoAmI,
+    Subscribe(ClientId),
+    Kill {
+        id: u64,
+        address: String,
+    },
+    Run {
+        script: Verb,
+        by_hash: bool,
+        what: Run,
+    },
 }
 
-/// A connection and its successors.
-#[derive(Debug)]
-pub(super) struct Wire {
-    state: Mutex<State>,
-    /// Not a `watch`, which wakes in an order of its own choice.
-    changed: Notify,
+#[derive(Clone, Debug)]
+pub(super) enum Run {
+    /// Without keys.
+    Nothing,
+    Probe,
+    Op(ClientId, Op),
 }
 
-#[derive(Debug)]
-pub(super) struct State {
-    /// Counts the connections; the client uses this one.
-    pub(super) epoch: u64,
-    pub(super) up: bool,
-    /// The server applies nothing more of connections up to this one.
-    pub(super) dead: u64,
-    /// It swallows everything.
-    pub(super) silent: bool,
-    /// A PING is under way.
-    pub(super) tested: bool,
-    pub(super) closed: bool,
-    last_request: Millis,
-    last_reply: Millis,
-    by_owner: BTreeMap<Owner, Millis>,
-    calls: u64,
-    unanswered: BTreeMap<u64, oneshot::Sender<Answered>>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verb {
+    Ask,
+    Confirm,
+    Renew,
+    Release,
+    Look,
+    Inspect,
+    Probe,
 }
 
-/// What becomes of one message.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fate {
-    pub(super) request: Option<Fault>,
-    pub(super) reply: Option<Fault>,
-    pub(super) request_takes: Millis,
-    pub(super) reply_takes: Millis,
+/// The scripts that there are, by what they do.
+fn scripts() -> [(Verb, &'static Script); 7] {
+    let scripts = &CONFIG.scripts;
+    [
+        (Verb::Ask, &scripts.ask),
+        (Verb::Confirm, &scripts.confirm),
+        (Verb::Renew, &scripts.renew),
+        (Verb::Release, &scripts.release),
+        (Verb::Look, &scripts.look),
+        (Verb::Inspect, &scripts.inspect),
+        (Verb::Probe, &scripts.probe),
+    ]
 }
 
-impl Wire {
-    pub(super) fn new() -> Self {
-        Wire {
-            state: Mutex::new(State {
-                epoch: 1,
-                up: true,
-                dead: 0,
-                silent: false,
-                tested: false,
-                closed: false,
-                last_request: 0,
-                last_reply: 0,
-                by_owner: BTreeMap::new(),
-                calls: 0,
-                unanswered: BTreeMap::new(),
-            }),
-            changed: Notify::new(),
+/// A command's words, from front to back.
+struct Words<'a>(std::vec::IntoIter<&'a str>);
+
+impl<'a> Words<'a> {
+    fn of(command: &'a Cmd) -> Self {
+        let words: Vec<_> = command
+            .args_iter()
+            .map(|word| match word {
+                Arg::Simple(word) => std::str::from_utf8(word).unwrap(),
+                other => panic!("{other:?} in a command"),
+            })
+            .collect();
+        Words(words.into_iter())
+    }
+
+    fn next(&mut self) -> &'a str {
+        self.0.next().expect("a command that is too short")
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next().parse().unwrap()
+    }
+
+    fn millis(&mut self) -> Duration {
+        Duration::from_millis(self.number())
+    }
+
+    fn expect(&mut self, word: &str) {
+        assert_eq!(self.next(), word);
+    }
+
+    fn end(mut self) {
+        assert_eq!(self.0.next(), None, "a command that is too long");
+    }
+
+    /// `client:number`.
+    fn owner(&mut self) -> (ClientId, Owner) {
+        owner(self.next())
+    }
+
+    /// The keys of one lock, of these kinds.
+    fn lock(&mut self, kinds: &[&str]) -> LockKey {
+        let mut found: Option<&str> = None;
+        for kind in kinds {
+            let name = self.next();
+            let tag = (name.strip_prefix(NAMESPACE)).and_then(|name| {
+                name.strip_prefix(':')?
+                    .strip_prefix(kind)?
+                    .strip_prefix(':')
+            });
+            let tag = tag.unwrap_or_else(|| panic!("{name} is no {kind}"));
+            assert_eq!(*found.get_or_insert(tag), tag, "keys of two locks");
         }
+        let tag = found.unwrap();
+        let key = tag.strip_prefix('{').and_then(|tag| tag.strip_suffix('}'));
+        LockKey::new(key.unwrap()).unwrap()
     }
+}
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
+fn owner(text: &str) -> (ClientId, Owner) {
+    let (client, number) = text.split_once(':').unwrap();
+    (ClientId::named(client), number.parse().unwrap())
+}
 
-    /// The client notices that the connection is gone: nothing on it will be answered.
-    pub(super) fn drop_connection(&self, detail: &str) {
-        let unanswered = {
-            let mut state = self.state();
-            state.up = false;
-            state.tested = false;
-            std::mem::take(&mut state.unanswered)
-        };
-        self.changed.notify_waiters();
-        for (_, caller) in unanswered {
-            // Who does not wait any more is not told.
-            let _ = caller.send(Err(Trouble::new(Outage::Unreachable, detail)));
+const ALL_KEYS: &[&str] = &["lock", "queue", "entry", "fence"];
+
+/// The timing with this TTL.
+fn timing(ttl: Duration) -> Timing {
+    let timing = Timing::new(ttl - Duration::from_millis(250));
+    assert_eq!(timing.ttl(), ttl, "no such short lease");
+    timing
+}
+
+/// Whose grants are pushed to a channel.
+pub(super) fn listener(channel: &str) -> ClientId {
+    ClientId::named(channel.strip_prefix(CHANNELS).unwrap())
+}
+
+pub(super) fn read(command: &Cmd) -> Request {
+    let mut words = Words::of(command);
+    let request = match words.next() {
+        "PING" => Request::Ping,
+        "INFO" => {
+            words.expect("memory");
+            Request::Memory
         }
-    }
-
-    /// There is a new connection.
-    pub(super) fn replace_connection(&self, now: Millis) {
-        {
-            let mut state = self.state();
-            state.epoch += 1;
-            state.up = true;
-            state.silent = false;
-            state.last_request = now;
-            state.last_reply = now;
-            state.by_owner.clear();
-        }
-        self.changed.notify_waiters();
-    }
-
-    /// Resolves when there is a connection, or never will be one.
-    pub(super) async fn ready(&self) {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            {
-                let state = self.state();
-                if state.up || state.closed {
-                    return;
-                }
+        "CLIENT" => match words.next() {
+            "INFO" => Request::WhoAmI,
+            "KILL" => {
+                words.expect("ID");
+                let id = words.number();
+                words.expect("ADDR");
+                let address = words.next().to_owned();
+                Request::Kill { id, address }
             }
-            changed.await;
+            other => panic!("CLIENT {other}"),
+        },
+        "EVALSHA" => return run(words, true),
+        "EVAL" => return run(words, false),
+        other => panic!("{other}"),
+    };
+    words.end();
+    request
+}
+
+fn run(mut words: Words<'_>, by_hash: bool) -> Request {
+    let named = words.next();
+    let known = scripts().into_iter().find(|(_, script)| {
+        let name = if by_hash {
+            &script.hash
+        } else {
+            &script.source
+        };
+        name == named
+    });
+    let (script, _) = known.unwrap_or_else(|| panic!("no such script: {named}"));
+    let keys = words.number();
+    let what = match (keys, script) {
+        (0, _) => Run::Nothing,
+        (1, Verb::Probe) => {
+            words.expect("distlock:probe");
+            Run::Probe
         }
+        (_, verb) => {
+            let (client, op) = op(&mut words, verb, keys);
+            Run::Op(client, op)
+        }
+    };
+    words.end();
+    Request::Run {
+        script,
+        by_hash,
+        what,
     }
 }
 
-impl State {
-    pub(super) fn call(&mut self) -> (u64, oneshot::Receiver<Answered>) {
-        let (caller, answer) = oneshot::channel();
-        self.calls += 1;
-        self.unanswered.insert(self.calls, caller);
-        (self.calls, answer)
-    }
-
-    pub(super) fn answer(&mut self, call: u64) -> Option<oneshot::Sender<Answered>> {
-        self.unanswered.remove(&call)
-    }
-
-    /// When a request arrives: not before its predecessors on the connection. One that is overtaken
-    /// still keeps its place among those of the same owners.
-    pub(super) fn request_arrives(&mut self, op: &Op, earliest: Millis, overtaken: bool) -> Millis {
-        let owners = op.owners();
-        let of_owners = owners.iter().filter_map(|owner| self.by_owner.get(owner));
-        let mut arrives = of_owners.copied().fold(earliest, Millis::max);
-        if !overtaken {
-            arrives = arrives.max(self.last_request);
-            self.last_request = arrives;
+fn op(words: &mut Words<'_>, verb: Verb, keys: u64) -> (ClientId, Op) {
+    match verb {
+        Verb::Ask => {
+            assert_eq!(keys, 4);
+            let key = words.lock(ALL_KEYS);
+            let (client, owner) = words.owner();
+            let timing = Timing::new(words.millis());
+            assert_eq!(words.millis(), timing.ttl());
+            let wait = words.millis();
+            let apply_by = words.number();
+            words.expect(client.as_str());
+            words.expect(CHANNELS);
+            let _name = words.next();
+            words.expect(MAX_WAITERS);
+            words.expect(FENCE_TTL);
+            let op = Op::Ask {
+                key,
+                owner,
+                timing,
+                wait,
+                apply_by,
+            };
+            (client, op)
         }
-        for owner in owners {
-            self.by_owner.insert(owner, arrives);
+        Verb::Confirm => {
+            assert_eq!(keys, 3);
+            let key = words.lock(&["lock", "queue", "entry"]);
+            let (client, owner) = words.owner();
+            let timing = timing(words.millis());
+            (client, Op::Confirm { key, owner, timing })
         }
-        arrives
+        Verb::Renew => {
+            let keys: Vec<_> = (0..keys).map(|_| words.lock(&["lock"])).collect();
+            let mut whose = None;
+            let renewals = keys.into_iter().map(|key| {
+                let (of, token) = words.next().split_once(' ').unwrap();
+                let (client, owner) = owner(of);
+                assert_eq!(*whose.get_or_insert(client.clone()), client);
+                Renewal {
+                    key,
+                    owner,
+                    token: FencingToken::new(token.parse().unwrap()),
+                    timing: timing(words.millis()),
+                }
+            });
+            let renewals = renewals.collect();
+            (whose.unwrap(), Op::Renew(renewals))
+        }
+        Verb::Release => {
+            assert_eq!(keys, 4);
+            let key = words.lock(ALL_KEYS);
+            let (client, owner) = words.owner();
+            words.expect(client.as_str());
+            words.expect(CHANNELS);
+            let keep = words.millis();
+            words.expect(FENCE_TTL);
+            (client, Op::Release { key, owner, keep })
+        }
+        Verb::Look => {
+            let keys: Vec<_> = (0..keys / 4).map(|_| words.lock(ALL_KEYS)).collect();
+            let client = ClientId::named(words.next());
+            words.expect(CHANNELS);
+            words.expect(FENCE_TTL);
+            let look = |key| {
+                let owners = (0..words.number()).map(|_| {
+                    let (whose, owner) = words.owner();
+                    assert_eq!(whose, client);
+                    owner
+                });
+                let owners = owners.collect();
+                Look { key, owners }
+            };
+            let looks = keys.into_iter().map(look).collect();
+            (client, Op::Look(looks))
+        }
+        Verb::Inspect | Verb::Probe => panic!("nobody does this: {verb:?}"),
     }
+}
 
-    /// When a reply, or a pushed message, arrives: in order.
-    pub(super) fn reply_arrives(&mut self, earliest: Millis) -> Millis {
-        self.last_reply = self.last_reply.max(earliest);
-        self.last_reply
-    }
+/// What a server answers: a value, or the text of an error.
+pub(super) type Said = Result<Value, String>;
+
+/// An answer, as the client library has it.
+pub(super) fn heard(said: Said) -> Result<Value, RedisError> {
+    said.or_else(|error| {
+        redis::parse_redis_value(format!("-{error}\r\n").as_bytes())?.extract_error()
+    })
+}
+
+pub(super) fn text(text: impl Into<String>) -> Value {
+    Value::BulkString(text.into().into_bytes())
+}
+
+fn number(number: impl TryInto<i64>) -> Value {
+    Value::Int(number.try_into().unwrap_or(i64::MAX))
+}
+
+/// A lock's value.
+fn value(hold: Option<&SeenHold>) -> Value {
+    text(hold.map_or(String::new(), |hold| {
+        let SeenHold {
+            owner,
+            token,
+            limit,
+            since,
+            name,
+            ..
+        } = hold;
+        format!("{owner} {token} {} {since} {name}", limit.as_millis())
+    }))
+}
+
+pub(super) fn probed(wall: u64, refused: bool) -> Value {
+    let error = if refused { REFUSAL } else { "" };
+    Value::Array(vec![number(wall), text(error)])
+}
+
+/// The answer to an operation that was just applied.
+pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Said {
+    use crate::protocol::words::AskReply;
+    let first = applied.effects.first();
+    let occupied = |verdict| {
+        let hold = first.and_then(|(_, _, after)| after.hold.as_ref());
+        vec![number(verdict), number(wall), value(hold)]
+    };
+    let fields = match (applied.op, applied.answer) {
+        (Op::Renew(batch), Answer::Refused(_)) => refused_renewals(applied, batch),
+        (Op::Look(looks), Answer::Refused(_)) => {
+            let mut fields = vec![number(wall)];
+            fields.extend(looks.iter().map(|_| text(REFUSAL)));
+            fields
+        }
+        (_, Answer::Refused(trouble)) => return Err(trouble.detail.clone()),
+        (_, Answer::Asked(AskReply::Held(proof))) => {
+            vec![number(1), number(wall), number(proof.token.get())]
+        }
+        (_, Answer::Asked(AskReply::Queued(_))) => occupied(2),
+        (_, Answer::Asked(AskReply::Busy(_))) => occupied(3),
+        (_, Answer::Asked(AskReply::Late)) => vec![number(4), number(wall)],
+        (_, Answer::Asked(AskReply::Foreign(_))) => vec![number(5), number(wall)],
+        (_, Answer::Asked(AskReply::Full(_))) => occupied(6),
+        (_, Answer::Confirmed(Some(proof))) => {
+            vec![number(1), number(wall), number(proof.token.get())]
+        }
+        (_, Answer::Confirmed(None)) => vec![number(0), number(wall)],
+        (_, Answer::Renewed(renewed)) => (renewed.failures.iter())
+            .map(|(index, _)| failure(*index, ""))
+            .collect(),
+        (_, Answer::Released(was_held)) => vec![number(u64::from(*was_held)), number(0)],
+        (Op::Look(looks), Answer::Looked(replies)) => {
+            let mut fields = vec![number(wall)];
+            for ((look, reply), (_, _, after)) in looks.iter().zip(replies).zip(&applied.effects) {
+                let LookReply::Seen { missing, .. } = reply else {
+                    panic!("a memory store looked, and: {reply:?}");
+                };
+                let looked_for = look.owners.iter().enumerate();
+                let missing = looked_for.filter(|(_, owner)| missing.contains(owner));
+                let missing: Vec<_> = missing.map(|(index, _)| number(index as u64)).collect();
+                let hold = after.hold.as_ref();
+                let left = hold.map_or(0, |hold| hold.left.as_millis());
+                fields.push(Value::Array(vec![
+                    value(hold),
+                    number(u64::try_from(left).unwrap()),
+                    Value::Array(missing),
+                ]));
+            }
+            fields
+        }
+        (op, answer) => panic!("`{op}` was answered `{answer}`"),
+    };
+    Ok(Value::Array(fields))
+}
+
+fn failure(index: usize, error: &str) -> Value {
+    Value::Array(vec![number(index as u64), text(error)])
+}
+
+/// The script goes on with the next lock: what is not held needs no write.
+fn refused_renewals(applied: &Applied<'_>, batch: &[Renewal]) -> Vec<Value> {
+    let is_held = |renewal: &Renewal| {
+        applied.effects.iter().any(|(key, before, _)| {
+            before.hold.as_ref().is_some_and(|hold| {
+                key.same_lock(&renewal.key)
+                    && hold.owner == owner_text(applied.id, renewal.owner)
+                    && hold.token == renewal.token
+            })
+        })
+    };
+    let failures = batch.iter().enumerate().map(|(index, renewal)| {
+        let error = if is_held(renewal) { REFUSAL } else { "" };
+        failure(index, error)
+    });
+    failures.collect()
+}
+
+/// A message on a client's channel.
+pub(super) fn message(client: &ClientId, grant: &Grant, wall: u64) -> Vec<Value> {
+    let Grant {
+        key,
+        owner,
+        token,
+        lease,
+        ..
+    } = grant;
+    let owner = owner_text(client, *owner);
+    let lease = lease.as_millis();
+    vec![
+        text(format!("{CHANNELS}{}", client.as_str())),
+        text(format!(
+            "{owner} {token} {wall} {lease} {NAMESPACE}:lock:{}",
+            key.tagged()
+        )),
+    ]
 }

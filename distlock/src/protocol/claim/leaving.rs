@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::Released;
+use crate::protocol::words::ReleaseReply;
 
 /// The pause before what the store refused is tried again. It doubles each time, so that what is always refused
 /// does not stand before others.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often a release that was answered is sent once more, at most.
+const MOST_AGAIN: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Leaving {
@@ -21,6 +24,8 @@ pub(super) struct Leaving {
     believed_until: Option<Moment>,
     /// An attempt may have been applied although nobody heard of it.
     was_unanswered: bool,
+    /// How often it was sent once more after an answer.
+    again: u32,
     pause: Duration,
 }
 
@@ -42,6 +47,7 @@ impl Leaving {
             began: now,
             believed_until,
             was_unanswered: false,
+            again: 0,
             pause: FIRST_PAUSE,
         }
     }
@@ -56,7 +62,7 @@ impl Leaving {
         now >= self.began + ttl
     }
 
-    pub(super) fn answered(&mut self, answer: Result<Released, Trouble>, now: Moment) -> Left {
+    pub(super) fn answered(&mut self, answer: Result<ReleaseReply, Trouble>, now: Moment) -> Left {
         match answer {
             Ok(released) => {
                 // A lock that was believed until now, and that the first release did not find, was lost before.
@@ -66,8 +72,11 @@ impl Leaving {
                     return Left::NotOurs;
                 }
                 match released.again_after {
-                    Some(after) => Left::Again(now + after),
-                    None => Left::Done,
+                    Some(after) if self.again < MOST_AGAIN => {
+                        self.again += 1;
+                        Left::Again(now + after)
+                    }
+                    _ => Left::Done,
                 }
             }
             Err(trouble) => {

@@ -16,7 +16,7 @@ use crate::protocol::outcome::{Command, End, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{AskReply, Grant, Occupant, Proof, Released, RenewalFailure};
+use crate::protocol::words::{AskReply, Grant, Occupant, Proof, ReleaseReply, RenewalFailure};
 
 pub(crate) mod asking;
 pub(crate) mod holding;
@@ -284,7 +284,7 @@ impl Claim {
     /// The answer to a release: whether it is to be repeated.
     pub(crate) fn handle_release(
         &mut self,
-        answer: Result<Released, Trouble>,
+        answer: Result<ReleaseReply, Trouble>,
         now: Moment,
     ) -> Left {
         let Some(leaving) = &mut self.leaving else {

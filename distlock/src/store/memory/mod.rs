@@ -11,8 +11,8 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Released, Renewal, RenewalFailure,
-    Renewed,
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
+    RenewalFailure, Renewed,
 };
 use crate::store::client_id::ClientId;
 use crate::store::memory::server::MemoryServer;
@@ -118,9 +118,9 @@ impl LockStore for MemoryStore {
         owner: Owner,
         keep: Duration,
         _within: Duration,
-    ) -> BoxFuture<'a, Result<Released, Trouble>> {
+    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>> {
         Box::pin(async move {
-            self.server.call(&self.client, |slots, call| Released {
+            self.server.call(&self.client, |slots, call| ReleaseReply {
                 was_held: slots.with(key, call.now, |slot| slot.release(call, owner, keep)),
                 again_after: None,
             })

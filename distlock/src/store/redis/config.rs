@@ -1,11 +1,14 @@
 //! The URL of a server, and what is said about it without its password.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use crate::error::{Error, Outage};
 use crate::protocol::trouble::Trouble;
+use crate::store::redis::scripts::Scripts;
 
 /// Where a server is, and how to talk to it.
 #[derive(Clone)]
@@ -13,6 +16,23 @@ pub(crate) struct RedisConfig {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) connect_timeout: Duration,
+    pub(crate) scripts: Arc<Scripts>,
+}
+
+/// A password, which is shown to nobody but the server.
+#[derive(Clone)]
+pub(super) struct Password(String);
+
+impl Password {
+    pub(super) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(..)")
+    }
 }
 
 impl RedisConfig {
@@ -65,6 +85,7 @@ impl RedisConfig {
             client,
             namespace: namespace.to_owned(),
             connect_timeout,
+            scripts: Arc::new(Scripts::ours()),
         })
     }
 
@@ -81,6 +102,14 @@ impl RedisConfig {
             ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
             _ => "redis".into(),
         }
+    }
+
+    /// The password of the default user, which a server that has none would take as well.
+    pub(super) fn password(&self) -> Option<Password> {
+        let settings = self.client.get_connection_info().redis_settings();
+        let is_default = settings.username().is_none_or(|user| user == "default");
+        let password = settings.password().filter(|_| is_default);
+        password.map(|password| Password(password.to_owned()))
     }
 
     /// The error of a connection that could not be set up.

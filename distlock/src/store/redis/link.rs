@@ -1,24 +1,25 @@
 //! A connection that is kept: watched, and opened again when it is of no use any more.
 
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use once_cell::sync::OnceCell;
-use redis::aio::MultiplexedConnection;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
-use tokio::task::AbortHandle;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
-use super::dial::{Dialer, Predecessor, ServersName};
-use super::health::{Cause, Health};
-use super::transport::Pulse;
-use super::{scripts, trouble};
 use crate::error::Outage;
+use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
-use crate::store::client_id::ClientId;
+use crate::store::redis::handshake::{Dialer, Role};
+use crate::store::redis::health::{Cause, Health};
+use crate::store::redis::session::{Predecessor, Session};
+use crate::store::redis::trouble;
 
 /// Attempts to connect again start short, for the first may fall into the same hole, and grow.
 const FIRST_REDIAL: Duration = Duration::from_millis(250);
+
+/// A server that is near is connected to again within this, or it is tried once more.
+const LONGEST_REDIAL: Duration = Duration::from_secs(1);
 
 /// A connection on which a command went unanswered must answer a PING within this at the latest.
 const PING_WITHIN: Duration = Duration::from_millis(500);
@@ -36,67 +37,37 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// deadline then, however many callers come at once.
 const IN_FLIGHT: usize = 1_024;
 
-/// A connection that works.
+/// A connection that is kept. It is closed with its link.
 #[derive(Debug)]
-pub(super) struct Session {
-    pub(super) connection: MultiplexedConnection,
-    /// Counts the connections of one dialer.
-    pub(super) epoch: u64,
-    /// Under which name this connection listens.
-    pub(super) client: ClientId,
-    /// What the server calls the connection, for its successor to kill it.
-    pub(super) name: Option<ServersName>,
-    /// The previous connection could not be killed: its commands may still be applied.
-    pub(super) predecessor_lives: bool,
-    pub(super) end: Arc<End>,
-    pub(super) pulse: Pulse,
-    pub(super) scripts: scripts::Known,
-    pub(super) _driver: Driver,
-}
-
-/// The task that reads and writes a connection. It would wait for answers that never come, so it ends with
-/// its session.
-#[derive(Debug)]
-pub(super) struct Driver(pub(super) AbortHandle);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// That a session is of no use any more, and why.
-#[derive(Debug, Default)]
-pub(super) struct End {
-    why: OnceCell<Trouble>,
-    told: Notify,
-}
-
-impl End {
-    /// Says so; `false` if it was said before.
-    pub(super) fn tell(&self, why: Trouble) -> bool {
-        let first = self.why.set(why).is_ok();
-        self.told.notify_one();
-        first
-    }
-
-    async fn told(&self) -> Trouble {
-        loop {
-            if let Some(why) = self.why.get() {
-                return why.clone();
-            }
-            self.told.notified().await;
-        }
-    }
-}
-
-/// A connection that is kept.
-#[derive(Clone, Debug)]
 pub(super) struct Link {
-    state: watch::Receiver<State>,
-    suspicion: Arc<Suspicion>,
-    places: Arc<Semaphore>,
-    close: Arc<Notify>,
+    kept: Arc<Kept>,
+    places: Semaphore,
+}
+
+/// What a link and its supervisor share.
+#[derive(Debug)]
+struct Kept {
+    state: Mutex<State>,
+    /// Wakes who waits in the order of their coming, which can be repeated.
+    changed: Notify,
+    suspicion: Suspicion,
+    close: Notify,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Up(Arc<Session>),
+    Down(Trouble),
+    Closed,
+}
+
+impl Kept {
+    fn becomes(&self, state: State) {
+        let before = std::mem::replace(&mut *lock(&self.state), state);
+        self.changed.notify_waiters();
+        // Not under the mutex: it may be a connection's last clone.
+        drop(before);
+    }
 }
 
 /// That a command went unanswered, and how long a PING may take before the connection is replaced.
@@ -109,6 +80,19 @@ struct Suspicion {
 }
 
 impl Suspicion {
+    fn of(role: Role) -> Self {
+        Suspicion {
+            raised: Notify::new(),
+            patience: AtomicU64::new(u64::MAX),
+            least: match role {
+                Role::Renewals => LEAST_PATIENCE,
+                // Replacing the command connection costs the places in all queues, so it is not
+                // done lightly.
+                Role::Commands => PING_WITHIN,
+            },
+        }
+    }
+
     fn raise(&self, patience: Duration) {
         let patience = patience.max(self.least).min(PING_WITHIN);
         let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
@@ -123,66 +107,54 @@ impl Suspicion {
     }
 }
 
-#[derive(Clone, Debug)]
-enum State {
-    Up(Arc<Session>),
-    Down(Trouble),
-    Closed,
-}
-
 impl Link {
-    /// Keeps a session, or opens the first one; `connected` is called after each that was opened here.
+    /// Keeps a session, or opens the first one; `connected` is called after each that was opened here. A server that
+    /// is far away needs as long to reconnect as it `needed` to connect.
     pub(super) fn keep(
         dialer: Dialer,
         first: Option<Session>,
+        needed: Duration,
         health: Arc<Health>,
         connected: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         let first = first.map(Arc::new);
-        let (publish, state) = watch::channel(match &first {
-            Some(session) => State::Up(session.clone()),
-            None => State::Down(Trouble::new(
-                Outage::Unreachable,
-                "the first connection is being opened",
-            )),
+        let kept = Arc::new(Kept {
+            state: Mutex::new(match &first {
+                Some(session) => State::Up(session.clone()),
+                None => State::Down(Trouble::new(
+                    Outage::Unreachable,
+                    "the first connection is being opened",
+                )),
+            }),
+            changed: Notify::new(),
+            suspicion: Suspicion::of(dialer.role),
+            close: Notify::new(),
         });
         let link = Link {
-            state,
-            suspicion: Arc::new(Suspicion {
-                raised: Notify::new(),
-                patience: AtomicU64::new(u64::MAX),
-                least: if dialer.is_for_renewals() {
-                    LEAST_PATIENCE
-                } else {
-                    // Replacing the command connection costs the places in all queues, so it is not
-                    // done lightly.
-                    PING_WITHIN
-                },
-            }),
-            places: Arc::new(Semaphore::new(IN_FLIGHT)),
-            close: Arc::default(),
+            kept: kept.clone(),
+            places: Semaphore::new(IN_FLIGHT),
         };
+        let transport = dialer.transport.clone();
         let supervisor = Supervisor {
             dialer,
-            state: publish,
-            suspicion: link.suspicion.clone(),
+            longest_redial: LONGEST_REDIAL.max(needed),
+            kept: Closes(kept),
             health,
             connected,
         };
-        let close = link.close.clone();
-        tokio::spawn(async move {
+        transport.spawn(Box::pin(async move {
             tokio::select! {
+                biased;
+                () = supervisor.kept.0.close.notified() => {}
                 () = supervisor.keep(first) => {}
-                () = close.notified() => {}
             }
-            supervisor.state.send_replace(State::Closed);
-        });
+        }));
         link
     }
 
     /// The session to send a command on, or why there is none.
     pub(super) fn session(&self) -> Result<Arc<Session>, Trouble> {
-        match &*self.state.borrow() {
+        match &*lock(&self.kept.state) {
             State::Up(session) => Ok(session.clone()),
             State::Down(trouble) => Err(trouble.clone().unsent()),
             State::Closed => {
@@ -209,29 +181,46 @@ impl Link {
 
     /// Resolves when there is a session, or never will be one.
     pub(super) async fn ready(&self) {
-        let mut state = self.state.clone();
-        let ready = state
-            .wait_for(|state| !matches!(state, State::Down(_)))
-            .await;
-        // An error means that the supervisor is gone: nothing to wait for.
-        drop(ready);
+        loop {
+            let mut changed = pin!(self.kept.changed.notified());
+            changed.as_mut().enable();
+            if !matches!(&*lock(&self.kept.state), State::Down(_)) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// A command went unanswered for so long: the connection is tested, and replaced if it does not
     /// answer within that time again.
     pub(super) fn suspect(&self, unanswered: Duration) {
-        self.suspicion.raise(unanswered);
+        self.kept.suspicion.raise(unanswered);
     }
 
     pub(super) fn close(&self) {
-        self.close.notify_one();
+        self.kept.close.notify_one();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Says that there is no connection any more, whatever ends its supervisor.
+struct Closes(Arc<Kept>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        self.0.becomes(State::Closed);
     }
 }
 
 struct Supervisor<F> {
     dialer: Dialer,
-    state: watch::Sender<State>,
-    suspicion: Arc<Suspicion>,
+    longest_redial: Duration,
+    kept: Closes,
     health: Arc<Health>,
     connected: F,
 }
@@ -244,10 +233,10 @@ impl<F: Fn()> Supervisor<F> {
                 Some(session) => session,
                 None => self.open(old.as_ref()).await,
             };
-            let why = watch_session(&session, &self.suspicion).await;
+            let why = watch(&session, &self.kept.0.suspicion).await;
             old = Some(Predecessor(session.name.clone()));
             drop(session);
-            self.state.send_replace(State::Down(why));
+            self.kept.0.becomes(State::Down(why));
         }
     }
 
@@ -260,7 +249,7 @@ impl<F: Fn()> Supervisor<F> {
             match dialed.unwrap_or_else(|_| Err(Trouble::timed_out(within))) {
                 Ok(session) => {
                     let session = Arc::new(session);
-                    self.state.send_replace(State::Up(session.clone()));
+                    self.kept.0.becomes(State::Up(session.clone()));
                     self.health.recovers(self.cause());
                     (self.connected)();
                     return session;
@@ -268,20 +257,19 @@ impl<F: Fn()> Supervisor<F> {
                 Err(trouble) => {
                     // A connection that is replaced at the first attempt is no news.
                     self.health.suffers(self.cause(), &trouble);
-                    self.state.send_replace(State::Down(trouble));
-                    tokio::time::sleep(self.dialer.jittered(pause)).await;
+                    self.kept.0.becomes(State::Down(trouble));
+                    tokio::time::sleep(jittered(pause, &self.dialer)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
-                    within = (within * 2).min(self.dialer.longest_redial());
+                    within = (within * 2).min(self.longest_redial);
                 }
             }
         }
     }
 
     fn cause(&self) -> Cause {
-        if self.dialer.is_for_renewals() {
-            Cause::NoRenewals
-        } else {
-            Cause::NoCommands
+        match self.dialer.role {
+            Role::Commands => Cause::NoCommands,
+            Role::Renewals => Cause::NoRenewals,
         }
     }
 }
@@ -290,24 +278,31 @@ impl<F: Fn()> Supervisor<F> {
 /// `last` is what stood in the way when time runs out.
 pub(super) async fn open_first(
     dialer: &Dialer,
-    last: &watch::Sender<Option<Trouble>>,
+    last: &Mutex<Option<Trouble>>,
 ) -> Result<Session, Trouble> {
     let mut pause = FIRST_PAUSE;
     loop {
         match dialer.dial(None).await {
             Ok(session) => return Ok(session),
             Err(trouble) if !trouble.outage.is_transient() => return Err(trouble),
-            Err(trouble) => last.send_replace(Some(trouble)),
-        };
-        tokio::time::sleep(dialer.jittered(pause)).await;
+            Err(trouble) => *lock(last) = Some(trouble),
+        }
+        tokio::time::sleep(jittered(pause, dialer)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
+/// Between half and the whole of a pause, so that many clients do not come back at once.
+fn jittered(pause: Duration, dialer: &Dialer) -> Duration {
+    let [random, ..] = dialer.shared.random.next().to_be_bytes();
+    pause / 2 + pause / 2 * u32::from(random) / 255
+}
+
 /// Resolves when the session is of no use any more.
-async fn watch_session(session: &Session, suspicion: &Suspicion) -> Trouble {
+async fn watch(session: &Session, suspicion: &Suspicion) -> Trouble {
     loop {
         tokio::select! {
+            biased;
             why = session.end.told() => return why,
             patience = suspicion.raised() => {
                 if let Err(why) = test(session, patience).await {
@@ -320,13 +315,12 @@ async fn watch_session(session: &Session, suspicion: &Suspicion) -> Trouble {
 
 /// Whether a server says anything within the time in which it should have answered a PING.
 async fn test(session: &Session, patience: Duration) -> Result<(), Trouble> {
-    let mut connection = session.connection.clone();
+    let connection = &session.connection;
     let ping = redis::cmd("PING");
-    let pong = std::pin::pin!(ping.query_async::<redis::Value>(&mut connection));
-    let mut pong = pong;
+    let mut pong = connection.send(&ping);
     let mut tested = Duration::ZERO;
     loop {
-        let heard = session.pulse.count();
+        let heard = connection.pulse();
         let answered = tokio::select! {
             biased;
             why = session.end.told() => return Err(why),
@@ -339,7 +333,7 @@ async fn test(session: &Session, patience: Duration) -> Result<(), Trouble> {
             Ok(Err(error)) if !error.is_unrecoverable_error() => Ok(()),
             Ok(Err(error)) => Err(trouble::of(&error)),
             // It answers others that came before.
-            Err(_) if session.pulse.count() != heard && tested < LONGEST_TEST => continue,
+            Err(_) if connection.pulse() != heard && tested < LONGEST_TEST => continue,
             Err(_) => Err(Trouble::timed_out(patience)),
         };
     }

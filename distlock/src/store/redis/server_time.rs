@@ -4,19 +4,18 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::micros;
 use crate::clock::Moment;
 use crate::mutex::lock;
 
 /// What this client knows of the server's clock: a local time, and a server time that is not before it.
 #[derive(Debug, Default)]
-pub(crate) struct ServerTime(Mutex<Option<(Moment, u64)>>);
+pub(super) struct ServerTime(Mutex<Option<(Moment, u64)>>);
 
 /// A pair of times that is older says nothing about the age of a grant.
 const FRESH: Duration = Duration::from_secs(1);
 
 impl ServerTime {
-    pub(crate) fn learn(&self, sent: Moment, server_micros: u64) {
+    pub(super) fn learn(&self, sent: Moment, server_micros: u64) {
         let mut pair = lock(&self.0);
         if pair.is_none_or(|(known, _)| sent >= known) {
             *pair = Some((sent, server_micros));
@@ -24,7 +23,7 @@ impl ServerTime {
     }
 
     /// The server's time now, never less than it is unless its clock moved.
-    pub(crate) fn estimate(&self, now: Moment) -> u64 {
+    pub(super) fn estimate(&self, now: Moment) -> u64 {
         match *lock(&self.0) {
             Some((sent, server)) => server.saturating_add(micros(now.since(sent))),
             // Nothing is known: never too late.
@@ -34,13 +33,13 @@ impl ServerTime {
 
     /// The server's time after which a command with this deadline comes too late. The older what is
     /// known, the more the clocks may have drifted apart.
-    pub(crate) fn latest(&self, now: Moment, within: Duration) -> u64 {
+    pub(super) fn latest(&self, now: Moment, within: Duration) -> u64 {
         let age = (*lock(&self.0)).map_or(Duration::ZERO, |(sent, _)| now.since(sent));
         self.estimate(now) + micros(within + age / 1_000)
     }
 
     /// A local time before which a grant made at `granted` server time was not made later.
-    pub(crate) fn bound(&self, granted: u64, received: Moment) -> Option<Moment> {
+    pub(super) fn bound(&self, granted: u64, received: Moment) -> Option<Moment> {
         let (sent, server) = (*lock(&self.0))?;
         if received.since(sent) > FRESH {
             return None;
@@ -52,6 +51,10 @@ impl ServerTime {
         // A grant from the future: a clock moved.
         (bound <= received).then_some(bound)
     }
+}
+
+pub(super) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

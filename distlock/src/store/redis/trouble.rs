@@ -30,8 +30,7 @@ pub(super) fn of(error: &RedisError) -> Trouble {
 /// Tells an error apart by the text that Redis answers: a code, then words.
 pub(super) fn of_text(text: &str) -> Trouble {
     let text = without_the_script(text);
-    let code = text.split(' ').next().unwrap_or_default();
-    let outage = match code {
+    let outage = match code(text) {
         "READONLY" => Outage::ReadOnly,
         "OOM" => Outage::OutOfMemory,
         "MISCONF" | "NOREPLICAS" => Outage::WritesRefused,
@@ -46,6 +45,11 @@ pub(super) fn of_text(text: &str) -> Trouble {
         _ => Outage::Other,
     };
     Trouble::new(outage, text)
+}
+
+/// The word that an error begins with.
+fn code(text: &str) -> &str {
+    text.split(' ').next().unwrap_or_default()
 }
 
 /// What was said, without what servers add about the script that it was said to. Redis 7 appends the script's
@@ -84,12 +88,12 @@ fn after_the_line(text: &str) -> Option<&str> {
 
 /// A replica that has no master is no master itself.
 pub(super) fn lost_its_master(trouble: &Trouble) -> bool {
-    trouble.detail.starts_with("MASTERDOWN")
+    code(&trouble.detail) == "MASTERDOWN"
 }
 
 /// Something else than ours stands at one of the lock's keys.
 pub(super) fn is_foreign(trouble: &Trouble) -> bool {
-    trouble.detail.contains("WRONGTYPE") || trouble.detail.contains("FOREIGN")
+    matches!(code(&trouble.detail), "WRONGTYPE" | "FOREIGN")
 }
 
 #[cfg(test)]
@@ -129,6 +133,9 @@ mod tests {
             assert_eq!(of_text(text).outage, outage, "{text}");
         }
         assert!(is_foreign(&of_text("WRONGTYPE Operation against a key")));
+        assert!(!is_foreign(&of_text(
+            "ERR a key that says WRONGTYPE or FOREIGN"
+        )));
     }
 
     /// Each as the server wrote it: from `redis.call`, from `redis.pcall`, or through Lua's `pcall`.

@@ -1,0 +1,111 @@
+//! Who uses a server, and what all its connections know.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use redis::Value;
+
+use crate::clock::Clock;
+use crate::protocol::words::Grant;
+use crate::random::Random;
+use crate::store::client_id::ClientId;
+use crate::store::redis::codec::decode::Decoder;
+use crate::store::redis::codec::encode::Encoder;
+use crate::store::redis::names::Names;
+use crate::store::redis::scripts::Scripts;
+use crate::store::redis::server_time::ServerTime;
+use crate::store::{EventSink, IsIdle, Settings};
+
+/// Who uses a Redis store.
+pub(crate) struct Client {
+    pub(crate) id: ClientId,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) events: EventSink,
+    pub(crate) is_idle: IsIdle,
+}
+
+/// What the handshakes, the commands and the pushed messages of one server's connections need.
+pub(super) struct Shared {
+    pub(super) names: Names,
+    pub(super) scripts: Arc<Scripts>,
+    pub(super) server_time: ServerTime,
+    pub(super) settings: Settings,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) random: Arc<dyn Random>,
+    pub(super) events: EventSink,
+    is_idle: IsIdle,
+    id: RwLock<ClientId>,
+}
+
+impl Shared {
+    pub(super) fn new(namespace: &str, scripts: Arc<Scripts>, client: Client) -> Self {
+        Shared {
+            names: Names::new(namespace),
+            scripts,
+            server_time: ServerTime::default(),
+            settings: client.settings,
+            clock: client.clock,
+            random: client.random,
+            events: client.events,
+            is_idle: client.is_idle,
+            id: RwLock::new(client.id),
+        }
+    }
+
+    /// The name of this client.
+    pub(super) fn id(&self) -> ClientId {
+        let id = self.id.read().unwrap_or_else(PoisonError::into_inner);
+        id.clone()
+    }
+
+    /// Takes another name, which is possible while nothing in the store bears the old one.
+    pub(super) fn rename_if_idle(&self) {
+        if (self.is_idle)() {
+            let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
+            *id = id.renewed(&*self.random);
+        }
+    }
+
+    /// Writes commands in the name of this client.
+    pub(super) fn encoder<'a>(&'a self, client: &'a ClientId) -> Encoder<'a> {
+        Encoder {
+            scripts: &self.scripts,
+            names: &self.names,
+            settings: &self.settings,
+            client,
+        }
+    }
+
+    pub(super) fn decoder<'a>(&'a self, client: &'a ClientId) -> Decoder<'a> {
+        Decoder {
+            names: &self.names,
+            client,
+        }
+    }
+
+    /// Reads a message on this client's channel, which arrives at this moment.
+    pub(super) fn read_grant(&self, message: &[Value]) -> Option<Grant> {
+        let received = self.clock.now();
+        let pushed = self.decoder(&self.id()).grant(message)?;
+        let granted_at = self.server_time.bound(pushed.granted, received);
+        #[cfg(sabotage)]
+        let granted_at = crate::sabotage::granted_at(granted_at, received);
+        Some(Grant {
+            key: pushed.key,
+            owner: pushed.owner,
+            token: pushed.token,
+            granted_at,
+            lease: pushed.lease,
+        })
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("id", &self.id())
+            .finish_non_exhaustive()
+    }
+}

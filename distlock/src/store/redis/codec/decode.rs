@@ -1,0 +1,322 @@
+//! Each answer in the protocol's words, and each message.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::clock::Moment;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::{Trouble, one_line};
+use crate::protocol::words::{
+    AskReply, Inspection, Look, LookReply, Occupant, Owner, Proof, Renewal, RenewalFailure,
+};
+use crate::store::client_id::{ClientId, plain_number};
+use crate::store::redis::names::Names;
+use crate::store::redis::reply::{self, Reply};
+use crate::store::redis::trouble;
+
+/// What the script of an ask answers first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Held,
+    Queued,
+    Busy,
+    Late,
+    Foreign,
+    Full,
+}
+
+impl TryFrom<u64> for Verdict {
+    type Error = Trouble;
+
+    fn try_from(number: u64) -> Result<Self, Trouble> {
+        Ok(match number {
+            1 => Verdict::Held,
+            2 => Verdict::Queued,
+            3 => Verdict::Busy,
+            4 => Verdict::Late,
+            5 => Verdict::Foreign,
+            6 => Verdict::Full,
+            other => return Err(reply::garbage(&format!("verdict {other}"))),
+        })
+    }
+}
+
+/// An answer that says when it was given.
+#[derive(Debug)]
+pub(crate) struct Dated<T> {
+    /// Server time, µs.
+    pub(crate) at: u64,
+    pub(crate) said: T,
+}
+
+/// A message that says who was granted what.
+#[derive(Debug)]
+pub(crate) struct Pushed {
+    pub(crate) key: LockKey,
+    pub(crate) owner: Owner,
+    pub(crate) token: FencingToken,
+    /// Server time, µs.
+    pub(crate) granted: u64,
+    pub(crate) lease: Duration,
+}
+
+/// What a client needs to understand its server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decoder<'a> {
+    pub(crate) names: &'a Names,
+    pub(crate) client: &'a ClientId,
+}
+
+impl Decoder<'_> {
+    pub(crate) fn ask(
+        &self,
+        key: &LockKey,
+        sent: Moment,
+        answer: Value,
+    ) -> Result<Dated<AskReply>, Trouble> {
+        let mut reply = Reply::list(answer)?;
+        let verdict = reply.int()?;
+        let at = reply.int()?;
+        let said = match Verdict::try_from(verdict)? {
+            Verdict::Held => AskReply::Held(Proof {
+                sent,
+                token: reply.token()?,
+            }),
+            Verdict::Late => AskReply::Late,
+            Verdict::Foreign => AskReply::Foreign(self.foreign(key, trouble::FOREIGN_VALUE)),
+            verdict @ (Verdict::Queued | Verdict::Busy | Verdict::Full) => {
+                let value = reply.text()?;
+                match (verdict, self.occupant(&value)) {
+                    // The script's pattern is wider than what we write.
+                    (_, None) if !value.is_empty() => {
+                        AskReply::Foreign(self.foreign(key, trouble::FOREIGN_VALUE))
+                    }
+                    (Verdict::Queued, occupant) => AskReply::Queued(occupant),
+                    (Verdict::Busy, occupant) => AskReply::Busy(occupant),
+                    (_, occupant) => AskReply::Full(occupant),
+                }
+            }
+        };
+        Ok(Dated { at, said })
+    }
+
+    /// What an error says about an ask.
+    pub(crate) fn refused_ask(&self, key: &LockKey, refusal: Trouble) -> Result<AskReply, Trouble> {
+        if trouble::is_foreign(&refusal) {
+            Ok(AskReply::Foreign(self.foreign(key, &refusal.detail)))
+        } else {
+            Err(refusal)
+        }
+    }
+
+    /// For each lock what was seen of it.
+    pub(crate) fn look(
+        &self,
+        looks: &[Look],
+        answer: Value,
+    ) -> Result<Dated<Vec<LookReply>>, Trouble> {
+        let mut reply = Reply::list(answer)?;
+        let at = reply.int()?;
+        let mut each = |look: &Look| match reply.next() {
+            Some(seen) => self.seen(look, seen),
+            None => Err(reply::garbage("a look that is too short")),
+        };
+        let said: Result<_, Trouble> = looks.iter().map(&mut each).collect();
+        Ok(Dated { at, said: said? })
+    }
+
+    fn seen(&self, look: &Look, seen: Value) -> Result<LookReply, Trouble> {
+        if !reply::is_list(&seen) {
+            let trouble = trouble::of_text(&Reply::one(seen).text()?);
+            return Ok(if trouble::is_foreign(&trouble) {
+                LookReply::Foreign(self.foreign(&look.key, &trouble.detail))
+            } else {
+                LookReply::Failed(trouble)
+            });
+        }
+        let mut fields = Reply::list(seen)?;
+        let value = fields.text()?;
+        let occupant = self.occupant(&value);
+        if occupant.is_none() && !value.is_empty() {
+            let detail = self.foreign(&look.key, trouble::FOREIGN_VALUE);
+            return Ok(LookReply::Foreign(detail));
+        }
+        let _ttl_left = fields.signed()?;
+        let mut indices = Reply::list(fields.next().unwrap_or(Value::Nil))?;
+        let mut missing = Vec::new();
+        while let Some(index) = indices.next() {
+            let index = usize::try_from(Reply::one(index).int()?).unwrap_or(usize::MAX);
+            let owner = look.owners.get(index);
+            missing.push(*owner.ok_or_else(|| reply::garbage("a missing owner's index"))?);
+        }
+        Ok(LookReply::Seen { occupant, missing })
+    }
+
+    pub(crate) fn inspect(
+        &self,
+        key: &LockKey,
+        answer: Value,
+    ) -> Result<Dated<Inspection>, Trouble> {
+        let mut reply = Reply::list(answer)?;
+        let at = reply.int()?;
+        let value = reply.text()?;
+        let _ttl_left = reply.signed()?;
+        let waiters = reply.int()?;
+        let last = reply.text()?;
+        let held = reply.int()? == 1;
+        let occupant = self.occupant(&value);
+        let said = if occupant.is_none() && held {
+            self.foreign_lock(key, trouble::FOREIGN_VALUE)
+        } else {
+            Inspection {
+                occupant,
+                waiters,
+                last_token: last.parse().ok().map(FencingToken::new),
+                foreign: None,
+            }
+        };
+        Ok(Dated { at, said })
+    }
+
+    /// What an error says about an inspection.
+    pub(crate) fn refused_inspection(
+        &self,
+        key: &LockKey,
+        refusal: Trouble,
+    ) -> Result<Inspection, Trouble> {
+        if trouble::is_foreign(&refusal) {
+            Ok(self.foreign_lock(key, &refusal.detail))
+        } else {
+            Err(refusal)
+        }
+    }
+
+    fn foreign_lock(&self, key: &LockKey, what: &str) -> Inspection {
+        Inspection {
+            occupant: None,
+            waiters: 0,
+            last_token: None,
+            foreign: Some(self.foreign(key, what)),
+        }
+    }
+
+    /// Reads a message on this client's channel. Anything that is not a grant to us is ignored.
+    pub(crate) fn grant(&self, message: &[Value]) -> Option<Pushed> {
+        let Some(Value::BulkString(payload)) = message.get(1) else {
+            return None;
+        };
+        let text = std::str::from_utf8(payload).ok()?;
+        let mut fields = text.splitn(5, ' ');
+        let (_, owner) = self.client.recognise(fields.next()?);
+        let mut number = || plain_number(fields.next()?);
+        let (token, granted, lease) = (number()?, number()?, number()?);
+        let key = fields.next()?.strip_prefix(&self.names.lock)?;
+        if token == 0 || lease == 0 || key.is_empty() {
+            return None;
+        }
+        Some(Pushed {
+            key: LockKey::from_tagged(key),
+            owner: owner?,
+            token: FencingToken::new(token),
+            granted,
+            // Whatever it says, it is short (design rule 4).
+            lease: Timing::new(Duration::from_millis(lease)).grant().lease,
+        })
+    }
+
+    /// Who stands in a lock's value; `None` for an empty or a foreign one.
+    fn occupant(&self, value: &str) -> Option<Occupant> {
+        let mut fields = value.splitn(5, ' ');
+        let owner = fields.next()?;
+        let (client, number) = owner.split_once(':')?;
+        if !is_made_of(client, char::is_ascii_hexdigit) || !is_made_of(number, char::is_ascii_digit)
+        {
+            return None;
+        }
+        let (this_process, ours) = self.client.recognise(owner);
+        let token = FencingToken::new(fields.next()?.parse().ok()?);
+        let _ttl: u64 = fields.next()?.parse().ok()?;
+        Some(Occupant {
+            ours,
+            this_process,
+            token,
+            since: fields.next()?.parse().ok()?,
+            name: one_line(fields.next()?.to_owned()),
+        })
+    }
+
+    /// What is said of something that is not ours, and where to find it.
+    fn foreign(&self, key: &LockKey, what: &str) -> String {
+        let [lock, queue, entry, fence] = self.names.of(key);
+        format!("{what} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")
+    }
+}
+
+pub(crate) fn confirm(sent: Moment, answer: Value) -> Result<Dated<Option<Proof>>, Trouble> {
+    let mut reply = Reply::list(answer)?;
+    let confirmed = reply.int()? == 1;
+    let at = reply.int()?;
+    let said = if confirmed {
+        let token = reply.token()?;
+        Some(Proof { sent, token })
+    } else {
+        None
+    };
+    Ok(Dated { at, said })
+}
+
+/// What could not be renewed, by index.
+pub(crate) fn renew(
+    batch: &[Renewal],
+    answer: Value,
+) -> Result<Vec<(usize, RenewalFailure)>, Trouble> {
+    let mut reply = Reply::list(answer)?;
+    let mut failures: Vec<(usize, RenewalFailure)> = Vec::new();
+    while let Some(failure) = reply.next() {
+        let mut failure = Reply::list(failure)?;
+        let index = usize::try_from(failure.int()?).unwrap_or(usize::MAX);
+        // In the order of the batch: whoever reads them passes each once.
+        let rises = failures.last().is_none_or(|(last, _)| *last < index);
+        if index >= batch.len() || !rises {
+            return Err(reply::garbage("a renewal's index"));
+        }
+        let error = failure.text()?;
+        failures.push(match error.as_str() {
+            "" => (index, RenewalFailure::Gone),
+            error => (index, RenewalFailure::Trouble(trouble::of_text(error))),
+        });
+    }
+    Ok(failures)
+}
+
+/// What became of a release.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Removed {
+    pub(crate) was_held: bool,
+    /// There are more dead waiters than one call removes.
+    pub(crate) more: bool,
+}
+
+pub(crate) fn release(answer: Value) -> Result<Removed, Trouble> {
+    let mut reply = Reply::list(answer)?;
+    Ok(Removed {
+        was_held: reply.int()? == 1,
+        more: reply.int()? != 0,
+    })
+}
+
+/// The server's time, and what stood in the way of the probe's write.
+pub(crate) fn probe(answer: Value) -> Result<Dated<Option<Trouble>>, Trouble> {
+    let mut reply = Reply::list(answer)?;
+    let at = reply.int()?;
+    let refused = reply.text()?;
+    let said = (!refused.is_empty()).then(|| trouble::of_text(&refused));
+    Ok(Dated { at, said })
+}
+
+fn is_made_of(text: &str, kind: fn(&char) -> bool) -> bool {
+    !text.is_empty() && text.chars().all(|c| kind(&c))
+}

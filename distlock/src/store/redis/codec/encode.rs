@@ -1,0 +1,119 @@
+//! Each verb as a command: which script, which keys, which arguments (see `lua/README.md`).
+
+use std::time::Duration;
+
+use redis::Cmd;
+
+use crate::key::LockKey;
+use crate::protocol::timing::Timing;
+use crate::protocol::words::{Ask, Look, Owner, Renewal};
+use crate::store::Settings;
+use crate::store::client_id::ClientId;
+use crate::store::redis::names::Names;
+use crate::store::redis::scripts::{By, Scripts};
+
+/// What a client writes into every command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encoder<'a> {
+    pub(crate) scripts: &'a Scripts,
+    pub(crate) names: &'a Names,
+    pub(crate) settings: &'a Settings,
+    /// The name that the client goes by on the connection.
+    pub(crate) client: &'a ClientId,
+}
+
+impl Encoder<'_> {
+    /// `apply_by` is the server's time after which the ask is refused.
+    pub(crate) fn ask(&self, by: By, ask: &Ask<'_>, apply_by: u64) -> Cmd {
+        let mut cmd = self.scripts.ask.by(by);
+        self.names.all(&mut cmd, ask.key);
+        cmd.arg(self.owner(ask.owner))
+            .arg(millis(ask.timing.lease))
+            .arg(millis(ask.timing.ttl()))
+            .arg(millis(ask.wait))
+            .arg(apply_by)
+            .arg(self.client.as_str())
+            .arg(&self.names.channels)
+            .arg(&self.settings.name)
+            .arg(self.settings.max_waiters)
+            .arg(millis(self.settings.fence_ttl));
+        cmd
+    }
+
+    pub(crate) fn confirm(&self, by: By, key: &LockKey, owner: Owner, timing: Timing) -> Cmd {
+        let mut cmd = self.scripts.confirm.by(by);
+        self.names.without_fence(&mut cmd, key);
+        cmd.arg(self.owner(owner)).arg(millis(timing.ttl()));
+        cmd
+    }
+
+    pub(crate) fn renew(&self, by: By, batch: &[Renewal]) -> Cmd {
+        let mut cmd = self.scripts.renew.by(by);
+        cmd.arg(batch.len());
+        for renewal in batch {
+            cmd.arg(self.names.lock(&renewal.key));
+        }
+        for renewal in batch {
+            let owner = self.owner(renewal.owner);
+            cmd.arg(format!("{owner} {}", renewal.token))
+                .arg(millis(renewal.timing.ttl()));
+        }
+        cmd
+    }
+
+    pub(crate) fn release(&self, by: By, key: &LockKey, owner: Owner, keep: Duration) -> Cmd {
+        let mut cmd = self.scripts.release.by(by);
+        self.names.all(&mut cmd, key);
+        cmd.arg(self.owner(owner))
+            .arg(self.client.as_str())
+            .arg(&self.names.channels)
+            .arg(millis(keep))
+            .arg(millis(self.settings.fence_ttl));
+        cmd
+    }
+
+    pub(crate) fn look(&self, by: By, looks: &[Look]) -> Cmd {
+        let mut cmd = self.scripts.look.by(by);
+        cmd.arg(4 * looks.len());
+        for look in looks {
+            self.names.each(&mut cmd, &look.key);
+        }
+        cmd.arg(self.client.as_str())
+            .arg(&self.names.channels)
+            .arg(millis(self.settings.fence_ttl));
+        for look in looks {
+            cmd.arg(look.owners.len());
+            for owner in &look.owners {
+                cmd.arg(self.owner(*owner));
+            }
+        }
+        cmd
+    }
+
+    pub(crate) fn inspect(&self, by: By, key: &LockKey) -> Cmd {
+        let mut cmd = self.scripts.inspect.by(by);
+        let [lock, queue, _, fence] = self.names.of(key);
+        cmd.arg(3).arg(lock).arg(queue).arg(fence);
+        cmd
+    }
+
+    pub(crate) fn probe(&self, by: By) -> Cmd {
+        let mut cmd = self.scripts.probe.by(by);
+        cmd.arg(1).arg(&self.names.probe);
+        cmd
+    }
+
+    /// An owner as it stands in the store.
+    fn owner(&self, owner: Owner) -> String {
+        format!("{}:{owner}", self.client.as_str())
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[cfg(distlock_inside)]
+#[path = "../../../../../tests/inside/durations.rs"]
+mod properties;

@@ -1,0 +1,272 @@
+//! How a connection is opened: the old one is killed, then it listens, and it shows that it may write and
+//! knows the scripts. Only then does it count as up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::{ErrorKind, RedisError, Value, from_redis_value};
+
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::StoreEvent;
+use crate::store::redis::client::Shared;
+use crate::store::redis::codec::decode;
+use crate::store::redis::config::Password;
+use crate::store::redis::known::Known;
+use crate::store::redis::scripts::{self, By};
+use crate::store::redis::session::{End, Predecessor, ServersName, Session};
+use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
+use crate::store::redis::trouble;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Commands of callers, and pushed grants.
+    Commands,
+    Renewals,
+}
+
+/// How a connection is opened.
+#[derive(Debug)]
+pub(super) struct Dialer {
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) role: Role,
+    password: Option<Password>,
+    dialed: AtomicU64,
+    /// The epoch whose pushes count.
+    current: Arc<AtomicU64>,
+}
+
+impl Dialer {
+    pub(super) fn new(
+        role: Role,
+        transport: Arc<dyn Transport>,
+        shared: Arc<Shared>,
+        password: Option<Password>,
+    ) -> Self {
+        Dialer {
+            transport,
+            shared,
+            role,
+            password,
+            dialed: AtomicU64::new(0),
+            current: Arc::default(),
+        }
+    }
+
+    /// Opens a connection. On a command connection the first command kills the old one, so that what
+    /// it still had under way is never applied; then it subscribes; asks come after that.
+    pub(super) async fn dial(&self, old: Option<&Predecessor>) -> Result<Session, Trouble> {
+        let epoch = self.dialed.fetch_add(1, Ordering::AcqRel) + 1;
+        // Whatever an old connection still delivers is discarded.
+        self.current.store(epoch, Ordering::Release);
+        let end = Arc::new(End::default());
+        let connection = self.transport.open(self.hears(epoch, end.clone())).await?;
+        let shared = &*self.shared;
+        let mut name = None;
+        let mut predecessor_lives = false;
+        if self.role == Role::Commands {
+            if old.is_none() {
+                check_password(&*connection, self.password.as_ref()).await?;
+            }
+            predecessor_lives = !kill(&*connection, old).await?;
+            name = servers_name(&*connection).await?;
+            if old.is_some() {
+                shared.rename_if_idle();
+            }
+            subscribe(&connection, shared).await?;
+        }
+        let scripts = shared.scripts.clone();
+        let scripts = match self.role {
+            Role::Commands => Known::all(scripts),
+            Role::Renewals => Known::renew(scripts),
+        };
+        self.probe(&*connection, &scripts).await?;
+        Ok(Session {
+            connection,
+            epoch,
+            client: shared.id(),
+            name,
+            predecessor_lives,
+            end,
+            scripts,
+        })
+    }
+
+    /// Has the server run a script that writes nothing, but might, and makes it know the others: so a
+    /// replica is not taken for a master, and no command is sent twice because its script is unknown.
+    async fn probe(&self, connection: &dyn Connection, scripts: &Known) -> Result<(), Trouble> {
+        let shared = &*self.shared;
+        let id = shared.id();
+        // By its source first, which makes the hash known.
+        let mut commands: Vec<_> = [By::Source, By::Hash]
+            .map(|by| shared.encoder(&id).probe(by))
+            .into();
+        commands.extend(scripts.loads());
+        let sent = shared.clock.now();
+        let replies = connection.send_all(&commands).await;
+        let replies = replies.map_err(|error| trouble::of(&error))?;
+        for reply in replies.into_iter().take(2) {
+            match reply {
+                Ok(value) => {
+                    let probed = decode::probe(value)?;
+                    shared.server_time.learn(sent, probed.at);
+                    if let Some(refusal) = probed.said {
+                        may_write(refusal)?;
+                    }
+                }
+                // Forgotten again in between, but it may be run.
+                Err(error) if scripts::is_unknown(&error) => {}
+                Err(error) => {
+                    return Err(needs(
+                        trouble::of(&error),
+                        &format!("EVAL and EVALSHA on keys like `{}`", shared.names.probe),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn hears(&self, epoch: u64, end: Arc<End>) -> Hears {
+        let (current, shared) = (self.current.clone(), self.shared.clone());
+        let listens = self.role == Role::Commands;
+        Arc::new(move |heard| match heard {
+            Heard::End => {
+                let why = Trouble::new(Outage::Unreachable, "the connection was lost");
+                end.tell(why);
+            }
+            Heard::Message(message) => {
+                if listens
+                    && current.load(Ordering::Acquire) == epoch
+                    && let Some(grant) = shared.read_grant(&message)
+                {
+                    (shared.events)(StoreEvent::Granted(grant));
+                }
+            }
+        })
+    }
+}
+
+/// A server that refuses all writes for a while is a master all the same; each call is told.
+fn may_write(trouble: Trouble) -> Result<(), Trouble> {
+    match trouble.outage {
+        Outage::WritesRefused | Outage::OutOfMemory => Ok(()),
+        _ => Err(needs(trouble, "DEL")),
+    }
+}
+
+/// Kills the previous connection. `false` if it may live on.
+async fn kill(connection: &dyn Connection, old: Option<&Predecessor>) -> Result<bool, Trouble> {
+    let old = match old {
+        None => return Ok(true),
+        Some(Predecessor(None)) => return Ok(false),
+        Some(Predecessor(Some(old))) => old,
+    };
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg("KILL")
+        .arg("ID")
+        .arg(&old.id)
+        .arg("ADDR")
+        .arg(&old.address);
+    match connection.send(&kill).await {
+        Ok(_) => Ok(true),
+        Err(error) => only_missed(&error).map(|()| false),
+    }
+}
+
+async fn servers_name(connection: &dyn Connection) -> Result<Option<ServersName>, Trouble> {
+    let mut info = redis::cmd("CLIENT");
+    info.arg("INFO");
+    match text(connection, &info).await {
+        Ok(info) => Ok(ServersName::read(&info)),
+        Err(error) => only_missed(&error).map(|()| None),
+    }
+}
+
+/// A right, or a command that was renamed away, that is only missed, not needed.
+fn only_missed(error: &RedisError) -> Result<(), Trouble> {
+    let trouble = trouble::of(error);
+    let unknown = error.kind() != ErrorKind::Io && trouble.detail.contains("unknown command");
+    if trouble.outage == Outage::Denied || unknown {
+        Ok(())
+    } else {
+        Err(trouble)
+    }
+}
+
+/// A server without a password takes any: whoever gives one means another server, or believes this one to
+/// be guarded.
+async fn check_password(
+    connection: &dyn Connection,
+    password: Option<&Password>,
+) -> Result<(), Trouble> {
+    let Some(password) = password else {
+        return Ok(());
+    };
+    let mut auth = redis::cmd("AUTH");
+    auth.arg(password.reveal());
+    match connection.send(&auth).await {
+        Err(error)
+            if error
+                .to_string()
+                .contains("without any password configured") =>
+        {
+            Err(Trouble::new(
+                Outage::Denied,
+                "the URL has a password and the server asks for none: set `requirepass` there if it is the right \
+                 server, or take the password out of the URL",
+            ))
+        }
+        // It was accepted before; whatever else is said here is said of the next command as well.
+        _ => Ok(()),
+    }
+}
+
+async fn subscribe(connection: &Arc<dyn Connection>, shared: &Shared) -> Result<(), Trouble> {
+    let channel = shared.names.channel(&shared.id());
+    #[cfg(sabotage)]
+    if crate::sabotage::is(crate::sabotage::Saboteur::AskBeforeSubscribe) {
+        let connection = connection.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+            let _ = connection.subscribe(&channel).await;
+        });
+        return Ok(());
+    }
+    let subscribed = connection.subscribe(&channel).await;
+    subscribed.map_err(|error| needs(trouble::of(&error), "SUBSCRIBE on its channel"))
+}
+
+/// Every lock has a TTL, so an eviction policy removes live locks first. A server that does not tell its
+/// policy is believed to be right.
+pub(super) async fn evicts(session: &Session) -> Option<String> {
+    let mut info = redis::cmd("INFO");
+    info.arg("memory");
+    let info = text(&*session.connection, &info).await.ok()?;
+    let field = |name: &str| {
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.map(str::trim)
+    };
+    let policy = field("maxmemory_policy")?;
+    (field("maxmemory") != Some("0") && policy != "noeviction").then(|| policy.to_owned())
+}
+
+async fn text(connection: &dyn Connection, command: &redis::Cmd) -> Result<String, RedisError> {
+    let answer: Value = connection.send(command).await?;
+    Ok(from_redis_value(answer)?)
+}
+
+fn needs(trouble: Trouble, what: &str) -> Trouble {
+    if trouble.outage == Outage::Denied {
+        Trouble::new(
+            trouble.outage,
+            format!("the user needs {what}: {}", trouble.detail),
+        )
+    } else {
+        trouble
+    }
+}

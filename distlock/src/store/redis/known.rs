@@ -1,0 +1,78 @@
+//! Which scripts the server was made to know.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::{Cmd, RedisResult};
+use tokio::sync::Mutex;
+
+use crate::store::redis::scripts::Scripts;
+use crate::store::redis::transport::Connection;
+
+/// The scripts that a connection uses. The server was made to know them when it was opened, and is again
+/// when it has forgotten them: once, however many commands find it out.
+#[derive(Debug)]
+pub(super) struct Known {
+    scripts: Arc<Scripts>,
+    only_renew: bool,
+    /// How often they were loaded.
+    loaded: AtomicU64,
+    loading: Mutex<()>,
+}
+
+impl Known {
+    pub(super) fn all(scripts: Arc<Scripts>) -> Self {
+        Self::these(scripts, false)
+    }
+
+    pub(super) fn renew(scripts: Arc<Scripts>) -> Self {
+        Self::these(scripts, true)
+    }
+
+    fn these(scripts: Arc<Scripts>, only_renew: bool) -> Self {
+        Known {
+            scripts,
+            only_renew,
+            loaded: AtomicU64::new(0),
+            loading: Mutex::default(),
+        }
+    }
+
+    /// The commands that make the server know them.
+    pub(super) fn loads(&self) -> Vec<Cmd> {
+        let all = &*self.scripts;
+        let used = if self.only_renew {
+            vec![&all.renew]
+        } else {
+            vec![
+                &all.ask,
+                &all.confirm,
+                &all.renew,
+                &all.release,
+                &all.look,
+                &all.inspect,
+            ]
+        };
+        used.into_iter().map(|script| script.load()).collect()
+    }
+
+    /// How often they were loaded: to be read before a command is sent.
+    pub(super) fn loaded(&self) -> u64 {
+        self.loaded.load(Ordering::Acquire)
+    }
+
+    /// Loads them, unless that was done since `seen`.
+    pub(super) async fn load_again(
+        &self,
+        connection: &dyn Connection,
+        seen: u64,
+    ) -> RedisResult<()> {
+        let _turn = self.loading.lock().await;
+        if self.loaded() != seen {
+            return Ok(());
+        }
+        let replies = connection.send_all(&self.loads()).await?;
+        self.loaded.fetch_add(1, Ordering::Release);
+        replies.into_iter().try_for_each(|reply| reply.map(drop))
+    }
+}

@@ -1,0 +1,410 @@
+//! One server: the connections to it, and what is known of it. A store that spans several has a node for each.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, Value};
+
+use crate::clock::Moment;
+use crate::error::{Error, Outage};
+use crate::key::LockKey;
+use crate::mutex::lock;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
+    RenewalFailure, Renewed,
+};
+use crate::store::StoreEvent;
+use crate::store::redis::client::{Client, Shared};
+use crate::store::redis::codec::decode;
+use crate::store::redis::config::RedisConfig;
+use crate::store::redis::handshake::{self, Dialer, Role};
+use crate::store::redis::health::{Cause, Health};
+use crate::store::redis::link::{self, Link};
+use crate::store::redis::scripts::{self, By};
+use crate::store::redis::session::Session;
+use crate::store::redis::transport::Transport;
+use crate::store::redis::trouble;
+use crate::store::redis::unanswered::UnansweredAsks;
+
+/// A connection that is silent for this long while it owes an answer is tested.
+const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+
+/// Whether the server evicts is asked at connect, but not waited for.
+const ADVICE_WITHIN: Duration = Duration::from_millis(250);
+
+/// One server, seen by one client: a connection for commands and pushed grants, one for renewals.
+#[derive(Debug)]
+pub(super) struct Node {
+    shared: Arc<Shared>,
+    health: Arc<Health>,
+    unanswered: UnansweredAsks,
+    /// Ask, cancel, release and look of one owner use one connection, so that they stay in order.
+    commands: Link,
+    /// A subscribed connection counts as `pubsub` for the server's output-buffer limits; renewals do
+    /// not share its fate.
+    renewals: Link,
+}
+
+impl Node {
+    /// Connects, on the runtime that is to run the connections, and tries until the configured time is
+    /// over. The server's eviction policy, if it is one that removes locks, comes with it.
+    pub(super) async fn connect(
+        config: &RedisConfig,
+        transport: Arc<dyn Transport>,
+        client: Client,
+    ) -> Result<(Self, Option<String>), Error> {
+        let limit = config.connect_timeout;
+        let shared = Shared::new(&config.namespace, config.scripts.clone(), client);
+        let shared = Arc::new(shared);
+        let started = shared.clock.now();
+        let (commands, renewals) = dialers(config, &transport, &shared);
+        let last = Mutex::new(None);
+        let opened = tokio::time::timeout(limit, async {
+            tokio::try_join!(
+                link::open_first(&commands, &last),
+                link::open_first(&renewals, &last)
+            )
+        });
+        let opened = opened.await.unwrap_or_else(|_| {
+            let last = lock(&last).take();
+            Err(last.unwrap_or_else(|| Trouble::timed_out(limit)))
+        });
+        let (first, second) =
+            opened.map_err(|trouble| config.refused(trouble, shared.clock.now().since(started)))?;
+        let policy = tokio::time::timeout(ADVICE_WITHIN, handshake::evicts(&first)).await;
+        let dialers = (commands, renewals);
+        let node = Self::keep(config, shared, dialers, (Some(first), Some(second)));
+        Ok((node, policy.ok().flatten()))
+    }
+
+    /// Opens the connections in the background, on the runtime that this is called on.
+    pub(super) fn connect_lazy(
+        config: &RedisConfig,
+        transport: Arc<dyn Transport>,
+        client: Client,
+    ) -> Self {
+        let shared = Shared::new(&config.namespace, config.scripts.clone(), client);
+        let shared = Arc::new(shared);
+        let dialers = dialers(config, &transport, &shared);
+        Self::keep(config, shared, dialers, (None, None))
+    }
+
+    fn keep(
+        config: &RedisConfig,
+        shared: Arc<Shared>,
+        (commands, renewals): (Dialer, Dialer),
+        (first, second): (Option<Session>, Option<Session>),
+    ) -> Self {
+        let health = Health::new(
+            config.address(),
+            shared.clock.clone(),
+            shared.events.clone(),
+        );
+        let health = Arc::new(health);
+        let tell = |event: StoreEvent| {
+            let events = shared.events.clone();
+            move || events(event.clone())
+        };
+        let needed = config.connect_timeout;
+        let reconnected = tell(StoreEvent::Reconnected);
+        let renewals_reconnected = tell(StoreEvent::RenewalsReconnected);
+        Node {
+            commands: Link::keep(commands, first, needed, health.clone(), reconnected),
+            renewals: Link::keep(
+                renewals,
+                second,
+                needed,
+                health.clone(),
+                renewals_reconnected,
+            ),
+            unanswered: UnansweredAsks::default(),
+            shared,
+            health,
+        }
+    }
+
+    pub(super) async fn ask(&self, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
+        let shared = &*self.shared;
+        let session = self.commands.session()?;
+        let mut pending = self.unanswered.ask(ask.owner, session.epoch);
+        let encoder = shared.encoder(&session.client);
+        let asked = self.call(&self.commands, &session, ask.within, |by| {
+            let apply_by = shared.server_time.latest(shared.clock.now(), ask.within);
+            pending.is_sent(apply_by);
+            encoder.ask(by, ask, apply_by)
+        });
+        let asked = asked.await;
+        let id = shared.id();
+        let decoder = shared.decoder(&id);
+        let (sent, answer) = match asked {
+            Ok(answered) => answered,
+            Err(refusal) => {
+                self.note_refusal(&refusal);
+                let said = decoder.refused_ask(ask.key, refusal)?;
+                pending.is_answered();
+                return Ok(said);
+            }
+        };
+        pending.is_answered();
+        let decoded = decoder.ask(ask.key, self.proven(sent), answer)?;
+        shared.server_time.learn(sent, decoded.at);
+        // What it wrote for this ask it did not refuse.
+        if matches!(decoded.said, AskReply::Held(_) | AskReply::Queued(_)) {
+            self.health.recovers(Cause::Refusing);
+        }
+        Ok(decoded.said)
+    }
+
+    pub(super) async fn confirm(
+        &self,
+        key: &LockKey,
+        owner: Owner,
+        timing: Timing,
+        within: Duration,
+    ) -> Result<Option<Proof>, Trouble> {
+        let shared = &*self.shared;
+        let session = self.commands.session()?;
+        let encoder = shared.encoder(&session.client);
+        let confirmed = self.call(&self.commands, &session, within, |by| {
+            encoder.confirm(by, key, owner, timing)
+        });
+        let (sent, answer) = confirmed.await?;
+        let decoded = decode::confirm(self.proven(sent), answer)?;
+        shared.server_time.learn(sent, decoded.at);
+        Ok(decoded.said)
+    }
+
+    pub(super) async fn renew(
+        &self,
+        batch: &[Renewal],
+        within: Duration,
+    ) -> Result<Renewed, Trouble> {
+        let session = self.renewals.session()?;
+        // This connection does not listen: the name is that of the other.
+        let id = self.shared.id();
+        let encoder = self.shared.encoder(&id);
+        let renewed = self.call(&self.renewals, &session, within, |by| {
+            encoder.renew(by, batch)
+        });
+        let (sent, answer) = renewed.await?;
+        let failures = decode::renew(batch, answer)?;
+        for (_, failure) in &failures {
+            if let RenewalFailure::Trouble(trouble) = failure {
+                self.note_role(&session, trouble);
+            }
+        }
+        Ok(Renewed {
+            sent: self.proven(sent),
+            failures,
+        })
+    }
+
+    pub(super) async fn release(
+        &self,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> Result<ReleaseReply, Trouble> {
+        let shared = &*self.shared;
+        let session = self.commands.session()?;
+        let encoder = shared.encoder(&session.client);
+        let give_up = shared.clock.now() + within;
+        let mut was_held = false;
+        loop {
+            let released = self.call(&self.commands, &session, within, |by| {
+                encoder.release(by, key, owner, keep)
+            });
+            let (_, answer) = released.await?;
+            let removed = decode::release(answer)?;
+            was_held |= removed.was_held;
+            // So many dead waiters that one call was not enough to reach a live one. In the end they are
+            // left to whoever looks next.
+            if !removed.more || shared.clock.now() >= give_up {
+                break;
+            }
+        }
+        let unanswered = self.unanswered.take(owner);
+        let again_after = unanswered
+            .filter(|ask| ask.epoch != session.epoch && session.predecessor_lives)
+            .map(|ask| {
+                let now = shared.server_time.estimate(shared.clock.now());
+                Duration::from_micros(ask.apply_by.saturating_sub(now)) + within
+            });
+        Ok(ReleaseReply {
+            was_held,
+            again_after,
+        })
+    }
+
+    pub(super) async fn look(
+        &self,
+        looks: &[Look],
+        within: Duration,
+    ) -> Result<Vec<LookReply>, Trouble> {
+        let shared = &*self.shared;
+        let session = self.commands.session()?;
+        let encoder = shared.encoder(&session.client);
+        let looked = self.call(&self.commands, &session, within, |by| {
+            encoder.look(by, looks)
+        });
+        let (sent, answer) = looked.await?;
+        let id = shared.id();
+        let decoded = shared.decoder(&id).look(looks, answer)?;
+        shared.server_time.learn(sent, decoded.at);
+        for reply in &decoded.said {
+            if let LookReply::Failed(trouble) = reply {
+                self.note_role(&session, trouble);
+            }
+        }
+        Ok(decoded.said)
+    }
+
+    pub(super) async fn inspect(
+        &self,
+        key: &LockKey,
+        within: Duration,
+    ) -> Result<Inspection, Trouble> {
+        let shared = &*self.shared;
+        let session = self.commands.session()?;
+        let encoder = shared.encoder(&session.client);
+        let inspected = self.call(&self.commands, &session, within, |by| {
+            encoder.inspect(by, key)
+        });
+        let inspected = inspected.await;
+        let id = shared.id();
+        let decoder = shared.decoder(&id);
+        let (sent, answer) = match inspected {
+            Ok(answered) => answered,
+            Err(refusal) => return decoder.refused_inspection(key, refusal),
+        };
+        let decoded = decoder.inspect(key, answer)?;
+        shared.server_time.learn(sent, decoded.at);
+        Ok(decoded.said)
+    }
+
+    /// Resolves once commands can be sent, or never will be.
+    pub(super) async fn ready(&self) {
+        self.commands.ready().await;
+    }
+
+    /// Why no command can be sent at this moment.
+    pub(super) fn outage(&self) -> Option<Trouble> {
+        self.commands.session().err()
+    }
+
+    pub(super) fn close(&self) {
+        self.commands.close();
+        self.renewals.close();
+    }
+
+    /// Runs a script under our own deadline. The moment returned is before the command was sent.
+    async fn call(
+        &self,
+        link: &Link,
+        session: &Session,
+        within: Duration,
+        command: impl Fn(By) -> Cmd,
+    ) -> Result<(Moment, Value), Trouble> {
+        let _place = link.place(within).await?;
+        let loaded = session.scripts.loaded();
+        let is_unknown = |answered: &Result<_, Failure>| matches!(answered, Err(Failure::Error(error)) if scripts::is_unknown(error));
+        let attempt = |by| self.attempt(link, session, within, command(by));
+        let mut answered = attempt(By::Hash).await;
+        // Nothing was run: each of these has a deadline of its own.
+        if is_unknown(&answered) {
+            let loading = session.scripts.load_again(&*session.connection, loaded);
+            // What goes wrong here goes wrong again below.
+            let _ = tokio::time::timeout(within, loading).await;
+            answered = attempt(By::Hash).await;
+        }
+        if is_unknown(&answered) {
+            answered = attempt(By::Source).await;
+        }
+        let trouble = match answered {
+            Ok(answered) => return Ok(answered),
+            Err(Failure::Error(error)) => trouble::of(&error),
+            Err(Failure::TimedOut) => Trouble::timed_out(within),
+        };
+        self.note_role(session, &trouble);
+        Err(trouble)
+    }
+
+    async fn attempt(
+        &self,
+        link: &Link,
+        session: &Session,
+        within: Duration,
+        command: Cmd,
+    ) -> Result<(Moment, Value), Failure> {
+        let sent = self.shared.clock.now();
+        let mut query = session.connection.send(&command);
+        // Who can wait longer goes on waiting, while the connection is being tested.
+        let first = within.min(LONGEST_SILENCE);
+        let mut answered = tokio::time::timeout(first, query.as_mut()).await;
+        if answered.is_err() {
+            link.suspect(within);
+            if within > first {
+                answered = tokio::time::timeout(within - first, query).await;
+            }
+        }
+        match answered {
+            Ok(Ok(value)) => Ok((sent, value)),
+            Ok(Err(error)) => Err(Failure::Error(error)),
+            Err(_) => Err(Failure::TimedOut),
+        }
+    }
+
+    /// A server that is a replica now will not be a master again soon, and another one may have its name:
+    /// both connections are opened anew.
+    fn note_role(&self, session: &Session, trouble: &Trouble) {
+        let demoted = trouble.outage == Outage::ReadOnly || trouble::lost_its_master(trouble);
+        if demoted && session.end.tell(trouble.clone()) {
+            for link in [&self.commands, &self.renewals] {
+                if let Ok(session) = link.session() {
+                    session.end.tell(trouble.clone());
+                }
+            }
+        }
+    }
+
+    /// Notices a server that answers and refuses.
+    fn note_refusal(&self, trouble: &Trouble) {
+        if trouble.outage.is_refusal() {
+            self.health.suffers(Cause::Refusing, trouble);
+        }
+    }
+
+    /// From when a hold is believed that was proven by the answer to what was sent then.
+    fn proven(&self, sent: Moment) -> Moment {
+        #[cfg(sabotage)]
+        let sent = crate::sabotage::proven_at(sent, &*self.shared.clock);
+        sent
+    }
+}
+
+/// How the two connections are opened.
+fn dialers(
+    config: &RedisConfig,
+    transport: &Arc<dyn Transport>,
+    shared: &Arc<Shared>,
+) -> (Dialer, Dialer) {
+    let dialer = |role| {
+        let (transport, shared) = (transport.clone(), shared.clone());
+        Dialer::new(role, transport, shared, config.password())
+    };
+    (dialer(Role::Commands), dialer(Role::Renewals))
+}
+
+/// Why there is no answer.
+enum Failure {
+    Error(RedisError),
+    TimedOut,
+}
+
+#[cfg(test)]
+#[cfg(distlock_inside)]
+#[path = "../../../../tests/inside/garbage.rs"]
+mod garbage;

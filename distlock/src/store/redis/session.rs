@@ -1,0 +1,78 @@
+//! A connection that works, for as long as it does.
+
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
+use tokio::sync::Notify;
+
+use crate::protocol::trouble::Trouble;
+use crate::store::client_id::ClientId;
+use crate::store::redis::known::Known;
+use crate::store::redis::transport::Connection;
+
+/// A connection that works.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) connection: Arc<dyn Connection>,
+    /// Counts the connections of one dialer.
+    pub(super) epoch: u64,
+    /// Under which name this connection listens.
+    pub(super) client: ClientId,
+    /// What the server calls the connection, for its successor to kill it.
+    pub(super) name: Option<ServersName>,
+    /// The previous connection could not be killed: its commands may still be applied.
+    pub(super) predecessor_lives: bool,
+    pub(super) end: Arc<End>,
+    pub(super) scripts: Known,
+}
+
+/// A connection as the server knows it. The address is there because a restarted server counts its
+/// ids from one again, and the id alone would then be somebody else's.
+#[derive(Clone, Debug)]
+pub(super) struct ServersName {
+    pub(super) id: String,
+    pub(super) address: String,
+}
+
+impl ServersName {
+    /// Reads `id=7 addr=127.0.0.1:50000 laddr=... ...`.
+    pub(super) fn read(info: &str) -> Option<Self> {
+        let field = |name: &str| {
+            info.split_whitespace()
+                .find_map(|field| field.strip_prefix(name))
+        };
+        Some(ServersName {
+            id: field("id=")?.to_owned(),
+            address: field("addr=")?.to_owned(),
+        })
+    }
+}
+
+/// A lost connection, by its name where that is known.
+#[derive(Debug)]
+pub(super) struct Predecessor(pub(super) Option<ServersName>);
+
+/// That a session is of no use any more, and why.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    why: OnceCell<Trouble>,
+    told: Notify,
+}
+
+impl End {
+    /// Says so; `false` if it was said before.
+    pub(super) fn tell(&self, why: Trouble) -> bool {
+        let first = self.why.set(why).is_ok();
+        self.told.notify_one();
+        first
+    }
+
+    pub(super) async fn told(&self) -> Trouble {
+        loop {
+            if let Some(why) = self.why.get() {
+                return why.clone();
+            }
+            self.told.notified().await;
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Connections of the `redis` crate over sockets of our own, on which signs of life are counted.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, PushInfo, PushKind, RedisResult, Value,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::BoxFuture;
+use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
+use crate::store::redis::trouble;
+
+/// Requests that wait for the socket.
+const PIPELINE: usize = 4_096;
+
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// A dead peer is noticed after this long, whatever the kernel's default.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The way to a server over TCP, or a Unix socket.
+#[derive(Debug)]
+pub(super) struct Sockets(Client);
+
+impl Sockets {
+    pub(super) fn new(client: Client) -> Self {
+        Sockets(client)
+    }
+
+    async fn connect(&self, hears: Hears) -> Result<OverSocket, Trouble> {
+        let pulse = Pulse::default();
+        let info = self.0.get_connection_info();
+        let stream = Stream::open(info.addr(), pulse.clone())
+            .await
+            .map_err(|error| trouble::of(&error.into()))?;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(PIPELINE)
+            .set_push_sender(move |push| {
+                tell(&hears, push);
+                Ok::<(), redis::aio::SendError>(())
+            });
+        let settings = info.redis_settings();
+        let connected = MultiplexedConnection::new_with_config(settings, stream, config).await;
+        let (connection, driver) = connected.map_err(|error| refused(settings.db(), &error))?;
+        Ok(OverSocket {
+            connection,
+            pulse,
+            _driver: Driver(tokio::spawn(driver).abort_handle()),
+        })
+    }
+}
+
+impl Transport for Sockets {
+    fn open(&self, hears: Hears) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+        Box::pin(async move {
+            let connection: Arc<dyn Connection> = Arc::new(self.connect(hears).await?);
+            Ok(connection)
+        })
+    }
+
+    fn spawn(&self, keeper: BoxFuture<'static, ()>) {
+        tokio::spawn(keeper);
+    }
+}
+
+fn tell(hears: &Hears, push: PushInfo) {
+    match push.kind {
+        PushKind::Disconnection => hears(Heard::End),
+        PushKind::Message => hears(Heard::Message(push.data)),
+        _ => {}
+    }
+}
+
+/// What a server says that does not let this client in.
+fn refused(db: i64, error: &redis::RedisError) -> Trouble {
+    let trouble = trouble::of(error);
+    if db != 0 && error.to_string().contains("refused to switch database") {
+        let detail = format!(
+            "the URL's database {db} cannot be selected: {} (is it below the server's `databases`, and \
+             has the user the right +select?)",
+            error.detail().unwrap_or_default()
+        );
+        return Trouble::new(Outage::Denied, detail);
+    }
+    trouble
+}
+
+/// A connection over a socket.
+#[derive(Debug)]
+struct OverSocket {
+    connection: MultiplexedConnection,
+    pulse: Pulse,
+    _driver: Driver,
+}
+
+impl Connection for OverSocket {
+    fn send<'a>(&'a self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
+        let mut connection = self.connection.clone();
+        Box::pin(async move {
+            let answer = connection.send_packed_command(command).await?;
+            answer.extract_error()
+        })
+    }
+
+    fn send_all<'a>(
+        &'a self,
+        commands: &'a [Cmd],
+    ) -> BoxFuture<'a, RedisResult<Vec<RedisResult<Value>>>> {
+        let mut connection = self.connection.clone();
+        Box::pin(async move {
+            let mut pipe = redis::pipe();
+            for command in commands {
+                pipe.add_command(command.clone());
+            }
+            pipe.ignore_errors().query_async(&mut connection).await
+        })
+    }
+
+    fn subscribe<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, RedisResult<()>> {
+        let mut connection = self.connection.clone();
+        Box::pin(async move { connection.subscribe(channel).await })
+    }
+
+    fn pulse(&self) -> u64 {
+        self.pulse.count()
+    }
+}
+
+/// The task that reads and writes a connection. It would wait for answers that never come, so it ends with
+/// its connection.
+#[derive(Debug)]
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Counts what a server has said. Whatever it says, it is alive: a client whose own commands stand in a
+/// long line must not take their delay for a dead connection.
+#[derive(Clone, Debug, Default)]
+struct Pulse(Arc<AtomicU64>);
+
+impl Pulse {
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn beat(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A connected socket.
+#[derive(Debug)]
+struct Stream {
+    socket: Socket,
+    pulse: Pulse,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Connects. A name is looked up each time, for it may have moved to another server.
+    async fn open(address: &ConnectionAddr, pulse: Pulse) -> io::Result<Self> {
+        let socket = match address {
+            ConnectionAddr::Tcp(host, port) => {
+                let stream = connect(host, *port).await?;
+                stream.set_nodelay(true)?;
+                let socket = SockRef::from(&stream);
+                socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+                #[cfg(any(target_os = "linux", target_os = "android"))]
+                socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+                Socket::Tcp(stream)
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => Socket::Unix(UnixStream::connect(path).await?),
+            _ => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        Ok(Stream { socket, pulse })
+    }
+}
+
+/// Connects to whichever of a name's addresses answers first: one that swallows everything must not hide
+/// the others.
+async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut attempts = JoinSet::new();
+    for address in tokio::net::lookup_host((host, port)).await? {
+        attempts.spawn(TcpStream::connect(address));
+    }
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failed = error,
+            Err(ended) => failed = io::Error::other(ended),
+        }
+    }
+    Err(failed)
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let read = match &mut this.socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            #[cfg(unix)]
+            Socket::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+        };
+        if buffer.filled().len() > before {
+            this.pulse.beat();
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            #[cfg(unix)]
+            Socket::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            #[cfg(unix)]
+            Socket::Unix(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            #[cfg(unix)]
+            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

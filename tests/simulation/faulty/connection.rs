@@ -1,0 +1,372 @@
+//! One connection, as both ends see it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, Weak};
+
+use redis::{Cmd, RedisResult, Value};
+use tokio::sync::oneshot;
+
+use super::fault::Fault;
+use super::network::Millis;
+use super::site::{Role, Site};
+use super::wire::{self, Request, Run, Said};
+use crate::mutex::lock;
+use crate::protocol::words::{Grant, Owner};
+use crate::store::BoxFuture;
+use crate::store::client_id::ClientId;
+use crate::store::redis::transport::{Connection, Heard, Hears};
+
+/// Who waits for the answers to what was sent together.
+type Caller = oneshot::Sender<RedisResult<Vec<Said>>>;
+type Answers = oneshot::Receiver<RedisResult<Vec<Said>>>;
+
+/// A connection, from when it is accepted until nothing of it is on its way any more.
+pub(super) struct Wire {
+    site: Weak<Site>,
+    /// What the server calls it.
+    pub(super) id: u64,
+    /// Never used again, unlike its id.
+    pub(super) number: u64,
+    hears: Hears,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// What it is for, once that shows.
+    role: Option<Role>,
+    /// The client has it.
+    here: bool,
+    /// The server has it.
+    there: bool,
+    /// It swallows everything.
+    silent: bool,
+    last_request: Millis,
+    last_reply: Millis,
+    by_owner: BTreeMap<Owner, Millis>,
+    pulse: u64,
+    calls: u64,
+    unanswered: BTreeMap<u64, Caller>,
+}
+
+/// What becomes of one request and its answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Fate {
+    pub(super) request: Option<Fault>,
+    pub(super) reply: Option<Fault>,
+    pub(super) request_takes: Millis,
+    pub(super) reply_takes: Millis,
+}
+
+/// What is sent together.
+#[derive(Clone, Debug)]
+pub(super) struct Sent(pub(super) Vec<Request>);
+
+impl Sent {
+    pub(super) fn op(&self) -> Option<&super::op::Op> {
+        match &self.0[..] {
+            [
+                Request::Run {
+                    what: Run::Op(_, op),
+                    ..
+                },
+            ] => Some(op),
+            _ => None,
+        }
+    }
+
+    /// What a connection is for whose first request this is.
+    fn role(&self) -> Role {
+        match &self.0[..] {
+            [Request::Run { .. }, ..] => Role::Renewals,
+            _ => Role::Commands,
+        }
+    }
+}
+
+impl Wire {
+    pub(super) fn new(site: &Arc<Site>, id: u64, number: u64, hears: Hears) -> Arc<Self> {
+        let now = site.network.now();
+        Arc::new(Wire {
+            site: Arc::downgrade(site),
+            id,
+            number,
+            hears,
+            state: Mutex::new(State {
+                role: None,
+                here: true,
+                there: true,
+                silent: false,
+                last_request: now,
+                last_reply: now,
+                by_owner: BTreeMap::new(),
+                pulse: 0,
+                calls: 0,
+                unanswered: BTreeMap::new(),
+            }),
+        })
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("10.0.0.1:{}", self.number)
+    }
+
+    pub(super) fn is_for(&self, role: Role) -> bool {
+        let state = lock(&self.state);
+        state.here && state.role == Some(role)
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        let state = lock(&self.state);
+        state.here && state.silent
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        let state = lock(&self.state);
+        !state.here && !state.there
+    }
+
+    pub(super) fn becomes_silent(&self) {
+        lock(&self.state).silent = true;
+    }
+
+    /// The server applies nothing more of it. `false` if that is so already.
+    pub(super) fn ends_there(&self) -> bool {
+        std::mem::replace(&mut lock(&self.state).there, false)
+    }
+
+    /// The client notices that it is gone: nothing on it will be answered.
+    pub(super) fn ends_here(&self, why: &str) {
+        let unanswered = {
+            let mut state = lock(&self.state);
+            if !std::mem::replace(&mut state.here, false) {
+                return;
+            }
+            std::mem::take(&mut state.unanswered)
+        };
+        for (_, caller) in unanswered {
+            // Who does not wait any more is not told.
+            let _ = caller.send(Err(gone(why)));
+        }
+        (self.hears)(Heard::End);
+    }
+
+    /// The client's process is gone, and hears of nothing.
+    pub(super) fn forgets(&self) {
+        let unanswered = {
+            let mut state = lock(&self.state);
+            state.here = false;
+            std::mem::take(&mut state.unanswered)
+        };
+        drop(unanswered);
+    }
+
+    /// Sends a command. It stays sent if the caller goes away.
+    fn send(self: &Arc<Self>, sent: Vec<Request>) -> Answers {
+        let sent = Sent(sent);
+        let (caller, answer) = oneshot::channel();
+        let mut state = lock(&self.state);
+        let (Some(site), true) = (self.site.upgrade(), state.here) else {
+            // It waits for the answer.
+            let _ = caller.send(Err(gone("no connection")));
+            return answer;
+        };
+        state.role.get_or_insert(sent.role());
+        state.calls += 1;
+        let call = state.calls;
+        state.unanswered.insert(call, caller);
+        let fate = site.fate(&sent);
+        if state.silent || fate.request == Some(Fault::DroppedRequest) {
+            return answer;
+        }
+        let overtaken = fate.request == Some(Fault::Reorder);
+        let earliest = site.after(fate.request_takes);
+        let arrives = state.request_arrives(&sent, earliest, overtaken);
+        let wire = self.clone();
+        site.network
+            .at(arrives, move || wire.arrived(call, &sent, fate));
+        answer
+    }
+
+    /// A request is at the server.
+    fn arrived(self: &Arc<Self>, call: u64, sent: &Sent, fate: Fate) {
+        {
+            let state = lock(&self.state);
+            if !state.there || state.silent {
+                return;
+            }
+        }
+        let Some(site) = self.site.upgrade() else {
+            return;
+        };
+        let serve = || -> Vec<Said> {
+            let requests = sent.0.iter();
+            requests.map(|request| site.serve(self, request)).collect()
+        };
+        let mut said = serve();
+        if fate.request == Some(Fault::Duplicate) {
+            said = serve();
+        }
+        if let (Some(fault), Some(op)) = (fate.reply, sent.op()) {
+            site.fault(fault, format_args!("{op}, takes {}", fate.reply_takes));
+            if fault == Fault::DroppedReply {
+                return;
+            }
+        }
+        let arrives = lock(&self.state).reply_arrives(site.after(fate.reply_takes));
+        let wire = self.clone();
+        site.deliver(arrives, move || wire.answered(call, said));
+    }
+
+    fn answered(&self, call: u64, said: Vec<Said>) {
+        let caller = {
+            let mut state = lock(&self.state);
+            if !state.here || state.silent {
+                return;
+            }
+            state.pulse += 1;
+            state.unanswered.remove(&call)
+        };
+        if let Some(caller) = caller {
+            // It may have gone.
+            let _ = caller.send(Ok(said));
+        }
+    }
+
+    /// The server publishes a grant. Its message carries the server's time, and nothing else of it.
+    pub(super) fn push(self: &Arc<Self>, site: &Arc<Site>, client: &ClientId, grant: &Grant) {
+        let message = wire::message(client, grant, site.server.wall());
+        let (owner, token) = (grant.owner, grant.token);
+        let hit = |fault| site.hits(fault, format_args!("grant #{owner}"));
+        if hit(Fault::DroppedPush) {
+            return;
+        }
+        let takes = site.latency();
+        let mut arrives = if hit(Fault::DelayedPush) {
+            vec![site.after(takes + site.delay())]
+        } else {
+            let earliest = site.after(takes);
+            vec![lock(&self.state).reply_arrives(earliest)]
+        };
+        if hit(Fault::DuplicatePush) {
+            arrives.push(arrives[0] + site.delay());
+        }
+        for when in arrives {
+            let (wire, to, message) = (self.clone(), site.clone(), message.clone());
+            site.deliver(when, move || {
+                {
+                    let mut state = lock(&wire.state);
+                    if !state.here || state.silent {
+                        return;
+                    }
+                    state.pulse += 1;
+                }
+                to.note(format_args!("hears of grant #{owner} token {token}"));
+                (wire.hears)(Heard::Message(message));
+            });
+        }
+    }
+
+    /// The client closes it: the server sees that after everything that was sent, if it sees anything.
+    fn hangs_up(self: &Arc<Self>) {
+        let last = {
+            let mut state = lock(&self.state);
+            if !std::mem::replace(&mut state.here, false) || !state.there || state.silent {
+                return;
+            }
+            let by_owner = state.by_owner.values().copied();
+            by_owner.fold(state.last_request, Millis::max)
+        };
+        let Some(site) = self.site.upgrade() else {
+            return;
+        };
+        let arrives = site.after(site.latency()).max(last);
+        let (to, wire) = (site.clone(), self.clone());
+        site.network.at(arrives, move || {
+            to.bury(&wire);
+        });
+    }
+}
+
+impl State {
+    /// When a request arrives: not before its predecessors on the connection. One that is overtaken
+    /// still keeps its place among those of the same owners.
+    fn request_arrives(&mut self, sent: &Sent, earliest: Millis, overtaken: bool) -> Millis {
+        let owners = sent.op().map(super::op::Op::owners).unwrap_or_default();
+        let of_owners = owners.iter().filter_map(|owner| self.by_owner.get(owner));
+        let mut arrives = of_owners.copied().fold(earliest, Millis::max);
+        if !overtaken {
+            arrives = arrives.max(self.last_request);
+            self.last_request = arrives;
+        }
+        for owner in owners {
+            self.by_owner.insert(owner, arrives);
+        }
+        arrives
+    }
+
+    /// When a reply, or a pushed message, arrives: in order.
+    fn reply_arrives(&mut self, earliest: Millis) -> Millis {
+        self.last_reply = self.last_reply.max(earliest);
+        self.last_reply
+    }
+}
+
+fn gone(why: &str) -> redis::RedisError {
+    io::Error::new(io::ErrorKind::ConnectionReset, why).into()
+}
+
+/// The client's end of a connection.
+pub(super) struct ClientEnd(pub(super) Arc<Wire>);
+
+impl Drop for ClientEnd {
+    fn drop(&mut self) {
+        self.0.hangs_up();
+    }
+}
+
+impl ClientEnd {
+    async fn ask(&self, requests: Vec<Request>) -> RedisResult<Vec<Said>> {
+        let answers = self.0.send(requests).await;
+        answers.unwrap_or_else(|_| Err(gone("closed")))
+    }
+
+    async fn ask_one(&self, request: Request) -> RedisResult<Value> {
+        let mut answers = self.ask(vec![request]).await?;
+        wire::heard(answers.remove(0))
+    }
+}
+
+impl Connection for ClientEnd {
+    fn send<'a>(&'a self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
+        Box::pin(self.ask_one(wire::read(command)))
+    }
+
+    fn send_all<'a>(
+        &'a self,
+        commands: &'a [Cmd],
+    ) -> BoxFuture<'a, RedisResult<Vec<RedisResult<Value>>>> {
+        Box::pin(async move {
+            let answers = self.ask(commands.iter().map(wire::read).collect()).await?;
+            Ok(answers.into_iter().map(wire::heard).collect())
+        })
+    }
+
+    fn subscribe<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, RedisResult<()>> {
+        Box::pin(async move {
+            let subscribe = Request::Subscribe(wire::listener(channel));
+            self.ask_one(subscribe).await.map(drop)
+        })
+    }
+
+    fn pulse(&self) -> u64 {
+        lock(&self.0.state).pulse
+    }
+}
+
+impl fmt::Debug for ClientEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClientEnd").field(&self.0.number).finish()
+    }
+}

@@ -1,0 +1,368 @@
+//! One client's place on the network: its connections, and what befalls them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::sync::oneshot;
+
+use super::connection::{ClientEnd, Fate, Sent, Wire};
+use super::fault::Fault;
+use super::host::Host;
+use super::network::{Millis, Network};
+use super::server::FaultyServer;
+use super::wire::{Request, Run, Said};
+use crate::__inside::seeded::SeededRandom;
+use crate::error::Outage;
+use crate::mutex::lock;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::Grant;
+use crate::store::client_id::ClientId;
+use crate::store::memory::MemoryStore;
+use crate::store::redis::transport::{Connection, Hears, Transport};
+use crate::store::{BoxFuture, EventSink, StoreEvent};
+
+/// Which of a client's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Commands,
+    Renewals,
+}
+
+/// What a site needs of its surroundings.
+pub(crate) struct Surroundings {
+    pub(crate) index: usize,
+    pub(crate) host: Arc<Host>,
+    pub(crate) server: Arc<FaultyServer>,
+    pub(crate) network: Arc<Network>,
+    pub(crate) random: SeededRandom,
+}
+
+pub(crate) struct Site {
+    /// Which client of the simulation.
+    index: usize,
+    host: Arc<Host>,
+    pub(super) server: Arc<FaultyServer>,
+    pub(super) network: Arc<Network>,
+    random: SeededRandom,
+    /// In the order in which they were opened.
+    wires: Mutex<Vec<Arc<Wire>>>,
+    /// Who listens in the server, by the names of the client.
+    listeners: Mutex<BTreeMap<String, Listener>>,
+    /// The newest connection that said who its client is.
+    newest: AtomicU64,
+    /// Until when nothing passes.
+    partitioned_until: AtomicU64,
+}
+
+/// A client as the server knows it, while a connection of it listens there.
+struct Listener {
+    store: Arc<MemoryStore>,
+    wires: Vec<Arc<Wire>>,
+}
+
+impl Site {
+    pub(crate) fn new(surroundings: Surroundings) -> Arc<Self> {
+        Arc::new(Site {
+            index: surroundings.index,
+            host: surroundings.host,
+            server: surroundings.server,
+            network: surroundings.network,
+            random: surroundings.random,
+            wires: Mutex::default(),
+            listeners: Mutex::default(),
+            newest: AtomicU64::new(0),
+            partitioned_until: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn note(&self, detail: fmt::Arguments<'_>) {
+        self.server.witness.note(self.index, detail);
+    }
+
+    pub(super) fn fault(&self, fault: Fault, detail: fmt::Arguments<'_>) {
+        self.server.witness.fault(fault, Some(self.index), detail);
+    }
+
+    /// Whether a fault hits a message, which is told.
+    pub(super) fn hits(&self, fault: Fault, detail: fmt::Arguments<'_>) -> bool {
+        let hit = self.server.conditions.hits(fault, &self.random);
+        if hit {
+            self.fault(fault, detail);
+        }
+        hit
+    }
+
+    pub(super) fn latency(&self) -> Millis {
+        self.server.conditions.latency(&self.random)
+    }
+
+    pub(super) fn delay(&self) -> Millis {
+        self.server.conditions.delay(&self.random)
+    }
+
+    /// When a message that takes so long arrives.
+    pub(super) fn after(&self, takes: Millis) -> Millis {
+        let healed = self.partitioned_until.load(Ordering::Relaxed);
+        self.network.now().max(healed) + takes
+    }
+
+    /// Only what the protocol says suffers singly; the rest of a connection's messages are lost with it.
+    pub(super) fn fate(&self, sent: &Sent) -> Fate {
+        let conditions = &self.server.conditions;
+        let mut fate = Fate {
+            request_takes: self.latency(),
+            reply_takes: self.latency(),
+            ..Fate::default()
+        };
+        let Some(op) = sent.op() else {
+            return fate;
+        };
+        let hit = |among: &[Fault]| {
+            let mut faults = among.iter().copied();
+            faults.find(|fault| conditions.hits(*fault, &self.random))
+        };
+        fate.request = hit(&[
+            Fault::DroppedRequest,
+            Fault::DelayedRequest,
+            Fault::Reorder,
+            Fault::Duplicate,
+        ]);
+        fate.reply = hit(&[Fault::DroppedReply, Fault::DelayedReply]);
+        if let Some(Fault::DelayedRequest | Fault::Reorder) = fate.request {
+            fate.request_takes += self.delay();
+        }
+        if fate.reply == Some(Fault::DelayedReply) {
+            fate.reply_takes += self.delay();
+        }
+        if let Some(fault) = fate.request {
+            self.fault(fault, format_args!("{op}, takes {}", fate.request_takes));
+        }
+        fate
+    }
+
+    /// Does something in the client's process when a message arrives there, or later if the process
+    /// does not run then.
+    pub(super) fn deliver(self: &Arc<Self>, when: Millis, what: impl FnOnce() + Send + 'static) {
+        let site = self.clone();
+        self.network.at(when, move || {
+            if site.host.is_killed() {
+                return;
+            }
+            match site.host.stopped_until() {
+                Some(until) => site.deliver(until.max(when + 1), what),
+                None => what(),
+            }
+        });
+    }
+
+    async fn open(self: Arc<Self>, hears: Hears) -> Result<Arc<dyn Connection>, Trouble> {
+        let (accepted, accepts) = oneshot::channel();
+        let arrives = self.after(self.latency() + self.latency());
+        self.deliver(arrives, move || {
+            // Who dials may have given up.
+            let _ = accepted.send(());
+        });
+        if accepts.await.is_err() {
+            return Err(Trouble::new(Outage::Unreachable, "nobody is there"));
+        }
+        let (id, number) = self.server.accepts();
+        let wire = Wire::new(&self, id, number, hears);
+        let mut wires = lock(&self.wires);
+        wires.retain(|wire| !wire.is_over());
+        wires.push(wire.clone());
+        Ok(Arc::new(ClientEnd(wire)))
+    }
+
+    /// What the server says to a request of this client.
+    pub(super) fn serve(self: &Arc<Self>, wire: &Arc<Wire>, request: &Request) -> Said {
+        match request {
+            Request::Subscribe(client) => {
+                self.listens(wire, client);
+                Ok(redis::Value::Okay)
+            }
+            Request::Kill { id, address } => {
+                if self.server.conditions.denies_kills() {
+                    self.fault(Fault::DeniedKill, format_args!("{address}"));
+                    return Err("NOPERM this user has no permissions to run 'client|kill'".into());
+                }
+                let wires = lock(&self.wires).clone();
+                let killed = (wires.into_iter())
+                    .find(|wire| wire.id == *id && wire.address() == *address)
+                    .filter(|wire| self.bury(wire));
+                let many = i64::from(killed.is_some());
+                if let Some(killed) = killed {
+                    // Whoever still waits for an answer on it.
+                    let arrives = self.after(self.latency());
+                    self.deliver(arrives, move || killed.ends_here("killed"));
+                }
+                Ok(redis::Value::Int(many))
+            }
+            Request::Run {
+                script,
+                by_hash,
+                what,
+            } => {
+                self.server.knows(*script, *by_hash)?;
+                match what {
+                    Run::Nothing => Ok(redis::Value::Int(0)),
+                    Run::Probe => Ok(self.server.probed()),
+                    Run::Op(client, op) => {
+                        let (listening, listens) = self.listening(client, wire);
+                        // The connection for renewals does not depend on the subscribed one.
+                        let store = listening.unwrap_or_else(|| {
+                            Arc::new(self.server.subscribe(client, Arc::new(|_| {})))
+                        });
+                        self.server.apply(self.index, (client, op), listens, &store)
+                    }
+                }
+            }
+            request => Ok(super::server::about(wire, request)),
+        }
+    }
+
+    /// The client as the server knows it by that name, and whether a connection listens for it.
+    fn listening(&self, client: &ClientId, wire: &Arc<Wire>) -> (Option<Arc<MemoryStore>>, bool) {
+        let listeners = lock(&self.listeners);
+        let Some(listener) = listeners.get(client.as_str()) else {
+            return (None, false);
+        };
+        let mut wires = listener.wires.iter();
+        let listens = wires.any(|other| Arc::ptr_eq(other, wire));
+        (Some(listener.store.clone()), listens)
+    }
+
+    /// A connection of this client listens from now on.
+    fn listens(self: &Arc<Self>, wire: &Arc<Wire>, client: &ClientId) {
+        if self.newest.fetch_max(wire.number, Ordering::Relaxed) <= wire.number {
+            self.server.witness.goes_by(self.index, client);
+        }
+        let mut listeners = lock(&self.listeners);
+        if let Some(listener) = listeners.get_mut(client.as_str()) {
+            listener.wires.push(wire.clone());
+            return;
+        }
+        let (site, whose) = (Arc::downgrade(self), client.clone());
+        let sink: EventSink = Arc::new(move |event| {
+            if let (Some(site), StoreEvent::Granted(grant)) = (Weak::upgrade(&site), event) {
+                site.granted(&whose, &grant);
+            }
+        });
+        let listener = Listener {
+            store: Arc::new(self.server.subscribe(client, sink)),
+            wires: vec![wire.clone()],
+        };
+        listeners.insert(client.as_str().to_owned(), listener);
+    }
+
+    fn granted(self: &Arc<Self>, client: &ClientId, grant: &Grant) {
+        self.note(format_args!(
+            "is granted {} #{} token {}",
+            grant.key, grant.owner, grant.token
+        ));
+        let listening = lock(&self.listeners)
+            .get(client.as_str())
+            .map(|listener| listener.wires.clone());
+        for wire in listening.unwrap_or_default() {
+            wire.push(self, client, grant);
+        }
+    }
+
+    /// The server is done with a connection. `false` if it was before.
+    pub(super) fn bury(&self, wire: &Arc<Wire>) -> bool {
+        if !wire.ends_there() {
+            return false;
+        }
+        let mut listeners = lock(&self.listeners);
+        for listener in listeners.values_mut() {
+            listener.wires.retain(|other| !Arc::ptr_eq(other, wire));
+        }
+        let silent = listeners
+            .iter()
+            .find(|(_, listener)| listener.wires.is_empty());
+        let silent = silent.map(|(name, _)| name.clone());
+        let gone = silent.and_then(|name| listeners.remove(&name));
+        drop(listeners);
+        drop(gone);
+        true
+    }
+
+    fn current(&self, role: Role) -> Option<Arc<Wire>> {
+        let wires = lock(&self.wires);
+        let current = wires.iter().rev().find(|wire| wire.is_for(role));
+        current.cloned()
+    }
+
+    /// The client loses a connection. Unless the server knows of the loss as well, it goes on with what was sent
+    /// until the connection is killed.
+    pub(crate) fn lose(&self, role: Role, server_knows: bool, why: &str) {
+        if let Some(wire) = self.current(role) {
+            self.note(format_args!("loses {role:?}: {why}"));
+            if server_knows {
+                self.bury(&wire);
+            }
+            wire.ends_here(why);
+        }
+    }
+
+    /// All connections end on both sides.
+    pub(crate) fn lose_all(&self, why: &str) {
+        let wires = lock(&self.wires).clone();
+        for wire in wires {
+            self.bury(&wire);
+            wire.ends_here(why);
+        }
+    }
+
+    /// A connection swallows everything, until it is replaced.
+    pub(crate) fn silence(&self, role: Role) {
+        if let Some(wire) = self.current(role) {
+            wire.becomes_silent();
+        }
+    }
+
+    /// What is silent is found out, on both sides.
+    pub(crate) fn lose_silent(&self) {
+        let wires = lock(&self.wires).clone();
+        for wire in wires.into_iter().filter(|wire| wire.is_silent()) {
+            self.bury(&wire);
+            wire.ends_here("found to be silent");
+        }
+    }
+
+    pub(crate) fn partition(&self, until: Millis) {
+        self.partitioned_until.store(until, Ordering::Relaxed);
+    }
+
+    /// The process is gone, and the server sees it.
+    pub(crate) fn crash(&self) {
+        let wires = lock(&self.wires).clone();
+        for wire in wires {
+            self.bury(&wire);
+            wire.forgets();
+        }
+    }
+}
+
+/// The way from a site to the server.
+#[derive(Debug)]
+pub(crate) struct ToServer(pub(crate) Arc<Site>);
+
+impl Transport for ToServer {
+    fn open(&self, hears: Hears) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+        Box::pin(self.0.clone().open(hears))
+    }
+
+    fn spawn(&self, keeper: BoxFuture<'static, ()>) {
+        tokio::spawn(self.0.host.clone().within(keeper));
+    }
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site")
+            .field("index", &self.index)
+            .finish_non_exhaustive()
+    }
+}
