@@ -34,6 +34,7 @@ use std::time::Duration;
 use crate::inside::seeded::SeededRandom;
 use crate::protocol::timing::Timing;
 
+mod connections;
 pub(crate) mod faulty;
 mod nemesis;
 mod oracle;
@@ -186,7 +187,7 @@ async fn close(world: &World, clients: &[Arc<Client>], auditor: &Arc<Client>) {
         owners += client.manager.engine().waiters.arrivals();
     }
     world.oracle.count_owners(owners);
-    world.oracle.all_released_again();
+    world.oracle.end();
     // What min_hold keeps ends by itself.
     tokio::time::sleep(world.min_hold).await;
     let is_left = |key| {
