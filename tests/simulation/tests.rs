@@ -200,7 +200,7 @@ fn same_seed_same_trace() {
 /// A simulation in which nothing happens proves nothing. The floors are about half of what was seen.
 #[test]
 fn everything_happens() {
-    let counts = live_many(20_000..20_400).unwrap_or_else(|report| panic!("{report}"));
+    let counts = live_many(30_000..30_400).unwrap_or_else(|report| panic!("{report}"));
     let floors = FAULTS.iter().chain(OUTCOMES);
     let rare: Vec<_> = floors
         .map(|(what, floor)| (what, floor, counts.get(what).copied().unwrap_or(0)))
