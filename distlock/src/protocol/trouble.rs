@@ -1,6 +1,7 @@
 //! What went wrong between a client and its store.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Outage};
@@ -12,7 +13,20 @@ pub(crate) struct Trouble {
     pub(crate) detail: String,
     /// Nothing was handed to a connection, so there is nothing to undo.
     pub(crate) unsent: bool,
+    cause: Option<Cause>,
 }
+
+/// The error behind a trouble. What it says is in the detail already, so two troubles are the same without it.
+#[derive(Clone, Debug)]
+struct Cause(Arc<dyn std::error::Error + Send + Sync>);
+
+impl PartialEq for Cause {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Cause {}
 
 impl Trouble {
     pub(crate) fn new(outage: Outage, detail: impl Into<String>) -> Self {
@@ -20,7 +34,14 @@ impl Trouble {
             outage,
             detail: one_line(detail.into()),
             unsent: false,
+            cause: None,
         }
+    }
+
+    /// The same trouble, with the error that it came of.
+    pub(crate) fn because(mut self, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.cause = Some(Cause(Arc::new(error)));
+        self
     }
 
     /// Whether the store said nothing: it was not asked, or did not answer.
@@ -52,7 +73,7 @@ impl Trouble {
             waited,
             outage: self.outage,
             detail: self.detail,
-            source: None,
+            source: self.cause.map(|cause| cause.0),
         }
     }
 }

@@ -112,6 +112,11 @@ async fn wait_bounds_a_server_that_is_down() {
     let asked = Instant::now();
     let error = manager.lock("k").wait(ms(700)).acquire().await.unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");
+    let source = std::error::Error::source(&error);
+    assert!(
+        source.is_some_and(|source| source.to_string().contains("refused")),
+        "{error:?}"
+    );
     assert!(asked.elapsed() <= ms(700) + LATE, "{:?}", asked.elapsed());
     let asked = Instant::now();
     let error = LockManager::connect(server.url()).await.unwrap_err();

@@ -21,6 +21,8 @@ use crate::protocol::words::{AskReply, Grant, Occupant, Proof, ReleaseReply, Ren
 pub(crate) mod asking;
 pub(crate) mod holding;
 pub(crate) mod leaving;
+#[cfg(test)]
+mod tests;
 
 /// All that is known of one owner id.
 #[derive(Debug)]

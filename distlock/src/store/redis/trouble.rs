@@ -21,10 +21,11 @@ pub(super) fn of(error: &RedisError) -> Trouble {
         _ if error.is_connection_dropped() || error.is_io_error() => Outage::Unreachable,
         _ => {
             let code = error.code().unwrap_or("ERR");
-            return of_text(&format!("{code} {}", error.detail().unwrap_or_default()));
+            let text = format!("{code} {}", error.detail().unwrap_or_default());
+            return of_text(&text).because(error.clone());
         }
     };
-    Trouble::new(outage, error.to_string())
+    Trouble::new(outage, error.to_string()).because(error.clone())
 }
 
 /// Tells an error apart by the text that Redis answers: a code, then words.

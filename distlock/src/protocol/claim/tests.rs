@@ -1,0 +1,238 @@
+//! A test of a claim is a list of inputs.
+
+use super::*;
+use crate::error::Outage;
+use crate::key::LockKey;
+use crate::options::Options;
+use crate::protocol::timing::Timing;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(ms: u64) -> Moment {
+    Moment(ms * 1_000_000)
+}
+
+/// A claim that has asked at 1 s, with a lease of 30 s and a wait of 10 s.
+fn asked() -> Claim {
+    let options = Options {
+        lease: SECOND * 30,
+        wait: SECOND * 10,
+        ..Options::default()
+    };
+    let request = Request::new(LockKey::new("k").unwrap(), options, at(1_000));
+    let mut claim = Claim::new(Arc::new(request), None, Rules::ALL);
+    let command = claim.poll_command(at(1_000));
+    assert!(
+        matches!(command, Some(Command::Ask { wait, within }) if wait == SECOND * 10 && within == SECOND),
+        "{command:?}"
+    );
+    claim
+}
+
+fn proof(sent: u64, token: u64) -> Proof {
+    Proof {
+        sent: at(sent),
+        token: FencingToken::new(token),
+    }
+}
+
+fn held(token: u64) -> Result<AskReply, Trouble> {
+    Ok(AskReply::Held(proof(1_000, token)))
+}
+
+fn queued() -> Result<AskReply, Trouble> {
+    Ok(AskReply::Queued(Some(Occupant {
+        ours: None,
+        this_process: false,
+        token: FencingToken::new(1),
+        since: 0,
+        name: "another".into(),
+    })))
+}
+
+fn grant(granted_at: Option<u64>, token: u64) -> Grant {
+    Grant {
+        key: LockKey::new("k").unwrap(),
+        owner: 1,
+        token: FencingToken::new(token),
+        granted_at: granted_at.map(at),
+        lease: SECOND,
+    }
+}
+
+fn trouble(outage: Outage) -> Trouble {
+    Trouble::new(outage, "it happens")
+}
+
+/// A claim that was granted the lock at 2 s with the token 7, while it waited.
+fn granted() -> Claim {
+    let mut claim = asked();
+    claim.handle_answer(queued(), at(1_010));
+    assert_eq!(claim.standing(), Standing::Queued);
+    claim.handle_grant(&grant(Some(2_000), 7), at(2_010));
+    assert_eq!(claim.poll_outcome(), Some(Outcome::Held));
+    claim
+}
+
+#[test]
+fn a_hold_counts_from_the_send_of_the_ask_that_proved_it() {
+    let mut claim = asked();
+    claim.handle_answer(held(7), at(1_500));
+    let grip = claim.grip().unwrap().clone();
+    let validity = Timing::new(SECOND * 30).validity();
+    assert_eq!(grip.belief.until(), Some(at(1_000) + validity));
+    assert_eq!((grip.token.get(), grip.since), (7, at(1_500)));
+    let mut late = asked();
+    late.handle_answer(held(7), at(1_000) + validity);
+    assert_eq!(late.poll_outcome(), Some(Outcome::Again(None)));
+    assert!(late.leave(Duration::ZERO, at(40_000)), "it is undone");
+}
+
+#[test]
+fn a_grant_that_overtakes_the_answer_is_taken_with_it() {
+    let mut claim = asked();
+    claim.handle_grant(&grant(Some(1_005), 7), at(1_006));
+    assert_eq!(claim.standing(), Standing::Asking);
+    claim.handle_answer(queued(), at(1_010));
+    assert_eq!(claim.standing(), Standing::Held);
+}
+
+#[test]
+fn a_grant_of_unknown_age_is_proven_first() {
+    let mut claim = asked();
+    claim.handle_answer(queued(), at(1_010));
+    claim.handle_grant(&grant(None, 7), at(2_000));
+    let command = claim.poll_command(at(2_000));
+    assert_eq!(command, Some(Command::Confirm { within: SECOND }));
+    claim.handle_confirmation(Ok(Some(proof(2_000, 8))), at(2_010));
+    assert_eq!(claim.grip().unwrap().token.get(), 8, "that of the proof");
+}
+
+#[test]
+fn what_was_granted_is_confirmed_before_it_is_renewed() {
+    let mut claim = granted();
+    let due = claim.poll_timeout().unwrap();
+    assert_eq!(claim.poll_command(at(2_011)), None);
+    assert!(matches!(
+        claim.poll_command(due),
+        Some(Command::Confirm { .. })
+    ));
+    claim.handle_confirmation(Ok(Some(proof(2_030, 7))), at(2_040));
+    let due = claim.poll_timeout().unwrap();
+    assert!(due > at(11_000), "{due:?}");
+    assert_eq!(claim.poll_command(due), Some(Command::Renew));
+    assert_eq!(claim.poll_command(due), None, "one at a time");
+}
+
+#[test]
+fn a_hold_that_is_gone_is_told_and_released_once() {
+    let mut claim = granted();
+    claim.handle_confirmation(Ok(Some(proof(2_030, 8))), at(2_040));
+    assert_eq!(claim.poll_loss(), Some(End::Gone), "another token");
+    assert_eq!(claim.poll_loss(), None);
+    assert!(claim.poll_release() && !claim.poll_release());
+    assert!(!claim.leave(SECOND, at(2_050)), "its release is under way");
+}
+
+#[test]
+fn a_hold_that_nobody_took_is_no_loss() {
+    let mut claim = asked();
+    claim.handle_answer(held(7), at(1_010));
+    claim.handle_time(at(60_000));
+    assert_eq!(
+        (claim.standing(), claim.poll_loss()),
+        (Standing::Over, None)
+    );
+    assert_eq!(claim.poll_outcome(), Some(Outcome::Again(None)));
+    assert!(claim.leave(Duration::ZERO, at(60_000)));
+}
+
+#[test]
+fn a_failed_ask_is_repeated_with_its_id() {
+    let mut claim = asked();
+    claim.handle_answer(Err(trouble(Outage::TimedOut)), at(2_000));
+    let again = claim.poll_retry().unwrap();
+    assert_eq!(claim.poll_command(again), None, "the store may not be back");
+    claim.handle_retry();
+    assert!(matches!(
+        claim.poll_command(again),
+        Some(Command::Ask { .. })
+    ));
+    claim.handle_answer(held(7), at(2_100));
+    assert_eq!(claim.poll_outcome(), Some(Outcome::Held));
+}
+
+#[test]
+fn what_was_never_sent_is_not_undone() {
+    let mut claim = asked();
+    claim.handle_answer(Err(trouble(Outage::Unreachable).unsent()), at(1_001));
+    assert!(!claim.leave(Duration::ZERO, at(1_002)));
+    let mut claim = asked();
+    claim.handle_answer(Err(trouble(Outage::Unreachable)), at(1_001));
+    assert!(
+        claim.leave(Duration::ZERO, at(1_002)),
+        "it may have been applied"
+    );
+}
+
+#[test]
+fn an_answer_after_a_shutdown_makes_no_hold() {
+    let mut claim = asked();
+    claim.handle_shutdown(at(1_001));
+    claim.handle_answer(held(7), at(1_002));
+    let refused = Outcome::Refused(Refusal::ShutDown);
+    assert_eq!(claim.poll_outcome(), Some(refused));
+    assert!(claim.leave(Duration::ZERO, at(1_003)));
+}
+
+#[test]
+fn the_end_of_a_wait_says_what_stood_in_the_way() {
+    let mut claim = asked();
+    claim.handle_answer(queued(), at(1_010));
+    claim.handle_time(at(11_000));
+    let outcome = claim.poll_outcome();
+    assert!(
+        matches!(outcome, Some(Outcome::Refused(Refusal::Busy(Some(_))))),
+        "{outcome:?}"
+    );
+    assert!(
+        claim.leave(Duration::ZERO, at(11_000)),
+        "it stands in the queue"
+    );
+}
+
+#[test]
+fn a_release_that_finds_nothing_is_a_loss_while_it_was_believed() {
+    let nothing = ReleaseReply {
+        was_held: false,
+        again_after: None,
+    };
+    let released = |answers: &[Result<ReleaseReply, Trouble>], when: u64| {
+        let mut claim = asked();
+        claim.handle_answer(held(7), at(1_010));
+        assert!(claim.leave(Duration::ZERO, at(1_500)));
+        let last = answers
+            .iter()
+            .map(|answer| claim.handle_release(answer.clone(), at(when)))
+            .last();
+        last.unwrap()
+    };
+    assert_eq!(released(&[Ok(nothing)], 1_600), Left::NotOurs);
+    assert_eq!(
+        released(&[Ok(nothing)], 60_000),
+        Left::Done,
+        "its lease may have ended"
+    );
+    let unanswered = Err(trouble(Outage::TimedOut));
+    assert_eq!(released(&[unanswered, Ok(nothing)], 1_600), Left::Done);
+}
+
+#[test]
+fn a_repeated_release_keeps_the_key_no_longer() {
+    let mut claim = asked();
+    claim.handle_answer(held(7), at(1_010));
+    assert!(claim.leave(SECOND * 5, at(2_000)));
+    assert_eq!(claim.keep(at(2_000)), SECOND * 5);
+    assert_eq!(claim.keep(at(5_000)), SECOND * 2);
+    assert_eq!(claim.keep(at(9_000)), Duration::ZERO);
+}
