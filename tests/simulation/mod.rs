@@ -4,7 +4,7 @@
 //! the connection to Redis and the clock. The same seed gives the same trace, line by line.
 //!
 //! `world` puts it together, `workload` is what the clients do, `nemesis` what befalls them beside what
-//! befalls single messages (`store::faulty`), `oracle` what must always hold, `time` the clocks.
+//! befalls single messages (`faulty`), `oracle` what must always hold, `time` the clocks.
 //!
 //! A simulation that never fails shows nothing, so each of these was broken once, in a copy, and found
 //! (`ten_thousand_seeds` stops at the first violation, so the seed is also how many worlds it took):
