@@ -17,12 +17,13 @@ use crate::protocol::timing::Timing;
 use crate::protocol::words::{Grant, Owner};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
-use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
 use crate::store::memory::MemoryStore;
+use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::RedisStore;
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
+use crate::store::redis::scripts::Scripts;
 use crate::store::{EventSink, Settings, StoreEvent};
 
 const NAMESPACE: &str = "equivalence";
@@ -223,6 +224,8 @@ impl InRedis {
                 random: Arc::new(SystemRandom),
                 events: sink,
                 is_idle: Arc::new(|| false),
+                scripts: Arc::new(Scripts::ours()),
+                way: |sockets| Arc::new(sockets),
             };
             stores.push(RedisStore::connect(config, client).await.unwrap());
             receivers.push(events);

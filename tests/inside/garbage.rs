@@ -19,6 +19,7 @@ use crate::fencing::FencingToken;
 use crate::protocol::words::{Grant, RenewalFailure};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
+use crate::store::redis::scripts::Scripts;
 use crate::store::redis::socket::Sockets;
 use crate::store::{EventSink, Settings};
 
@@ -69,6 +70,8 @@ impl Bench {
             random: Arc::new(SystemRandom),
             events,
             is_idle: Arc::new(|| false),
+            scripts: Arc::new(Scripts::ours()),
+            way: |sockets| Arc::new(sockets),
         };
         let sockets = Arc::new(Sockets::new(config.client.clone()));
         let connecting = Node::connect(&config, sockets, client);

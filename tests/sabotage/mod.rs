@@ -1,163 +1,112 @@
-//! Deliberate faults, for showing that the checkers notice them. Compiled with `--cfg sabotage` only; the
-//! environment variable `DISTLOCK_SABOTAGE` names the one that is at work (see CONTRIBUTING.md).
+//! Deliberate faults that break the lock from outside: in its scripts, its clock, its executor and its connections.
+//! Those that break a rule of the protocol itself are its `Rules`. Only a build with `--cfg sabotage` uses any.
 
-use std::env;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 
-use crate::clock::{Clock, Moment};
-use crate::error::{Error, Outage};
+use crate::LockManagerBuilder;
+use crate::clock::{BootClock, Clock, Moment};
+use crate::manager::assembly::Parts;
+use crate::protocol::rules::Rules;
+use crate::protocol::trouble::Trouble;
+use crate::store::BoxFuture;
+use crate::store::redis::scripts::Scripts;
+use crate::store::redis::transport::{Connection, Hears, Transport};
 
-const VARIABLE: &str = "DISTLOCK_SABOTAGE";
-
-macro_rules! saboteurs {
-    ($($(#[$what:meta])* $saboteur:ident = $name:literal,)*) => {
-        /// What is broken.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Saboteur {
-            $($(#[$what])* $saboteur,)*
-        }
-
-        const ALL: &[(&str, Saboteur)] = &[$(($name, Saboteur::$saboteur),)*];
-    };
-}
-
-saboteurs! {
-    /// A hold is never over by its safe deadline.
-    NoValidity = "no-validity",
-    /// The safe deadline counts from the reply and not from the send.
-    ValidityFromReply = "validity-from-reply",
-    /// A release deletes the lock whoever holds it.
-    DelWithoutToken = "del-without-token",
-    /// A renewal sets a lock that is gone.
-    RenewRecreates = "renew-recreates",
-    /// A renewal writes with SET, which a server without memory refuses.
-    RenewBySet = "renew-by-set",
-    /// An ask without an answer is repeated with a new id, and the old one is not undone.
-    NoIdempotentAcquire = "no-idempotent-acquire",
-    /// Connections and watchdog run on the runtime of the caller that connects.
-    WatchdogOnUserRuntime = "watchdog-on-user-runtime",
-    /// The clock stops while the machine is suspended.
-    InstantInsteadOfBoottime = "instant-instead-of-boottime",
-    /// The lock is written before what can fail, and an error counts as "not acquired".
-    SetBeforeIncr = "set-before-incr",
-    /// After a transient failure the id is undone, and asked for again.
-    UndoThenAskAgain = "undo-then-ask-again",
-    /// An ask is applied however late it is.
-    NoApplyBy = "no-apply-by",
-    /// A grant is published before the first write.
-    PublishBeforeWrite = "publish-before-write",
-    /// An unconfirmed grant lasts for the waiter's full lease.
-    LongGrantLease = "long-grant-lease",
-    /// Nobody looks every half second.
-    NoLook = "no-look",
-    /// A dead client's entries are removed one at a time, each after its own grant.
-    DeadNotPurged = "dead-not-purged",
-    /// Who finds the lock free takes it, although others wait.
-    NewcomerPasses = "newcomer-passes",
-    /// Asks are sent long before SUBSCRIBE.
-    AskBeforeSubscribe = "ask-before-subscribe",
-    /// A pushed grant is believed from its arrival.
-    GrantAgeUnchecked = "grant-age-unchecked",
-    /// A wait that is cancelled, or runs out, leaves its entry in the queue.
-    EntryLeaked = "entry-leaked",
-    /// Nothing here: a guarded resource that does not check tokens when it is read.
-    FenceNotOnRead = "fence-not-on-read",
-}
-
-/// Whether this one is at work.
+/// What a process that is to break a rule makes its managers of.
 ///
 /// # Panics
 ///
-/// When the variable names none.
-pub(crate) fn is(saboteur: Saboteur) -> bool {
-    static CHOSEN: OnceLock<Option<Saboteur>> = OnceLock::new();
-    *CHOSEN.get_or_init(|| named(&env::var(VARIABLE).unwrap_or_default())) == Some(saboteur)
-}
-
-fn named(name: &str) -> Option<Saboteur> {
-    if name.is_empty() {
-        return None;
-    }
-    let found = ALL.iter().find(|(known, _)| *known == name);
-    let Some((_, saboteur)) = found else {
-        let names: Vec<_> = ALL.iter().map(|(name, _)| *name).collect();
-        panic!("{VARIABLE}=`{name}`: there is no such saboteur, only {names:?}");
+/// When there is no such saboteur.
+#[must_use]
+pub fn sabotaged(mut builder: LockManagerBuilder, saboteur: &str) -> LockManagerBuilder {
+    let rules = Rules::broken_by(saboteur).unwrap_or(Rules::ALL);
+    let mut parts = Parts {
+        scripts: Arc::new(scripts(saboteur)),
+        ..Parts::default()
     };
-    Some(*saboteur)
-}
-
-/// The safe deadline. A `max_hold` is another rule, and a hold that has reached it is not renewed.
-pub(crate) fn safe_until(until: Moment, max_hold: Option<Duration>) -> Moment {
-    if is(Saboteur::NoValidity) && max_hold.is_none() {
-        until + Duration::from_secs(3_600)
-    } else {
-        until
+    if !rules.boot_clock {
+        parts.clock = Arc::new(MonotonicClock::default());
     }
-}
-
-/// From when a hold is believed that a reply has just proven.
-pub(crate) fn proven_at(sent: Moment, clock: &dyn Clock) -> Moment {
-    if is(Saboteur::ValidityFromReply) {
-        clock.now()
-    } else {
-        sent
+    if !rules.own_thread {
+        parts.elsewhere = Handle::try_current().ok();
     }
-}
-
-/// The age of a grant that has just arrived.
-pub(crate) fn granted_at(bound: Option<Moment>, received: Moment) -> Option<Moment> {
-    if is(Saboteur::GrantAgeUnchecked) {
-        Some(received)
-    } else {
-        bound
+    if !rules.listen_first {
+        parts.way = |sockets| Arc::new(Deaf(Arc::new(sockets)));
     }
+    builder.parts = parts;
+    builder
 }
 
-/// The runtime of all background work.
-pub(crate) fn runtime(of_thread: Handle) -> Handle {
-    if is(Saboteur::WatchdogOnUserRuntime) {
-        Handle::try_current().unwrap_or(of_thread)
-    } else {
-        of_thread
-    }
-}
+/// A clock that stands still while the machine is suspended, as `std::time::Instant` does.
+#[derive(Debug, Default)]
+struct MonotonicClock(OnceLock<(Instant, Moment)>);
 
-/// The time of `std::time::Instant`, or of the boot clock.
-pub(crate) fn now(boot: Moment) -> Moment {
-    static ORIGIN: OnceLock<(Instant, Moment)> = OnceLock::new();
-    if is(Saboteur::InstantInsteadOfBoottime) {
-        let (origin, at) = *ORIGIN.get_or_init(|| (Instant::now(), boot));
+impl Clock for MonotonicClock {
+    fn now(&self) -> Moment {
+        let (origin, at) = *self.0.get_or_init(|| (Instant::now(), BootClock.now()));
         at + origin.elapsed()
-    } else {
-        boot
+    }
+
+    fn wall_micros(&self) -> u64 {
+        BootClock.wall_micros()
     }
 }
 
-/// Whether the server answered a call that failed, and so the call left nothing behind, as one might think.
-pub(crate) fn needs_no_release(error: &Error) -> bool {
-    let answered = match error {
-        Error::ForeignKey { .. } => true,
-        Error::Unavailable { outage, .. } => {
-            !matches!(outage, Outage::TimedOut | Outage::Unreachable)
-        }
-        _ => false,
-    };
-    answered && is(Saboteur::SetBeforeIncr)
+/// Connections that say that they listen, and do it much later.
+#[derive(Debug)]
+struct Deaf(Arc<dyn Transport>);
+
+impl Transport for Deaf {
+    fn open(&self, hears: Hears) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+        Box::pin(async move {
+            let connection = self.0.open(hears).await?;
+            Ok(Arc::new(DeafConnection(connection)) as Arc<dyn Connection>)
+        })
+    }
+
+    fn spawn(&self, keeper: BoxFuture<'static, ()>) {
+        self.0.spawn(keeper);
+    }
 }
 
-/// Looks no more.
-pub(crate) async fn look_no_more() {
-    if is(Saboteur::NoLook) {
-        std::future::pending::<()>().await;
+#[derive(Debug)]
+struct DeafConnection(Arc<dyn Connection>);
+
+impl Connection for DeafConnection {
+    fn send<'a>(&'a self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
+        self.0.send(command)
+    }
+
+    fn send_all<'a>(
+        &'a self,
+        commands: &'a [Cmd],
+    ) -> BoxFuture<'a, RedisResult<Vec<RedisResult<Value>>>> {
+        self.0.send_all(commands)
+    }
+
+    fn subscribe<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, RedisResult<()>> {
+        let (connection, channel) = (self.0.clone(), channel.to_owned());
+        Box::pin(async move {
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                let _ = connection.subscribe(&channel).await;
+            });
+            Ok(())
+        })
+    }
+
+    fn pulse(&self) -> u64 {
+        self.0.pulse()
     }
 }
 
 /// A passage of some scripts, and what the saboteur writes instead.
 struct Edit {
-    by: Saboteur,
+    by: &'static str,
     scripts: &'static [&'static str],
     passage: &'static str,
     instead: &'static str,
@@ -168,13 +117,13 @@ const NEXT: &[&str] = &["ask", "look", "release"];
 
 const EDITS: &[Edit] = &[
     Edit {
-        by: Saboteur::DelWithoutToken,
+        by: "del-without-token",
         scripts: &["release"],
         passage: "if held then\n",
         instead: "if type(value) == 'string' then\n",
     },
     Edit {
-        by: Saboteur::RenewRecreates,
+        by: "renew-recreates",
         scripts: &["renew"],
         passage: "  else\n    trouble = ''\n  end\n",
         instead: "  elseif not value then
@@ -187,14 +136,14 @@ const EDITS: &[Edit] = &[
 ",
     },
     Edit {
-        by: Saboteur::RenewBySet,
+        by: "renew-by-set",
         scripts: &["renew"],
         passage: "redis.pcall('PEXPIRE', key, ARGV[2 * i])",
         instead: "redis.pcall('SET', key, value, 'PX', ARGV[2 * i])",
     },
     // First the lock, with a token of one; then everything that may fail; then the lock as it should be.
     Edit {
-        by: Saboteur::SetBeforeIncr,
+        by: "set-before-incr",
         scripts: &["ask"],
         passage: "local time = redis.call('TIME')\n",
         instead: "local was_free = redis.call('EXISTS', lock, queue) == 0
@@ -203,7 +152,7 @@ local time = redis.call('TIME')
 ",
     },
     Edit {
-        by: Saboteur::SetBeforeIncr,
+        by: "set-before-incr",
         scripts: &["ask"],
         passage: "if now > tonumber(ARGV[5]) then return { 4, now } end\n",
         instead: "if now > tonumber(ARGV[5]) then
@@ -213,19 +162,19 @@ end
 ",
     },
     Edit {
-        by: Saboteur::SetBeforeIncr,
+        by: "set-before-incr",
         scripts: &["ask"],
         passage: "if redis.call('EXISTS', lock, queue) == 0 then\n",
         instead: "if was_free then\n",
     },
     Edit {
-        by: Saboteur::NoApplyBy,
+        by: "no-apply-by",
         scripts: &["ask"],
         passage: "if now > tonumber(ARGV[5]) then return { 4, now } end\n",
         instead: "",
     },
     Edit {
-        by: Saboteur::PublishBeforeWrite,
+        by: "publish-before-write",
         scripts: NEXT,
         passage: "  redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is changed\n",
         instead: "  redis.pcall('PUBLISH', channels .. client_of(owner),
@@ -234,35 +183,37 @@ end
 ",
     },
     Edit {
-        by: Saboteur::LongGrantLease,
+        by: "long-grant-lease",
         scripts: NEXT,
         passage: "  return math.min(lease, 1000)\n",
         instead: "  return lease\n",
     },
     Edit {
-        by: Saboteur::DeadNotPurged,
+        by: "dead-not-purged",
         scripts: NEXT,
         passage: "        purge(whose, owner, string.sub(order, 2))\n",
         instead: "        remove(owner)\n        work = work - REMOVAL\n",
     },
     Edit {
-        by: Saboteur::DeadNotPurged,
+        by: "dead-not-purged",
         scripts: NEXT,
         passage: "    alive[whose] = subscribers.err ~= nil or subscribers[2] > 0\n",
         instead: "    alive[whose] = true\n",
     },
     Edit {
-        by: Saboteur::NewcomerPasses,
+        by: "newcomer-passes",
         scripts: &["ask"],
         passage: "if redis.call('EXISTS', lock, queue) == 0 then\n",
         instead: "if redis.call('EXISTS', lock) == 0 then\n",
     },
 ];
 
-/// A script, which begins with a comment that names it, as the saboteur wants it.
-pub(crate) fn script(source: String) -> String {
-    let at_work = EDITS.iter().filter(|edit| is(edit.by));
-    at_work.fold(source, |source, edit| edit.apply(source))
+/// The scripts as a saboteur wants them.
+fn scripts(saboteur: &str) -> Scripts {
+    Scripts::edited(|source| {
+        let at_work = EDITS.iter().filter(|edit| edit.by == saboteur);
+        at_work.fold(source, |source, edit| edit.apply(source))
+    })
 }
 
 impl Edit {
@@ -310,16 +261,9 @@ mod tests {
     }
 
     #[test]
-    fn saboteurs_are_known_by_name() {
-        assert_eq!(named(""), None);
-        for (name, saboteur) in ALL {
-            assert_eq!(named(name), Some(*saboteur));
+    fn whoever_edits_a_script_breaks_a_rule() {
+        for edit in EDITS {
+            assert!(Rules::broken_by(edit.by).is_some(), "{}", edit.by);
         }
-    }
-
-    #[test]
-    #[should_panic(expected = "`no-lock`: there is no such saboteur")]
-    fn an_unknown_saboteur_is_refused() {
-        named("no-lock");
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::connections::Connections;
 use super::time::WorldTime;
 use super::trace::Trace;
 use crate::__inside::simulation::faulty::{
@@ -30,8 +31,6 @@ const FRESH: Duration = Duration::from_secs(1);
 pub(crate) struct Oracle {
     pub(crate) network: Arc<Network>,
     pub(crate) time: Arc<WorldTime>,
-    /// What an old connection carries may be applied whatever its successor does.
-    old_connections_live: bool,
     state: Mutex<State>,
 }
 
@@ -52,15 +51,7 @@ struct State {
     proven: BTreeMap<(usize, Owner), &'static str>,
     /// Holds whose end somebody was told of.
     told: BTreeSet<Owner>,
-    /// How often a client began to listen, and how often it had when it asked last for an owner.
-    epochs: BTreeMap<usize, u64>,
-    asked: BTreeMap<(usize, Owner), u64>,
-    /// Whose release was applied.
-    released: BTreeSet<(usize, Owner)>,
-    /// Who asked, by an old connection, after that: it is to be released once more.
-    revived: BTreeMap<(usize, Owner), Millis>,
-    /// When something befell a client, or everybody, that may keep it from releasing.
-    hindered: Vec<(Option<usize>, Fault, Millis)>,
+    connections: Connections,
     forgot: Vec<Duration>,
     stepped_forward: Vec<(Duration, Duration)>,
     stepped_back: bool,
@@ -90,7 +81,6 @@ impl Oracle {
         Arc::new(Oracle {
             network,
             time,
-            old_connections_live,
             state: Mutex::new(State {
                 trace: Trace::new(),
                 clients: Vec::new(),
@@ -101,11 +91,7 @@ impl Oracle {
                 told: BTreeSet::new(),
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
-                epochs: BTreeMap::new(),
-                asked: BTreeMap::new(),
-                released: BTreeSet::new(),
-                revived: BTreeMap::new(),
-                hindered: Vec::new(),
+                connections: Connections::new(old_connections_live),
                 forgot: Vec::new(),
                 stepped_forward: Vec::new(),
                 stepped_back: false,
@@ -396,73 +382,13 @@ impl Oracle {
         );
     }
 
-    /// Whoever asks listens, and asks again on a new connection.
-    fn check_listening(&self, state: &mut State, applied: &Applied<'_>) {
-        let Op::Ask { owner, .. } = applied.op else {
-            return;
-        };
-        let client = applied.client;
-        if !applied.listens {
-            let text = format!("c{client} #{owner} asks on a connection that does not listen");
-            let now = self.network.now();
-            state.trace.violated(now, format_args!("{text}"));
-        }
-        let epoch = state.epochs.get(&client).copied().unwrap_or(0);
-        let before = state.asked.insert((client, *owner), epoch);
-        if before.is_some_and(|before| before < epoch) {
-            state.trace.count("asked again on a new connection");
-        }
-    }
-
-    /// What was released stays so. Where old connections live on, an ask of one may come later, and is undone.
-    fn check_order(&self, state: &mut State, applied: &Applied<'_>) {
-        let now = self.network.now();
-        let client = applied.client;
-        match (applied.op, applied.answer) {
-            (Op::Release { owner, .. }, Answer::Released(_)) => {
-                state.released.insert((client, *owner));
-                if state.revived.remove(&(client, *owner)).is_some() {
-                    state.trace.count("released again");
-                }
-            }
-            (Op::Ask { owner, .. }, Answer::Asked(AskReply::Held(_) | AskReply::Queued(_)))
-                if state.released.contains(&(client, *owner)) =>
-            {
-                if self.old_connections_live {
-                    state.trace.count("asked after the release");
-                    state.revived.insert((client, *owner), now);
-                } else {
-                    let text = format!("an ask of c{client} #{owner} is applied after its release");
-                    state.trace.violated(now, format_args!("{text}"));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Whatever was asked for after its release was released once more, unless the client could not.
-    pub(crate) fn all_released_again(&self) {
-        let now = self.network.now();
+    /// Everything is over.
+    pub(crate) fn end(&self) {
         let mut state = lock(&self.state);
-        for ((client, owner), when) in std::mem::take(&mut state.revived) {
-            let hindered = state.hindered.iter().any(|(whom, fault, at)| {
-                // A loss may be what brought it about; the others last.
-                let since = if *fault == Fault::Reset {
-                    when
-                } else {
-                    when.saturating_sub(1_000)
-                };
-                whom.is_none_or(|whom| whom == client) && *at >= since
-            });
-            if hindered {
-                state.trace.count("excused: not released again");
-            } else {
-                let text = format!(
-                    "c{client} #{owner} asked after its release, and is not released again"
-                );
-                state.trace.violated(now, format_args!("{text}"));
-            }
-        }
+        let State {
+            trace, connections, ..
+        } = &mut *state;
+        connections.end(self.network.now(), trace);
     }
 
     /// Compares what the server kept of a lock with what its holder believes of it.
@@ -629,9 +555,7 @@ impl Witness for Oracle {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count(fault.name());
-        if fault.is_of_nemesis() {
-            state.hindered.push((client, fault, now));
-        }
+        state.connections.befell(now, client, fault);
         match client {
             Some(client) => state
                 .trace
@@ -647,7 +571,7 @@ impl Witness for Oracle {
     fn goes_by(&self, client: usize, id: &ClientId) {
         let now = self.network.now();
         let mut state = lock(&self.state);
-        *state.epochs.entry(client).or_default() += 1;
+        state.connections.began(now, client);
         if state.clients[client].id == *id {
             return;
         }
@@ -687,8 +611,10 @@ impl Witness for Oracle {
             (Op::Look(_), Answer::Looked(_)) => state.trace.count("looks"),
             _ => {}
         }
-        self.check_listening(&mut state, applied);
-        self.check_order(&mut state, applied);
+        let State {
+            trace, connections, ..
+        } = &mut *state;
+        connections.applied(now, applied, trace);
         for (key, before, after) in &applied.effects {
             let (before, after) = (before.hold.as_ref(), after.hold.as_ref());
             if let Some(before) = before {

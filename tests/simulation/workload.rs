@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::oracle::brief;
 use super::world::{Client, World};
 use crate::__inside::seeded::SeededRandom;
+use crate::__inside::simulation::faulty::{Fault, Role, Witness};
 use crate::guard::LockGuard;
 use crate::held::Held;
 use crate::lock::Lock;
@@ -89,6 +90,9 @@ impl User {
     }
 
     async fn call(&mut self) {
+        if self.world.conditions.denies_kills() && self.random.chance(300) {
+            return self.abandon_at_reset().await;
+        }
         match self.random.below(12) {
             0..=2 => self.acquire(false).await,
             3 => self.acquire(true).await,
@@ -233,6 +237,35 @@ impl User {
             }
             Ok(Err(_)) => {}
             Err(_) => oracle.count("calls: dropped"),
+        }
+    }
+
+    /// A call that is dropped while its ask is on its way, by a connection that is lost.
+    async fn abandon_at_reset(&self) {
+        let order = self.order(3_000);
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        oracle.count("calls");
+        let reset = async {
+            self.world.pause(self.random.below(3)).await;
+            if !self.world.is_over() {
+                oracle.fault(
+                    Fault::Reset,
+                    Some(index),
+                    format_args!("unseen by the server"),
+                );
+                self.client.site.lose(Role::Commands, false, "reset");
+            }
+            self.world.pause(self.random.below(20)).await;
+        };
+        tokio::select! {
+            biased;
+            acquired = order.lock.acquire() => {
+                if let Ok(guard) = acquired {
+                    oracle.acquired(&self.world.server, index, guard.hold());
+                    self.hold(guard, self.plan(&order), true).await;
+                }
+            }
+            () = reset => oracle.count("calls: dropped"),
         }
     }
 

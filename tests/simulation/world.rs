@@ -12,7 +12,7 @@ use super::oracle::{Known, Oracle};
 use super::time::{BootClock, ServerClock, WorldTime};
 use crate::__inside::seeded::SeededRandom;
 use crate::__inside::simulation::faulty::{
-    CONFIG, Conditions, FaultyServer, Host, Network, Site, Surroundings, ToServer, Witness,
+    CONFIG, Conditions, FaultyServer, Host, Network, SCRIPTS, Site, Surroundings, ToServer, Witness,
 };
 use crate::clock::Clock;
 use crate::key::LockKey;
@@ -20,10 +20,11 @@ use crate::manager::LockManager;
 use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::executor::Executor;
 use crate::protocol::timing::Timing;
+use crate::random::Random;
+use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::RedisStore;
 use crate::store::redis::client::Client as User;
-use crate::store::Settings;
 
 pub(crate) struct World {
     pub(crate) time: Arc<WorldTime>,
@@ -90,7 +91,7 @@ impl World {
             drift: i128::from(random.between(0, 2_000)) - 1_000,
         });
         let host: Arc<Host> = Arc::default();
-        let id = ClientId::of_another_process(random);
+        let id = of_another_process(random);
         self.oracle.knows(Known {
             id: id.clone(),
             clock: clock.clone(),
@@ -104,7 +105,7 @@ impl World {
         let parts = Parts {
             clock: clock.clone(),
             random: Arc::new(random.fork()),
-            elsewhere: None,
+            ..Parts::default()
         };
         let assembly = Assembly::on(executor, parts);
         let site = Site::new(Surroundings {
@@ -121,6 +122,8 @@ impl World {
             random: Arc::new(random.fork()),
             events: assembly.mailbox.sink(),
             is_idle: assembly.is_idle(),
+            scripts: SCRIPTS.clone(),
+            way: |sockets| Arc::new(sockets),
         };
         let way = Arc::new(ToServer(site.clone()));
         let store = if random.chance(200) {
@@ -160,4 +163,10 @@ impl World {
     pub(crate) fn longest_lease(&self) -> Duration {
         Duration::from_millis(self.leases.iter().copied().max().unwrap_or(0))
     }
+}
+
+/// The only client of its process.
+fn of_another_process(random: &SeededRandom) -> ClientId {
+    let process = format!("{:016x}{:08x}", random.next(), random.next() >> 32);
+    ClientId::named(&format!("{process}{:08x}", 1))
 }

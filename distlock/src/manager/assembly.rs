@@ -14,7 +14,8 @@ use crate::manager::executor::{Executor, IoThread};
 use crate::manager::{LockManager, look, release, shutdown, watch};
 use crate::random::{Random, SystemRandom};
 use crate::store::client_id::ClientId;
-use crate::store::redis::Client;
+use crate::store::redis::client::{Client, Way};
+use crate::store::redis::scripts::Scripts;
 use crate::store::{IsIdle, LockStore, Settings};
 
 /// What a manager is made of, beside its store and what its user chooses.
@@ -24,6 +25,9 @@ pub(crate) struct Parts {
     pub(crate) random: Arc<dyn Random>,
     /// Where background work runs, if not on a thread of its own.
     pub(crate) elsewhere: Option<Handle>,
+    pub(crate) scripts: Arc<Scripts>,
+    /// How a Redis server is reached.
+    pub(crate) way: Way,
 }
 
 impl Default for Parts {
@@ -32,6 +36,8 @@ impl Default for Parts {
             clock: Arc::new(BootClock),
             random: Arc::new(SystemRandom),
             elsewhere: None,
+            scripts: Arc::new(Scripts::ours()),
+            way: |sockets| Arc::new(sockets),
         }
     }
 }
@@ -83,6 +89,8 @@ impl Assembly {
             random: self.parts.random.clone(),
             events: self.mailbox.sink(),
             is_idle: self.is_idle(),
+            scripts: self.parts.scripts.clone(),
+            way: self.parts.way,
         }
     }
 

@@ -12,15 +12,16 @@ use crate::manager::LockManager;
 use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::core::shut_down_error;
 use crate::manager::executor::Executor;
-use crate::options::{FENCE_TTL, FENCE_TTLS};
+use crate::manager::report;
+use crate::options::FENCE_TTLS;
 use crate::random::SystemRandom;
-use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
-use crate::store::redis::{RedisConfig, RedisStore};
+use crate::store::redis::RedisStore;
+use crate::store::redis::config::RedisConfig;
+use crate::store::{LockStore, Settings};
 
-const DEFAULT_MAX_WAITERS: u32 = 10_000;
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Builds a [`LockManager`].
@@ -41,10 +42,10 @@ pub struct LockManagerBuilder {
     url: Option<String>,
     namespace: String,
     client_name: Option<String>,
-    max_waiters: u32,
-    fence_ttl: Duration,
+    /// But for the name, which is `client_name`.
+    settings: Settings,
     connect_timeout: Duration,
-    parts: Parts,
+    pub(crate) parts: Parts,
 }
 
 /// What a URL names.
@@ -59,8 +60,7 @@ impl Default for LockManagerBuilder {
             url: None,
             namespace: "distlock".into(),
             client_name: None,
-            max_waiters: DEFAULT_MAX_WAITERS,
-            fence_ttl: FENCE_TTL,
+            settings: Settings::named(String::new()),
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             parts: Parts::default(),
         }
@@ -74,8 +74,8 @@ impl fmt::Debug for LockManagerBuilder {
             .field("url", &self.url.as_ref().map(|_| "<redacted>"))
             .field("namespace", &self.namespace)
             .field("client_name", &self.client_name)
-            .field("max_waiters", &self.max_waiters)
-            .field("fence_ttl", &self.fence_ttl)
+            .field("max_waiters", &self.settings.max_waiters)
+            .field("fence_ttl", &self.settings.fence_ttl)
             .field("connect_timeout", &self.connect_timeout)
             .finish()
     }
@@ -106,7 +106,7 @@ impl LockManagerBuilder {
     /// whose process is gone, or whose time is up, do not count for long: each further call looks for them in
     /// another part of the queue, a hundred places at a time.
     pub fn max_waiters(mut self, limit: u32) -> Self {
-        self.max_waiters = limit;
+        self.settings.max_waiters = limit;
         self
     }
 
@@ -119,7 +119,7 @@ impl LockManagerBuilder {
     /// (the memory store up to 500). Managers that share
     /// locks should agree; the last one to acquire decides.
     pub fn fence_ttl(mut self, ttl: Duration) -> Self {
-        self.fence_ttl = ttl;
+        self.settings.fence_ttl = ttl;
         self
     }
 
@@ -255,10 +255,11 @@ impl LockManagerBuilder {
                 () = reply.closed() => {}
             }
         });
-        match answer.await {
-            Ok(store) => Ok(assembly.finish(Box::new(store?), self.name())),
-            Err(_) => Err(shut_down_error()),
+        let store = answer.await.map_err(|_| shut_down_error())??;
+        if let Some(policy) = store.eviction() {
+            report::eviction(store.identity(), policy);
         }
+        Ok(assembly.finish(Box::new(store), self.name()))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -281,11 +282,11 @@ impl LockManagerBuilder {
         if self.connect_timeout.is_zero() {
             return refuse("the connect timeout must be longer than zero");
         }
-        if !FENCE_TTLS.contains(&self.fence_ttl) {
+        if !FENCE_TTLS.contains(&self.settings.fence_ttl) {
             return refuse(&format!(
                 "the fence ttl is {:?}, but must be from a minute to 366 days: tokens could go back soon, or keys would \
                  be kept that nobody uses",
-                self.fence_ttl
+                self.settings.fence_ttl
             ));
         }
         Ok(())
@@ -294,8 +295,7 @@ impl LockManagerBuilder {
     fn settings(&self) -> Settings {
         Settings {
             name: self.name(),
-            max_waiters: self.max_waiters,
-            fence_ttl: self.fence_ttl,
+            ..self.settings.clone()
         }
     }
 

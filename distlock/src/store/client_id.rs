@@ -15,17 +15,10 @@ impl ClientId {
     pub(crate) fn new(random: &dyn Random) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        ClientId(format!("{}{number:08x}", process_name(random)).into())
-    }
-
-    /// The only client of another process, as far as this one can tell.
-    #[cfg(test)]
-    pub(crate) fn of_another_process(random: &dyn Random) -> Self {
-        ClientId(format!("{}{:08x}", drawn_name(random), 1).into())
+        Self::named(&format!("{}{number:08x}", process_name(random)))
     }
 
     /// As it stands in a store.
-    #[cfg(test)]
     pub(crate) fn named(name: &str) -> Self {
         ClientId(name.into())
     }
@@ -34,7 +27,7 @@ impl ClientId {
     /// while it ran has the same memory as its clones.
     pub(crate) fn renewed(&self, random: &dyn Random) -> Self {
         let (_, number) = self.0.split_at(PROCESS_DIGITS);
-        ClientId(format!("{}{number}", rename_process(random)).into())
+        Self::named(&format!("{}{number}", rename_process(random)))
     }
 
     pub(crate) fn as_str(&self) -> &str {

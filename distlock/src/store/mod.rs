@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::key::LockKey;
+use crate::options::FENCE_TTL;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
@@ -82,6 +83,9 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     fn close(&self);
 }
 
+/// How many may wait for one lock, unless set.
+const MAX_WAITERS: u32 = 10_000;
+
 /// What a client brings to every lock that it uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -94,13 +98,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// What the builder sets unless told otherwise.
-    #[cfg(test)]
-    pub(crate) fn named(name: &str) -> Self {
+    /// What they are unless they are set.
+    pub(crate) fn named(name: impl Into<String>) -> Self {
         Settings {
-            name: name.to_owned(),
-            max_waiters: 10_000,
-            fence_ttl: crate::options::FENCE_TTL,
+            name: name.into(),
+            max_waiters: MAX_WAITERS,
+            fence_ttl: FENCE_TTL,
         }
     }
 }

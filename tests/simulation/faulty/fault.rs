@@ -73,9 +73,9 @@ impl Fault {
         Fault::DeniedKill,
     ];
 
-    /// Whether it befalls more than a single message.
-    pub(crate) fn is_of_nemesis(self) -> bool {
-        self >= Fault::Reset && !matches!(self, Fault::ScriptFlush | Fault::DeniedKill)
+    /// Whether it may keep a client from what it owes for longer than a connection takes.
+    pub(crate) fn hinders(self) -> bool {
+        self > Fault::Reset && !matches!(self, Fault::ScriptFlush | Fault::DeniedKill)
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -127,10 +127,19 @@ impl Conditions {
     pub(crate) fn drawn(deadline: Millis, random: &SeededRandom) -> Self {
         let slowest = *random.pick(&[0, 1, 1, 2, 5, 20]);
         let slowest = slowest.min(deadline / 5);
+        // Where old connections live on it matters what is still on its way when the next one is up.
+        let denies_kills = random.chance(150);
+        let slowest = if denies_kills {
+            slowest.min(1)
+        } else {
+            slowest
+        };
         // Grants are few, so where their messages suffer, many do.
         let bad_pushes = random.chance(200);
         let rates = std::array::from_fn(|fault| {
-            if bad_pushes && fault >= Fault::DelayedPush as usize {
+            if denies_kills && fault == Fault::DelayedRequest as usize {
+                random.between(100, 400)
+            } else if bad_pushes && fault >= Fault::DelayedPush as usize {
                 random.between(100, 500)
             } else if random.chance(500) {
                 random.between(1, 120)
@@ -140,9 +149,13 @@ impl Conditions {
         });
         Conditions {
             latency: (0, slowest),
-            longest_delay: *random.pick(&[20, 80, 300, 1_200]),
+            longest_delay: if denies_kills {
+                deadline
+            } else {
+                *random.pick(&[20, 80, 300, 1_200])
+            },
             rates,
-            denies_kills: random.chance(150),
+            denies_kills,
             calm: AtomicBool::new(random.chance(50)),
             refusing: AtomicBool::new(false),
         }

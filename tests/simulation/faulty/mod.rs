@@ -23,4 +23,4 @@ pub(crate) use network::{Millis, Network};
 pub(crate) use op::{Answer, Op};
 pub(crate) use server::{Applied, FaultyServer, Witness};
 pub(crate) use site::{Role, Site, Surroundings, ToServer};
-pub(crate) use wire::CONFIG;
+pub(crate) use wire::{CONFIG, SCRIPTS};

@@ -16,8 +16,8 @@ use crate::key::LockKey;
 use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::store::client_id::ClientId;
-use crate::store::memory::hooks::Snapshot;
 use crate::store::memory::MemoryStore;
+use crate::store::memory::hooks::Snapshot;
 use crate::store::memory::server::MemoryServer;
 use crate::store::{EventSink, Settings};
 

@@ -1,5 +1,6 @@
 //! What commands and answers look like, as `lua/` has it: written without a look at the code that it is to test.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use once_cell::sync::Lazy;
@@ -14,7 +15,7 @@ use crate::protocol::words::{Grant, Look, LookReply, Owner, Renewal};
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{SeenHold, owner_text};
 use crate::store::redis::config::RedisConfig;
-use crate::store::redis::scripts::Script;
+use crate::store::redis::scripts::{Script, Scripts};
 
 pub(super) const NAMESPACE: &str = "distlock";
 const CHANNELS: &str = "distlock:client:";
@@ -25,6 +26,8 @@ const MAX_WAITERS: &str = "10000";
 pub(super) const REFUSAL: &str = "MISCONF errors writing to disk";
 
 /// The same for all clients: the scripts are hashed once.
+pub(crate) static SCRIPTS: Lazy<Arc<Scripts>> = Lazy::new(|| Arc::new(Scripts::ours()));
+
 pub(crate) static CONFIG: Lazy<RedisConfig> = Lazy::new(|| {
     RedisConfig::parse("redis://simulated", NAMESPACE, Duration::from_secs(2)).unwrap()
 });
@@ -68,7 +71,7 @@ pub(super) enum Verb {
 
 /// The scripts that there are, by what they do.
 fn scripts() -> [(Verb, &'static Script); 7] {
-    let scripts = &CONFIG.scripts;
+    let scripts = &**SCRIPTS;
     [
         (Verb::Ask, &scripts.ask),
         (Verb::Confirm, &scripts.confirm),

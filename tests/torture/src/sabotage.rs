@@ -1,9 +1,25 @@
 //! Which saboteur this process runs with.
 
+use distlock::__inside::Rules;
+use distlock::LockManagerBuilder;
+
 /// The environment variable that names it, for the library's side too.
 pub(crate) const VARIABLE: &str = "DISTLOCK_SABOTAGE";
 
-/// Whether this process runs with the saboteur of that name.
-pub(crate) fn is(name: &str) -> bool {
-    std::env::var(VARIABLE).is_ok_and(|chosen| chosen == name)
+/// The rules that this process keeps.
+pub(crate) fn rules() -> Rules {
+    Rules::in_force()
+}
+
+/// A manager as this process makes it.
+#[cfg(not(sabotage))]
+pub(crate) fn sabotaged(builder: LockManagerBuilder) -> LockManagerBuilder {
+    builder
+}
+
+/// A manager as this process makes it: of broken parts, if the saboteur breaks one.
+#[cfg(sabotage)]
+pub(crate) fn sabotaged(builder: LockManagerBuilder) -> LockManagerBuilder {
+    let saboteur = std::env::var(VARIABLE).unwrap_or_default();
+    distlock::__inside::sabotage::sabotaged(builder, &saboteur)
 }

@@ -64,7 +64,7 @@ impl Saboteur {
     }
 }
 
-/// Every saboteur of the library (`Rules`) and of the resource.
+/// Every saboteur of the library (`Rules::SABOTEURS`) and of the resource.
 const SABOTEURS: &[Saboteur] = &[
     saboteur("no-validity", "pause", 8, &[Id::I1]).short(),
     saboteur("validity-from-reply", "pause", 8, &[Id::I15]),

@@ -14,6 +14,8 @@ use crate::store::redis::codec::encode::Encoder;
 use crate::store::redis::names::Names;
 use crate::store::redis::scripts::Scripts;
 use crate::store::redis::server_time::ServerTime;
+use crate::store::redis::socket::Sockets;
+use crate::store::redis::transport::Transport;
 use crate::store::{EventSink, IsIdle, Settings};
 
 /// Who uses a Redis store.
@@ -24,7 +26,13 @@ pub(crate) struct Client {
     pub(crate) random: Arc<dyn Random>,
     pub(crate) events: EventSink,
     pub(crate) is_idle: IsIdle,
+    pub(crate) scripts: Arc<Scripts>,
+    /// How it reaches its server.
+    pub(crate) way: Way,
 }
+
+/// Makes a way to a server of the sockets to it.
+pub(crate) type Way = fn(Sockets) -> Arc<dyn Transport>;
 
 /// What the handshakes, the commands and the pushed messages of one server's connections need.
 pub(super) struct Shared {
@@ -40,10 +48,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(namespace: &str, scripts: Arc<Scripts>, client: Client) -> Self {
+    pub(super) fn new(namespace: &str, client: Client) -> Self {
         Shared {
             names: Names::new(namespace),
-            scripts,
+            scripts: client.scripts,
             server_time: ServerTime::default(),
             settings: client.settings,
             clock: client.clock,
@@ -90,8 +98,6 @@ impl Shared {
         let received = self.clock.now();
         let pushed = self.decoder(&self.id()).grant(message)?;
         let granted_at = self.server_time.bound(pushed.granted, received);
-        #[cfg(sabotage)]
-        let granted_at = crate::sabotage::granted_at(granted_at, received);
         Some(Grant {
             key: pushed.key,
             owner: pushed.owner,

@@ -1,14 +1,12 @@
 //! The URL of a server, and what is said about it without its password.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use crate::error::{Error, Outage};
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::scripts::Scripts;
 
 /// Where a server is, and how to talk to it.
 #[derive(Clone)]
@@ -16,7 +14,6 @@ pub(crate) struct RedisConfig {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) connect_timeout: Duration,
-    pub(crate) scripts: Arc<Scripts>,
 }
 
 /// A password, which is shown to nobody but the server.
@@ -85,7 +82,6 @@ impl RedisConfig {
             client,
             namespace: namespace.to_owned(),
             connect_timeout,
-            scripts: Arc::new(Scripts::ours()),
         })
     }
 

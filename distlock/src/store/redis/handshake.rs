@@ -75,7 +75,7 @@ impl Dialer {
             if old.is_some() {
                 shared.rename_if_idle();
             }
-            subscribe(&connection, shared).await?;
+            subscribe(&*connection, shared).await?;
         }
         let scripts = shared.scripts.clone();
         let scripts = match self.role {
@@ -224,17 +224,8 @@ async fn check_password(
     }
 }
 
-async fn subscribe(connection: &Arc<dyn Connection>, shared: &Shared) -> Result<(), Trouble> {
+async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), Trouble> {
     let channel = shared.names.channel(&shared.id());
-    #[cfg(sabotage)]
-    if crate::sabotage::is(crate::sabotage::Saboteur::AskBeforeSubscribe) {
-        let connection = connection.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-            let _ = connection.subscribe(&channel).await;
-        });
-        return Ok(());
-    }
     let subscribed = connection.subscribe(&channel).await;
     subscribed.map_err(|error| needs(trouble::of(&error), "SUBSCRIBE on its channel"))
 }

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::key::LockKey;
-use crate::manager::report;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
 };
+use crate::store::redis::client::Client;
+use crate::store::redis::config::RedisConfig;
 use crate::store::redis::node::Node;
 use crate::store::redis::socket::Sockets;
 use crate::store::redis::transport::Transport;
@@ -33,13 +34,10 @@ mod reply;
 pub(crate) mod scripts;
 mod server_time;
 mod session;
-mod socket;
+pub(crate) mod socket;
 pub(crate) mod transport;
 mod trouble;
 mod unanswered;
-
-pub(crate) use client::Client;
-pub(crate) use config::RedisConfig;
 
 /// One client of a Redis server.
 #[derive(Debug)]
@@ -47,14 +45,16 @@ pub(crate) struct RedisStore {
     node: Node,
     identity: String,
     address: String,
+    /// How the server evicts locks when its memory is full, if it does.
+    eviction: Option<String>,
 }
 
 impl RedisStore {
     /// Connects, on the runtime that is to run the connections, and tries until the configured time is
     /// over.
     pub(crate) async fn connect(config: RedisConfig, client: Client) -> Result<Self, Error> {
-        let sockets = Arc::new(Sockets::new(config.client.clone()));
-        Self::connect_over(sockets, config, client).await
+        let way = (client.way)(Sockets::new(config.client.clone()));
+        Self::connect_over(way, config, client).await
     }
 
     /// Connects over something else than a socket.
@@ -64,17 +64,15 @@ impl RedisStore {
         client: Client,
     ) -> Result<Self, Error> {
         let (node, policy) = Node::connect(&config, transport, client).await?;
-        let store = Self::of(node, &config);
-        if let Some(policy) = policy {
-            report::eviction(&store.identity, &policy);
-        }
+        let mut store = Self::of(node, &config);
+        store.eviction = policy;
         Ok(store)
     }
 
     /// Opens the connections in the background, on the runtime that this is called on.
     pub(crate) fn connect_lazy(config: &RedisConfig, client: Client) -> Self {
-        let sockets = Arc::new(Sockets::new(config.client.clone()));
-        Self::connect_lazy_over(sockets, config, client)
+        let way = (client.way)(Sockets::new(config.client.clone()));
+        Self::connect_lazy_over(way, config, client)
     }
 
     /// The same over something else than a socket.
@@ -91,7 +89,13 @@ impl RedisStore {
             node,
             identity: config.identity(),
             address: config.address(),
+            eviction: None,
         }
+    }
+
+    /// The policy by which this server evicts locks when its memory is full; `None` if it does not, or does not say.
+    pub(crate) fn eviction(&self) -> Option<&str> {
+        self.eviction.as_deref()
     }
 
     /// An outage says where it is.

@@ -56,7 +56,7 @@ impl Node {
         client: Client,
     ) -> Result<(Self, Option<String>), Error> {
         let limit = config.connect_timeout;
-        let shared = Shared::new(&config.namespace, config.scripts.clone(), client);
+        let shared = Shared::new(&config.namespace, client);
         let shared = Arc::new(shared);
         let started = shared.clock.now();
         let (commands, renewals) = dialers(config, &transport, &shared);
@@ -85,7 +85,7 @@ impl Node {
         transport: Arc<dyn Transport>,
         client: Client,
     ) -> Self {
-        let shared = Shared::new(&config.namespace, config.scripts.clone(), client);
+        let shared = Shared::new(&config.namespace, client);
         let shared = Arc::new(shared);
         let dialers = dialers(config, &transport, &shared);
         Self::keep(config, shared, dialers, (None, None))
@@ -148,7 +148,7 @@ impl Node {
             }
         };
         pending.is_answered();
-        let decoded = decoder.ask(ask.key, self.proven(sent), answer)?;
+        let decoded = decoder.ask(ask.key, sent, answer)?;
         shared.server_time.learn(sent, decoded.at);
         // What it wrote for this ask it did not refuse.
         if matches!(decoded.said, AskReply::Held(_) | AskReply::Queued(_)) {
@@ -171,7 +171,7 @@ impl Node {
             encoder.confirm(by, key, owner, timing)
         });
         let (sent, answer) = confirmed.await?;
-        let decoded = decode::confirm(self.proven(sent), answer)?;
+        let decoded = decode::confirm(sent, answer)?;
         shared.server_time.learn(sent, decoded.at);
         Ok(decoded.said)
     }
@@ -196,7 +196,7 @@ impl Node {
             }
         }
         Ok(Renewed {
-            sent: self.proven(sent),
+            sent: sent,
             failures,
         })
     }
@@ -375,13 +375,6 @@ impl Node {
         if trouble.outage.is_refusal() {
             self.health.suffers(Cause::Refusing, trouble);
         }
-    }
-
-    /// From when a hold is believed that was proven by the answer to what was sent then.
-    fn proven(&self, sent: Moment) -> Moment {
-        #[cfg(sabotage)]
-        let sent = crate::sabotage::proven_at(sent, &*self.shared.clock);
-        sent
     }
 }
 

@@ -14,7 +14,7 @@ impl Reply {
         match value {
             // Only this: an empty list says that every renewal succeeded, so nothing else may pass for one.
             Value::Array(values) => Ok(Reply(values.into_iter())),
-            _ => Err(garbage("something that is not a list")),
+            _ => Err(nonsense("something that is not a list")),
         }
     }
 
@@ -29,17 +29,17 @@ impl Reply {
     pub(super) fn signed(&mut self) -> Result<i64, Trouble> {
         match self.0.next() {
             Some(Value::Int(number)) => Ok(number),
-            _ => Err(garbage("something that is not a number")),
+            _ => Err(nonsense("something that is not a number")),
         }
     }
 
     pub(super) fn int(&mut self) -> Result<u64, Trouble> {
-        u64::try_from(self.signed()?).map_err(|_| garbage("a negative number"))
+        u64::try_from(self.signed()?).map_err(|_| nonsense("a negative number"))
     }
 
     pub(super) fn token(&mut self) -> Result<FencingToken, Trouble> {
         match self.int()? {
-            0 => Err(garbage("a fencing token of zero")),
+            0 => Err(nonsense("a fencing token of zero")),
             token => Ok(FencingToken::new(token)),
         }
     }
@@ -48,7 +48,7 @@ impl Reply {
         match self.0.next() {
             Some(Value::BulkString(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Some(Value::SimpleString(text)) => Ok(text),
-            _ => Err(garbage("something that is not a text")),
+            _ => Err(nonsense("something that is not a text")),
         }
     }
 }
@@ -57,7 +57,7 @@ pub(super) fn is_list(value: &Value) -> bool {
     matches!(value, Value::Array(_))
 }
 
-pub(super) fn garbage(what: &str) -> Trouble {
+pub(super) fn nonsense(what: &str) -> Trouble {
     Trouble::new(
         Outage::Other,
         format!(

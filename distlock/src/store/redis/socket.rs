@@ -35,7 +35,7 @@ const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The way to a server over TCP, or a Unix socket.
 #[derive(Debug)]
-pub(super) struct Sockets(Client);
+pub(crate) struct Sockets(Client);
 
 impl Sockets {
     pub(super) fn new(client: Client) -> Self {

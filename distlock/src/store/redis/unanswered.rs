@@ -18,7 +18,7 @@ const LONG_PAST: Duration = Duration::from_secs(60);
 pub(super) struct UnansweredAsks(Mutex<HashMap<Owner, UnansweredAsk>>);
 
 /// An ask whose answer never came. If its connection is lost and cannot be killed in the server, it may
-/// still be applied until `apply_by`, so its release is sent twice (design rule 2).
+/// still be applied until `apply_by`, so its release is sent twice (R2).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnansweredAsk {
     /// The connection that it was sent on.

@@ -23,7 +23,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let log = Recorder::create(&args.dir.join("resource.jsonl"))
         .with_context(|| format!("cannot write to {}", args.dir.display()))?;
-    let fence_reads = !sabotage::is("fence-not-on-read");
+    let fence_reads = sabotage::rules().fence_reads;
     let store = Arc::new(Mutex::new(Store::new(log, fence_reads)));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     println!("listening {}", listener.local_addr()?);

@@ -23,6 +23,7 @@ use crate::history::{Call, Outcome, Recorder, When, WorkerEvent, now};
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::resource::Pool;
+use crate::sabotage;
 use body::Ticket;
 use observer::Observer;
 use orders::Dice;
@@ -171,6 +172,7 @@ async fn connect(
     let name = format!("worker-{}-{}", args.number, args.generation);
     loop {
         let builder = LockManager::builder().url(&url).client_name(&name);
+        let builder = sabotage::sabotaged(builder);
         tokio::select! {
             manager = builder.connect() => if let Ok(manager) = manager {
                 return Ok(Some(manager));

@@ -39,7 +39,7 @@ impl TryFrom<u64> for Verdict {
             4 => Verdict::Late,
             5 => Verdict::Foreign,
             6 => Verdict::Full,
-            other => return Err(reply::garbage(&format!("verdict {other}"))),
+            other => return Err(reply::nonsense(&format!("verdict {other}"))),
         })
     }
 }
@@ -122,7 +122,7 @@ impl Decoder<'_> {
         let at = reply.int()?;
         let mut each = |look: &Look| match reply.next() {
             Some(seen) => self.seen(look, seen),
-            None => Err(reply::garbage("a look that is too short")),
+            None => Err(reply::nonsense("a look that is too short")),
         };
         let said: Result<_, Trouble> = looks.iter().map(&mut each).collect();
         Ok(Dated { at, said: said? })
@@ -150,7 +150,7 @@ impl Decoder<'_> {
         while let Some(index) = indices.next() {
             let index = usize::try_from(Reply::one(index).int()?).unwrap_or(usize::MAX);
             let owner = look.owners.get(index);
-            missing.push(*owner.ok_or_else(|| reply::garbage("a missing owner's index"))?);
+            missing.push(*owner.ok_or_else(|| reply::nonsense("a missing owner's index"))?);
         }
         Ok(LookReply::Seen { occupant, missing })
     }
@@ -222,7 +222,7 @@ impl Decoder<'_> {
             owner: owner?,
             token: FencingToken::new(token),
             granted,
-            // Whatever it says, it is short (design rule 4).
+            // Whatever it says, it is short (R4).
             lease: Timing::new(Duration::from_millis(lease)).grant().lease,
         })
     }
@@ -281,7 +281,7 @@ pub(crate) fn renew(
         // In the order of the batch: whoever reads them passes each once.
         let rises = failures.last().is_none_or(|(last, _)| *last < index);
         if index >= batch.len() || !rises {
-            return Err(reply::garbage("a renewal's index"));
+            return Err(reply::nonsense("a renewal's index"));
         }
         let error = failure.text()?;
         failures.push(match error.as_str() {

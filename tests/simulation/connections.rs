@@ -1,0 +1,117 @@
+//! What must hold of asks and releases, whatever connections they come by.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::trace::Trace;
+use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Millis, Op};
+use crate::protocol::words::{AskReply, Owner};
+
+/// The rest of a handshake, and then an ask, take no longer.
+const AT_ONCE: Millis = 100;
+
+/// What befell a client so long before something may still last.
+const LONGEST_FAULT: Millis = 1_000;
+
+#[derive(Debug)]
+pub(super) struct Connections {
+    /// What an old connection carries may be applied whatever its successor does.
+    old_ones_live: bool,
+    /// How often a client began to listen, and when last; and how often it had when it asked last for an owner.
+    epochs: BTreeMap<usize, (u64, Millis)>,
+    asked: BTreeMap<(usize, Owner), u64>,
+    /// Whose release was applied.
+    released: BTreeSet<(usize, Owner)>,
+    /// Who asked, by an old connection, after that: it is to be released once more.
+    revived: BTreeMap<(usize, Owner), Millis>,
+    /// When something befell a client, or everybody, that may keep it from releasing.
+    hindered: Vec<(Option<usize>, Millis)>,
+}
+
+impl Connections {
+    pub(super) fn new(old_ones_live: bool) -> Self {
+        Connections {
+            old_ones_live,
+            epochs: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            released: BTreeSet::new(),
+            revived: BTreeMap::new(),
+            hindered: Vec::new(),
+        }
+    }
+
+    /// A client listens on a new connection.
+    pub(super) fn began(&mut self, now: Millis, client: usize) {
+        let epoch = self.epochs.entry(client).or_default();
+        *epoch = (epoch.0 + 1, now);
+    }
+
+    pub(super) fn befell(&mut self, now: Millis, client: Option<usize>, fault: Fault) {
+        if fault.hinders() {
+            self.hindered.push((client, now));
+        }
+    }
+
+    pub(super) fn applied(&mut self, now: Millis, applied: &Applied<'_>, trace: &mut Trace) {
+        let client = applied.client;
+        match (applied.op, applied.answer) {
+            (Op::Release { owner, .. }, Answer::Released(_)) => {
+                self.released.insert((client, *owner));
+                if self.revived.remove(&(client, *owner)).is_some() {
+                    trace.count("released again");
+                }
+            }
+            (Op::Ask { owner, .. }, answer) => {
+                self.asks(now, applied, *owner, trace);
+                if let Answer::Asked(AskReply::Held(_) | AskReply::Queued(_)) = answer {
+                    self.is_not_revived(now, (client, *owner), trace);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whoever asks listens, and asks again on a new connection.
+    fn asks(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner, trace: &mut Trace) {
+        let client = applied.client;
+        if !applied.listens {
+            let text = format!("c{client} #{owner} asks on a connection that does not listen");
+            trace.violated(now, format_args!("{text}"));
+        }
+        let (epoch, since) = self.epochs.get(&client).copied().unwrap_or_default();
+        let before = self.asked.insert((client, owner), epoch);
+        if before.is_some_and(|before| before < epoch) && now <= since + AT_ONCE {
+            trace.count("asked again on a new connection");
+        }
+    }
+
+    /// What was released stays so. Where old connections live on, an ask of one may come later, and is undone.
+    fn is_not_revived(&mut self, now: Millis, who: (usize, Owner), trace: &mut Trace) {
+        if !self.released.contains(&who) {
+            return;
+        }
+        if self.old_ones_live {
+            trace.count("asked after the release");
+            self.revived.insert(who, now);
+        } else {
+            let (client, owner) = who;
+            let text = format!("an ask of c{client} #{owner} is applied after its release");
+            trace.violated(now, format_args!("{text}"));
+        }
+    }
+
+    /// In the end whatever was asked for after its release was released once more, unless the client could not.
+    pub(super) fn end(&mut self, now: Millis, trace: &mut Trace) {
+        for ((client, owner), when) in std::mem::take(&mut self.revived) {
+            let since = when.saturating_sub(LONGEST_FAULT);
+            let hindered = (self.hindered.iter())
+                .any(|(whom, at)| whom.is_none_or(|whom| whom == client) && *at >= since);
+            if hindered {
+                trace.count("excused: not released again");
+            } else {
+                let text =
+                    format!("c{client} #{owner} asked after its release, and that was not undone");
+                trace.violated(now, format_args!("{text}"));
+            }
+        }
+    }
+}
