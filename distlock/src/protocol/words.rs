@@ -121,7 +121,7 @@ pub(crate) struct ReleaseReply {
     /// Whether the owner held the lock.
     pub(crate) was_held: bool,
     /// An ask of this owner may still be applied, by a connection that lives on in the server: it is to be released
-    /// once more after this time (design rule 2).
+    /// once more after this time (R2).
     pub(crate) again_after: Option<Duration>,
 }
 

@@ -21,7 +21,7 @@ pub(crate) enum Op {
         owner: Owner,
         timing: Timing,
         wait: Duration,
-        /// Server time, µs (design rule 2).
+        /// Server time, µs (R2).
         apply_by: u64,
     },
     Confirm {

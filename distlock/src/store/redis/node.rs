@@ -195,10 +195,7 @@ impl Node {
                 self.note_role(&session, trouble);
             }
         }
-        Ok(Renewed {
-            sent: sent,
-            failures,
-        })
+        Ok(Renewed { sent, failures })
     }
 
     pub(super) async fn release(
