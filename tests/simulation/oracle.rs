@@ -27,6 +27,13 @@ const GRANULARITY: Duration = Duration::from_millis(2);
 /// A pair of local and server time is believed for so long.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// A script that the server has forgotten is loaded, and sent once more by hash and once by source, each with a deadline
+/// of its own, which is at most this here.
+const FLUSH_COSTS: Millis = 3 * 200;
+
+/// And that may begin so long after it was forgotten.
+const UNKNOWN_FOR: Millis = 1_000;
+
 /// Sees everything, and knows what the clients cannot know.
 pub(crate) struct Oracle {
     pub(crate) network: Arc<Network>,
@@ -52,6 +59,8 @@ struct State {
     /// Holds whose end somebody was told of.
     told: BTreeSet<Owner>,
     connections: Connections,
+    /// When the server forgot its scripts.
+    flushed: Option<Millis>,
     forgot: Vec<Duration>,
     stepped_forward: Vec<(Duration, Duration)>,
     stepped_back: bool,
@@ -92,6 +101,7 @@ impl Oracle {
                 used: BTreeMap::new(),
                 proven: BTreeMap::new(),
                 connections: Connections::new(old_connections_live),
+                flushed: None,
                 forgot: Vec::new(),
                 stepped_forward: Vec::new(),
                 stepped_back: false,
@@ -177,7 +187,10 @@ impl Oracle {
         let mut state = lock(&self.state);
         let stopped = state.clients[client].host.stopped_for() - call.stopped_for;
         let took = (now - call.began).saturating_sub(stopped);
-        let limit = u64::try_from(limit.as_millis()).unwrap() + 10;
+        let mut limit = u64::try_from(limit.as_millis()).unwrap() + 10;
+        if (state.flushed).is_some_and(|when| when + UNKNOWN_FOR >= call.began) {
+            limit += FLUSH_COSTS;
+        }
         let what = match &result {
             Ok(_) => "calls: ok",
             Err(Error::Busy { .. }) => "calls: busy",
@@ -556,6 +569,9 @@ impl Witness for Oracle {
         let mut state = lock(&self.state);
         state.trace.count(fault.name());
         state.connections.befell(now, client, fault);
+        if fault == Fault::ScriptFlush {
+            state.flushed = Some(now);
+        }
         match client {
             Some(client) => state
                 .trace
