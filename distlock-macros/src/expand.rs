@@ -256,15 +256,17 @@ impl Lock<'_> {
     //
     // Output:
     //     ::distlock::__private::run(
+    //         &mut ::core::marker::PhantomData,
+    //         &mut ::core::marker::PhantomData,
     //         { let __request = REQUEST; __request },
-    //         ::core::pin::pin!(::core::option::Option::Some(async move {
+    //         async move {
     //             if let ::core::option::Option::Some(__returns) =
     //                 ::distlock::__private::returns::<Result<Order, AppError>>()
     //             {
     //                 return __returns;
     //             }
     //             { const _: () = (); BODY }
-    //         })),
+    //         },
     //         <Result<Order, AppError> as ::distlock::FromLockError>::from_lock_error,
     //         ::distlock::__private::always,
     //     )
@@ -285,11 +287,13 @@ impl Lock<'_> {
         let succeeded = self.succeeded();
         quote_spanned! {place=>
             #krate::__private::run(
+                // Alive across the await, and for that nothing but mutable will do: `run` says what for.
+                &mut ::core::marker::PhantomData,
+                &mut ::core::marker::PhantomData,
                 // A statement of its own: what the key borrows must not live across the await. In
                 // a block, so that the body does not even see a name that it cannot use.
                 { let __request = #request; __request },
-                // Pinned in place: passed by value, the body's future would be there twice.
-                ::core::pin::pin!(::core::option::Option::Some(#body)),
+                #body,
                 #fail,
                 #succeeded,
             )

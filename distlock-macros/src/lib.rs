@@ -87,6 +87,24 @@ mod template;
 /// | a second `#[distributed_lock]` | the lower one is acquired first and released last; every function must nest its locks in the same order |
 ///
 /// In a trait, the attribute goes onto methods with a body. Nothing requires the body to be `Send`.
+///
+/// # Nesting
+///
+/// Each call puts the body's future into a box, so a chain of calls makes no future large. But the
+/// compiler follows the chain when it proves that what is spawned is `Send`, and gives up at the
+/// crate's `recursion_limit`, by default 128, with "overflow evaluating the requirement". Measured with
+/// rustc 1.95, 18 annotated functions nest, or 10 with `#[tracing::instrument]` on each; one less if the
+/// last of them awaits something as deep as a `TcpStream`; and 64 where no `Send` is asked for.
+///
+/// The remedy is `Box::pin` around one call of the chain, as a trait object, into which the compiler
+/// does not look:
+///
+/// ```text
+/// let next: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(reserve(db, item_id));
+/// next.await
+/// ```
+///
+/// `#![recursion_limit = "256"]` at the root of the crate that spawns helps, too.
 #[proc_macro_attribute]
 pub fn distributed_lock(
     args: proc_macro::TokenStream,

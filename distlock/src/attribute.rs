@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -202,7 +203,7 @@ impl Request {
         self
     }
 
-    /// Everything up to the body. Boxed by its caller, so that the annotated future stays small.
+    /// Everything up to the body.
     async fn acquire(self) -> Result<LockGuard, Error> {
         let template = self.key.template;
         let key = self.key.finish()?;
@@ -226,15 +227,25 @@ pub const fn returns<T>() -> Option<T> {
 }
 
 /// Acquires, runs the body, releases. Instantiated once per annotated function, so it is kept thin, and
-/// what is not the body's is boxed: the annotated future is to be hardly larger than its body.
-pub fn run<'b, F: Future>(
+/// what is not the body's is boxed: the annotated future is to be small.
+///
+/// How deep annotated functions nest is decided here, for the compiler follows a chain of calls only as
+/// far as its `recursion_limit`. When it lays the futures out it stops at a box, so the body is in one. When
+/// it proves them `Send` it goes on through boxes, and through a caller's variables one after the other. The
+/// first two arguments are temporaries of the caller that live as long as this future: they make it prove
+/// first what is deep in the runtime, which is then known wherever the chain ends, and next the body,
+/// with nothing between it and its caller. What is [`erased`] is not looked into at all.
+pub fn run<F: Future>(
+    _runtime: &mut PhantomData<LockGuard>,
+    _body: &mut PhantomData<F>,
     request: Request,
-    mut body: Pin<&'b mut Option<F>>,
+    body: F,
     fail: Fail<F::Output>,
     succeeded: fn(&F::Output) -> bool,
-) -> impl Future<Output = F::Output> + use<'b, F> {
+) -> impl Future<Output = F::Output> + use<F> {
     let finish = request.finish_on_loss;
-    let acquiring = Box::pin(request.acquire());
+    let acquiring = erased(request.acquire());
+    let mut body = Box::pin(Some(body));
     async move {
         let guard = match acquiring.await {
             Ok(guard) => guard,
@@ -242,7 +253,7 @@ pub fn run<'b, F: Future>(
         };
         let result = Box::pin(guard.watch(body.as_mut(), finish)).await;
         let success = result.as_ref().is_ok_and(succeeded);
-        let gone = Box::pin(guard.give_back(success)).await;
+        let gone = erased(guard.give_back(success)).await;
         match (result, gone) {
             // Told in the log; the caller chose to have the body's own result.
             (Ok(output), Some(_)) if finish => output,
@@ -250,6 +261,13 @@ pub fn run<'b, F: Future>(
             (Ok(output), None) => output,
         }
     }
+}
+
+/// A future of the runtime, proven `Send` and `Sync` here once and for all.
+type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
+
+fn erased<T>(future: impl Future<Output = T> + Send + Sync + 'static) -> Erased<T> {
+    Box::pin(future)
 }
 
 /// `succeeded` of a function without `min_hold`: nobody asks.

@@ -14,6 +14,7 @@ mod injective;
 mod lifetimes;
 mod macro_written;
 mod native_traits;
+mod nesting;
 mod options;
 mod other_attributes;
 mod outputs;
