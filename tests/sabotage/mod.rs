@@ -21,7 +21,6 @@ use crate::store::redis::transport::{Connection, Hears, Transport};
 /// # Panics
 ///
 /// When there is no such saboteur.
-#[must_use]
 pub fn sabotaged(mut builder: LockManagerBuilder, saboteur: &str) -> LockManagerBuilder {
     let rules = Rules::broken_by(saboteur).unwrap_or(Rules::ALL);
     let mut parts = Parts {
