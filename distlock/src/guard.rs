@@ -48,10 +48,10 @@ enum Kind {
 }
 
 impl LockGuard {
-    pub(crate) fn new(manager: LockManager, hold: Hold) -> Self {
+    pub(crate) fn new(manager: LockManager, hold: Arc<Hold>) -> Self {
         LockGuard {
             manager,
-            held: Held::new(Arc::new(hold)),
+            held: Held::new(hold),
             children: Children::default(),
             kind: Kind::Owner,
         }

@@ -6,6 +6,7 @@
 //! * [`garbage`]: a server that answers with what no server should answer;
 //! * [`Worker`]: a child process that can be frozen and killed; [`preloadable`] C code changes its libc;
 //! * [`eventually`], [`eventually_async`], [`within`]: wait for conditions, never for time;
+//! * [`SplitMix`]: chance that can be repeated;
 //! * [`Spread`]: minimum, mean, percentiles, maximum.
 //!
 //! Everything here panics with a message that says what went wrong: it is only used by tests.
@@ -20,6 +21,7 @@ pub mod resp;
 mod server;
 mod shim;
 mod skew;
+mod split_mix;
 mod spread;
 mod wait;
 
@@ -29,5 +31,6 @@ pub use process::{Worker, child_args, is_child, this_test_binary};
 pub use proxy::{After, Proxy, ProxyHandle, ProxyStats, Way};
 pub use server::{RedisServer, RedisServerBuilder};
 pub use shim::preloadable;
+pub use split_mix::SplitMix;
 pub use spread::Spread;
 pub use wait::{eventually, eventually_async, within};

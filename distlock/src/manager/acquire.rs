@@ -23,7 +23,7 @@ use crate::protocol::words::{Ask, Occupant};
 const SLACK: Duration = Duration::from_millis(250);
 
 /// Acquires on the manager's own task, which cancels what it asked for if this future is dropped.
-pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Hold, Error> {
+pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Arc<Hold>, Error> {
     let request = Arc::new(request);
     let limit = request.options.wait + request.timing.command_deadline() + SLACK;
     let (mut reply, answer) = oneshot::channel();
@@ -62,21 +62,22 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Hold, 
 
 /// A hold that nobody has received yet: dropped, it is released.
 #[derive(Debug)]
-struct Acquired(Option<Hold>);
+struct Acquired {
+    hold: Arc<Hold>,
+    is_kept: bool,
+}
 
 impl Acquired {
-    fn keep(mut self) -> Hold {
-        match self.0.take() {
-            Some(hold) => hold,
-            None => unreachable!("it is kept once"),
-        }
+    fn keep(mut self) -> Arc<Hold> {
+        self.is_kept = true;
+        self.hold.clone()
     }
 }
 
 impl Drop for Acquired {
     fn drop(&mut self) {
-        if let Some(hold) = &self.0 {
-            release::release_in_background(&hold.core, &hold.entry);
+        if !self.is_kept {
+            release::release_in_background(&self.hold.core, &self.hold.entry);
         }
     }
 }
@@ -205,7 +206,10 @@ impl Asker {
         // From here on the hold's guard answers for the id.
         self.holds = true;
         let hold = Hold::new(self.core.clone(), self.entry.clone(), grip);
-        Ok(Acquired(Some(hold)))
+        Ok(Acquired {
+            hold: Arc::new(hold),
+            is_kept: false,
+        })
     }
 }
 

@@ -2,27 +2,23 @@
 
 use std::time::Duration;
 
-/// SplitMix64: small, fast, and good enough to choose faults with.
+use distlock_tests::SplitMix;
+
+/// What chooses faults.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(SplitMix);
 
 impl Random {
     /// A stream of its own for each list of seeds.
     pub(crate) fn new(seeds: &[u64]) -> Self {
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
-        for seed in seeds {
-            random.0 ^= *seed;
-            random.0 = random.next();
-        }
-        random
+        let state = seeds.iter().fold(SplitMix::STEP, |state, seed| {
+            SplitMix::new(state ^ seed).draw()
+        });
+        Random(SplitMix::new(state))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.draw()
     }
 
     /// Below `end`, which is not zero.

@@ -88,10 +88,13 @@ impl Observer {
                     }
                     return;
                 }
+                let remaining = held.remaining();
+                // What is over was over by now, and what is held was held since before it was asked.
+                let at = if remaining.is_zero() { now() } else { at };
                 recorder.record(&WorkerEvent::Sampled {
                     at,
                     op,
-                    remaining_us: micros(held.remaining()),
+                    remaining_us: micros(remaining),
                 });
                 if number % AUDIT_EVERY == 1 {
                     let held = held.clone();
