@@ -79,6 +79,7 @@ rules! {
     leave_queue = "entry-leaked",
 }
 
+#[cfg_attr(not(distlock_inside), allow(unreachable_pub))]
 impl Rules {
     /// The rules that this process keeps: all of them, but in a build that is made to break one.
     #[must_use]
