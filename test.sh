@@ -12,7 +12,8 @@ usage: ./test.sh [--quick | --saboteurs] [--help]
 Checks the whole workspace. On Debian and its kin redis-server is installed if it is missing:
 the tests start servers of their own on free ports and never touch one that is already running.
 
-  --quick      only formatting, lints and tests; no saboteurs, documentation, published library and example
+  --quick      only formatting, lints and the tests that take no minutes: a tenth of the simulated worlds, no faults,
+               compile-fail cases, doctests and model; no saboteurs, documentation, published library and example
   --saboteurs  only the saboteurs, all of them: breaks the lock on purpose in one way after the other and
                shows that each is noticed (without this option: some of them)
   --help       this text
