@@ -5,12 +5,12 @@ macro_rules! rules {
     ($($(#[$what:meta])* $rule:ident = $saboteur:literal,)*) => {
         /// Which rules are in force.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[cfg_attr(not(distlock_inside), allow(unreachable_pub, dead_code))]
+        #[allow(unreachable_pub, dead_code)] // Proof reads all of it, the library a part.
         pub struct Rules {
             $($(#[$what])* pub $rule: bool,)*
         }
 
-        #[cfg_attr(not(distlock_inside), allow(unreachable_pub, dead_code))]
+        #[allow(unreachable_pub, dead_code)] // Proof reads all of it, the library a part.
         impl Rules {
             /// The protocol.
             pub const ALL: Rules = Rules { $($rule: true,)* };
@@ -79,7 +79,7 @@ rules! {
     leave_queue = "entry-leaked",
 }
 
-#[cfg_attr(not(distlock_inside), allow(unreachable_pub))]
+#[allow(unreachable_pub)]
 impl Rules {
     /// The rules that this process keeps: all of them, but in a build that is made to break one.
     #[must_use]
