@@ -136,8 +136,8 @@ pub(crate) struct Replay<'a> {
     truth: Truth,
     script: Option<Script>,
     live: HashMap<Key, Live>,
-    /// Where the last lock of each key is in `Truth::locks`.
-    last: HashMap<Key, usize>,
+    /// The last lock of each key, if its time has come. The server may not have noticed, and keep it after all.
+    expired: HashMap<Key, Live>,
     queues: HashMap<Key, Queue>,
     /// When locks expire by the server's clock, the next one first; those that changed since are skipped.
     expiries: BinaryHeap<Reverse<(u64, Key)>>,
@@ -160,7 +160,7 @@ impl<'a> Replay<'a> {
             truth: Truth::default(),
             script: None,
             live: HashMap::new(),
-            last: HashMap::new(),
+            expired: HashMap::new(),
             queues: HashMap::new(),
             expiries: BinaryHeap::new(),
             published: None,
@@ -318,6 +318,7 @@ impl<'a> Replay<'a> {
                 continue;
             };
             if live.until_us.1 == until {
+                self.expired.insert(key, live.clone());
                 let ago = (wall_us - until) * MICRO;
                 let when = at.saturating_sub(ago).max(self.last_at);
                 self.end(key, when, End::Expired);
@@ -339,6 +340,7 @@ impl<'a> Replay<'a> {
             self.end(key, at, end);
         }
         self.expiries.clear();
+        self.expired.clear();
         for (key, queue) in self.queues.drain() {
             for (owner, (_, from)) in queue.entries {
                 self.truth.entries.push(Place {
@@ -428,7 +430,7 @@ impl<'a> Replay<'a> {
         };
         self.expiries.push(Reverse((live.until_us.1, key)));
         self.live.insert(key, live);
-        self.last.insert(key, index);
+        self.expired.remove(&key);
     }
 
     /// A relative TTL counts from the beginning of the script, which may have been a while ago.
@@ -441,25 +443,34 @@ impl<'a> Replay<'a> {
     }
 
     fn extend(&mut self, at: Nanos, wall_us: u64, key: Key, until_us: u64) {
+        self.revive(at, wall_us, key);
         self.judge(at, key, Some(until_us));
         self.truth.writes += 1;
         let until = self.expiry(wall_us, until_us);
-        let promised = at + until_us.saturating_sub(wall_us) * MICRO;
         let Some(live) = self.live.get_mut(&key) else {
-            // The server's clock stands still within a script: what expired in the last moment is kept.
-            if let Some(lock) = self.last.get(&key).map(|&i| &mut self.truth.locks[i])
-                && lock.end == End::Expired
-                && at < lock.span.until + SAME_MOMENT
-            {
-                lock.promised = lock.promised.max(promised);
-            }
             return;
         };
         let lock = &mut self.truth.locks[live.index];
         lock.confirmed |= until.0 > live.until_us.1;
+        let promised = at + until_us.saturating_sub(wall_us) * MICRO;
         lock.promised = lock.promised.max(promised);
         live.until_us = until;
         self.expiries.push(Reverse((until.1, key)));
+    }
+
+    /// A lock that was extended was there. Its time had come, but the server's clock stands still within a script; or
+    /// it stepped forward and back, and nobody touched the lock in between.
+    fn revive(&mut self, at: Nanos, wall_us: u64, key: Key) {
+        let Entry::Occupied(expired) = self.expired.entry(key) else {
+            return;
+        };
+        let lock = &mut self.truth.locks[expired.get().index];
+        let just_now = at < lock.span.until + SAME_MOMENT;
+        if lock.end == End::Expired && (just_now || wall_us <= expired.get().until_us.1) {
+            lock.span.until = Nanos::MAX;
+            lock.end = End::Open;
+            self.live.insert(key, expired.remove());
+        }
     }
 
     fn queue(&mut self, at: Nanos, serial: u64, key: Key, owner: Owner, added: bool) {
@@ -583,6 +594,23 @@ mod tests {
         assert!(truth.entries[0].open);
         assert!(truth.breaches.is_empty() && truth.passed.is_empty());
         assert!(truth.gaps.touches(Span::new(40 * MS, 40 * MS)));
+    }
+
+    #[test]
+    fn a_lock_that_nobody_touched_survives_a_clock_that_steps_forward_and_back() {
+        for (ahead_ms, ends, promised) in [(0, End::Deleted, 2040), (5_000, End::Expired, 1010)] {
+            let mut server = Server::default();
+            server.take(10, "k", "a:1", 100, 1000);
+            server.ahead_ms = 5_000;
+            server.look(20, "a");
+            server.ahead_ms = ahead_ms;
+            server.extend(40, "k", "renew", "a:1 100", 2000);
+            server.release(50, "k", "a:1");
+            let (truth, _) = server.replay();
+            assert_eq!(truth.locks[0].end, ends, "{ahead_ms}");
+            assert_eq!(truth.locks[0].promised / MS, promised, "{ahead_ms}");
+            assert_eq!(truth.breaches.len(), 0);
+        }
     }
 
     #[test]

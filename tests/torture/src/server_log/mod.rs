@@ -14,12 +14,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::history::{ServerEvent, now};
+use crate::history::{Nanos, ServerEvent, now};
 use line::Line;
 use translate::Translator;
 
 /// How often the reader looks whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// How far the reader may be behind the server.
+const LAG: Nanos = 10_000_000;
 /// Between two attempts to connect to a server that is down.
 const REDIAL: Duration = Duration::from_millis(1);
 
@@ -43,6 +45,7 @@ impl ServerLog {
         let mut log = Log {
             file: BufWriter::new(File::create(dir.join("server.jsonl"))?),
             translator: Translator::default(),
+            last_line: now(),
         };
         let flags = Arc::new(Flags::default());
         let of_thread = flags.clone();
@@ -71,6 +74,8 @@ impl ServerLog {
 struct Log {
     file: BufWriter<File>,
     translator: Translator,
+    /// When the last line came. A server that is killed takes with it what it executed after that.
+    last_line: Nanos,
 }
 
 impl Log {
@@ -83,7 +88,7 @@ impl Log {
         let mut connection = first;
         loop {
             self.read(&mut connection, flags)?;
-            let from = now();
+            let from = self.last_line.saturating_sub(LAG);
             loop {
                 if flags.stop.load(Ordering::Acquire) {
                     self.file.flush()?;
@@ -127,6 +132,7 @@ impl Log {
 
     fn line(&mut self, line: &str) -> anyhow::Result<()> {
         let at = now();
+        self.last_line = at;
         let line = line.trim_start_matches('+').trim_end();
         if let Some(line) = Line::parse(line)
             && let Some(event) = self.translator.translate(at, &line)
