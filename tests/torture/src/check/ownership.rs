@@ -10,7 +10,7 @@ use crate::check::spans::Span;
 use crate::check::truth::{Live, Script, Truth};
 use crate::history::Nanos;
 
-/// The server decides by a clock that it reads before it logs a command, in whole milliseconds.
+/// The server decides by a clock that it reads as the script begins, in whole milliseconds.
 const ROUNDING_US: u64 = 5_000;
 
 /// What a script did to a lock that was not its own.
@@ -25,8 +25,9 @@ pub(crate) struct Breach {
     pub(crate) what: &'static str,
 }
 
-fn expired(script: &Script, live: &Live) -> bool {
-    live.until_us.0 < script.wall_us + ROUNDING_US
+/// By the time of the command, not of the line that names its script: the clock may step between the two.
+fn expired(live: &Live, wall_us: u64) -> bool {
+    live.until_us.0 < wall_us + ROUNDING_US
 }
 
 /// The owner that a script acts for. A renewal names the token as well.
@@ -42,18 +43,28 @@ fn same_client(one: &str, other: &str) -> bool {
     one.split(':').next() == other.split(':').next()
 }
 
-pub(crate) fn may_set(script: &Script, live: Option<&Live>, holder: &str) -> Option<&'static str> {
+pub(crate) fn may_set(
+    script: &Script,
+    live: Option<&Live>,
+    holder: &str,
+    wall_us: u64,
+) -> Option<&'static str> {
     if renews(script) || script.verb == "confirm" {
         return Some("a renewal or confirmation wrote a lock");
     }
     let live = live?;
     let foreign = actor(script).is_some_and(|actor| actor != holder);
-    (foreign && !expired(script, live)).then_some("another's lock was replaced")
+    (foreign && !expired(live, wall_us)).then_some("another's lock was replaced")
 }
 
-pub(crate) fn may_delete(script: &Script, live: &Live, holder: &str) -> Option<&'static str> {
+pub(crate) fn may_delete(
+    script: &Script,
+    live: &Live,
+    holder: &str,
+    wall_us: u64,
+) -> Option<&'static str> {
     let foreign = actor(script).is_some_and(|actor| actor != holder);
-    (foreign && !expired(script, live)).then_some("another's lock was deleted")
+    (foreign && !expired(live, wall_us)).then_some("another's lock was deleted")
 }
 
 pub(crate) fn may_extend(
@@ -123,6 +134,18 @@ mod tests {
         server.take(10, "k", "a:1", 100, 1000);
         server.extend(20, "k", "look", "b", 300);
         assert!(breaches(server).is_empty());
+    }
+
+    #[test]
+    fn the_clock_may_step_as_a_script_begins() {
+        for (ahead_ms, expected) in [(5_000, 0), (0, 1)] {
+            let mut server = Server::default();
+            server.take(10, "k", "a:1", 100, 100);
+            server.script(20, "release", "b:1");
+            server.ahead_ms = ahead_ms;
+            server.delete(20, "k");
+            assert_eq!(breaches(server).len(), expected, "{ahead_ms}");
+        }
     }
 
     #[test]

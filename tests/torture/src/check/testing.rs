@@ -19,7 +19,7 @@ impl Server {
         (at as i64 + self.ahead_ms) as u64 * 1000
     }
 
-    fn script(&mut self, at: u64, verb: &str, owner: &str) {
+    pub(crate) fn script(&mut self, at: u64, verb: &str, owner: &str) {
         self.serial += 1;
         self.events.push(ServerEvent::Script {
             at: at * MILLI,
@@ -43,7 +43,7 @@ impl Server {
         });
     }
 
-    fn delete(&mut self, at: u64, key: &str) {
+    pub(crate) fn delete(&mut self, at: u64, key: &str) {
         self.events.push(ServerEvent::Delete {
             at: at * MILLI,
             wall_us: self.wall(at),

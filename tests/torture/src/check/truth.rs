@@ -227,7 +227,7 @@ impl<'a> Replay<'a> {
             } => {
                 self.begin(at, wall_us, serial);
                 let key = self.keys.number(&key);
-                self.judge(at, key, None);
+                self.judge(at, wall_us, key, None);
                 self.truth.writes += 1;
                 self.end(key, at, End::Deleted);
             }
@@ -355,13 +355,13 @@ impl<'a> Replay<'a> {
     }
 
     /// Asks whether the script may do that to the lock that is there. `until_us`: it sets the TTL.
-    fn judge(&mut self, at: Nanos, key: Key, until_us: Option<u64>) {
+    fn judge(&mut self, at: Nanos, wall_us: u64, key: Key, until_us: Option<u64>) {
         let (Some(script), Some(live)) = (&self.script, self.live.get(&key)) else {
             return;
         };
         let holder = self.truth.owners.name(live.owner);
         let wrong = match until_us {
-            None => ownership::may_delete(script, live, holder),
+            None => ownership::may_delete(script, live, holder, wall_us),
             Some(until) => ownership::may_extend(script, live, holder, until),
         };
         self.breach(at, key, wrong);
@@ -398,7 +398,7 @@ impl<'a> Replay<'a> {
         let wrong = self.script.as_ref().and_then(|script| {
             let live = self.live.get(&key);
             let holder = live.map_or("", |live| self.truth.owners.name(live.owner));
-            ownership::may_set(script, live, holder)
+            ownership::may_set(script, live, holder, wall_us)
         });
         self.breach(at, key, wrong);
         if !kept {
@@ -444,7 +444,7 @@ impl<'a> Replay<'a> {
 
     fn extend(&mut self, at: Nanos, wall_us: u64, key: Key, until_us: u64) {
         self.revive(at, wall_us, key);
-        self.judge(at, key, Some(until_us));
+        self.judge(at, wall_us, key, Some(until_us));
         self.truth.writes += 1;
         let until = self.expiry(wall_us, until_us);
         let Some(live) = self.live.get_mut(&key) else {

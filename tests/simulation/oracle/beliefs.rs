@@ -1,0 +1,190 @@
+//! At most one believes in a lock; and who believes has it on the server, for a grace longer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Oracle, State};
+use crate::__inside::simulation::faulty::FaultyServer;
+use crate::clock::Clock;
+use crate::key::LockKey;
+use crate::manager::hold::Hold;
+use crate::mutex::lock;
+use crate::protocol::timing::Timing;
+use crate::store::memory::hooks::{SeenHold, owner_text};
+
+/// A pair of local and server time is believed for so long.
+const FRESH: Duration = Duration::from_secs(1);
+
+impl Oracle {
+    /// A caller was given a hold. It may be over already, but if it is believed, it is the only one.
+    pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &Arc<Hold>) {
+        let now = self.network.now();
+        let mut state = lock(&self.state);
+        let how = state.proven.get(&(client, hold.entry.owner)).copied();
+        let how = how.unwrap_or("acquired: pushed");
+        state.trace.count(how);
+        state.trace.line(
+            now,
+            format_args!(
+                "c{client} {how} {} #{} token {}",
+                hold.key(),
+                hold.entry.owner,
+                hold.token()
+            ),
+        );
+        let believed = state.is_believed(client, hold);
+        if believed {
+            self.check_server(&mut state, server, client, hold);
+            let others: Vec<_> = (state.holds.iter())
+                .filter(|(other, theirs)| {
+                    theirs.key().same_lock(hold.key()) && state.is_believed(*other, theirs)
+                })
+                .cloned()
+                .collect();
+            for (other, theirs) in others {
+                // The older one is the one that went wrong, or the server gave its lock away.
+                if self.server_broke(&state, theirs.entry.request.timing) {
+                    state.trace.count("excused: overlaps");
+                    continue;
+                }
+                state.trace.violated(
+                    now,
+                    format_args!(
+                        "c{client} #{} and c{other} #{} both believe to hold {}",
+                        hold.entry.owner,
+                        theirs.entry.owner,
+                        hold.key()
+                    ),
+                );
+            }
+        }
+        state.holds.push((client, hold.clone()));
+    }
+
+    /// A body does something with what the lock protects.
+    pub(crate) fn step(&self, server: &FaultyServer, client: usize, hold: &Arc<Hold>) {
+        let now = self.network.now();
+        let mut state = lock(&self.state);
+        state.trace.count("steps");
+        if !state.is_believed(client, hold) {
+            state.trace.violated(
+                now,
+                format_args!(
+                    "the body of c{client} #{} goes on after validity",
+                    hold.entry.owner
+                ),
+            );
+        }
+        self.check_server(&mut state, server, client, hold);
+        let token = hold.token().get();
+        let used = state.used.get(hold.key()).copied().unwrap_or(0);
+        if token < used {
+            if self.server_broke(&state, hold.entry.request.timing)
+                || state.inverted.contains(hold.key())
+            {
+                state.trace.count("excused: older tokens");
+            } else {
+                state.trace.violated(
+                    now,
+                    format_args!("c{client} uses {} with {token} after {used}", hold.key()),
+                );
+            }
+        }
+        state.used.insert(hold.key().clone(), token.max(used));
+    }
+
+    /// Whoever believes to hold a lock has it in the server.
+    fn check_server(
+        &self,
+        state: &mut State,
+        server: &FaultyServer,
+        client: usize,
+        hold: &Arc<Hold>,
+    ) {
+        let there = server.snapshot(hold.key()).hold;
+        let me = owner_text(&state.clients[client].id, hold.entry.owner);
+        if let Some(there) = &there
+            && there.owner == me
+            && there.token == hold.token()
+        {
+            self.check_grace(state, client, hold, there.left);
+            return;
+        }
+        if self.server_broke(state, hold.entry.request.timing) {
+            state.trace.count("excused: holds without a lock");
+            return;
+        }
+        state.trace.violated(
+            self.network.now(),
+            format_args!(
+                "c{client} believes to hold {} as {me} token {}, and the server says {there:?}",
+                hold.key(),
+                hold.token()
+            ),
+        );
+    }
+
+    /// Whoever believes to hold a lock stops a grace before the server lets go of it: a belief counts from
+    /// when its proof was asked for, and the server counts from later.
+    fn check_grace(&self, state: &mut State, client: usize, hold: &Hold, left: Duration) {
+        let Some(until) = hold.grip.belief.until() else {
+            return;
+        };
+        let believed = until.since(state.clients[client].clock.now());
+        let grace = hold.entry.request.timing.grant().grace();
+        state.trace.count("beliefs compared");
+        if believed.is_zero() || believed + grace <= left {
+            return;
+        }
+        let since = (self.time.elapsed()).saturating_sub(hold.entry.request.timing.lease + FRESH);
+        if (state.stepped_forward.iter()).any(|(when, _)| *when >= since) {
+            state.trace.count("excused: long beliefs");
+            return;
+        }
+        state.trace.violated(
+            self.network.now(),
+            format_args!(
+                "c{client} believes to hold {} #{} for {believed:?}, and the server keeps it for {left:?}",
+                hold.key(), hold.entry.owner
+            ),
+        );
+    }
+
+    /// Compares what the server kept of a lock with what its holder believes of it.
+    pub(super) fn check_belief(&self, state: &mut State, key: &LockKey, there: &SeenHold) {
+        let holder = (state.holds.iter()).find(|(client, hold)| {
+            hold.key().same_lock(key)
+                && hold.token() == there.token
+                && owner_text(&state.clients[*client].id, hold.entry.owner) == there.owner
+                && state.is_believed(*client, hold)
+        });
+        if let Some((client, hold)) = holder.cloned() {
+            self.check_grace(state, client, &hold, there.left);
+        }
+    }
+
+    /// Whether the server gave its word and broke it, within the life of a belief.
+    fn server_broke(&self, state: &State, timing: Timing) -> bool {
+        let now = self.time.elapsed();
+        let since = |window: Duration| now.saturating_sub(window);
+        let forgot = (state.forgot.iter()).any(|when| *when >= since(timing.lease));
+        let stepped: Duration = (state.stepped_forward.iter())
+            .filter(|(when, _)| *when >= since(timing.lease + FRESH))
+            .map(|(_, by)| *by)
+            .sum();
+        forgot || stepped > timing.grant().grace()
+    }
+}
+
+impl State {
+    /// Whether a client believes in a hold at this moment. Asking the hold itself would end it.
+    pub(super) fn is_believed(&self, client: usize, hold: &Hold) -> bool {
+        let known = &self.clients[client];
+        !known.host.is_killed()
+            && hold
+                .grip
+                .belief
+                .until()
+                .is_some_and(|until| known.clock.now() < until)
+    }
+}

@@ -1,0 +1,90 @@
+//! What a script may do to a lock: tokens rise, turns are kept, and nobody touches another's.
+
+use super::State;
+use crate::__inside::simulation::faulty::{Applied, Millis, Op};
+use crate::key::LockKey;
+use crate::protocol::words::Owner;
+use crate::store::memory::hooks::{SeenHold, owner_text};
+
+impl State {
+    pub(super) fn check_tokens(&mut self, now: Millis, key: &LockKey, hold: &SeenHold) {
+        let token = hold.token.get();
+        if let Some((last, forgotten)) = self.tokens.get(key)
+            && token <= *last
+        {
+            if *forgotten && self.stepped_back {
+                self.trace.count("excused: tokens");
+                self.inverted.insert(key.clone());
+            } else {
+                let text = format!("{key} is given with {token} after {last}");
+                self.trace.violated(now, format_args!("{text}"));
+            }
+        }
+        self.tokens.insert(key.clone(), (token, false));
+    }
+
+    /// Who takes a free lock passes nobody who still waits.
+    pub(super) fn check_turn(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner) {
+        let me = owner_text(applied.id, owner);
+        for (key, before, after) in &applied.effects {
+            let passed = (before.queue.iter())
+                .take_while(|entry| entry.owner != me)
+                .find(|entry| after.queue.iter().any(|left| left.owner == entry.owner));
+            if let Some(passed) = passed
+                && before.hold.is_none()
+            {
+                self.trace.violated(
+                    now,
+                    format_args!("{me} passes {} in the queue of {key}", passed.owner),
+                );
+            }
+        }
+    }
+
+    /// Nobody but its owner touches a lock, and only who may makes one.
+    pub(super) fn check_effect(
+        &mut self,
+        now: Millis,
+        applied: &Applied<'_>,
+        key: &LockKey,
+        before: Option<&SeenHold>,
+        after: Option<&SeenHold>,
+    ) {
+        let is = |hold: &SeenHold, owner: Owner| hold.owner == owner_text(applied.id, owner);
+        let same = |a: &SeenHold, b: &SeenHold| a.owner == b.owner && a.token == b.token;
+        let allowed = match (applied.op, before) {
+            (Op::Renew(_) | Op::Confirm { .. }, None) => after.is_none(),
+            (Op::Renew(batch), Some(before)) => {
+                let mine = batch.iter().any(|renewal| {
+                    renewal.key.same_lock(key)
+                        && is(before, renewal.owner)
+                        && before.token == renewal.token
+                });
+                after.is_some_and(|after| same(before, after) && (mine || after == before))
+            }
+            (Op::Confirm { owner, .. }, Some(before)) => after.is_some_and(|after| {
+                same(before, after) && (is(before, *owner) || after == before)
+            }),
+            (Op::Release { owner, .. }, Some(before)) => {
+                is(before, *owner) || after == Some(before)
+            }
+            (Op::Ask { owner, .. }, Some(before)) => after.is_some_and(|after| {
+                same(before, after) && (is(before, *owner) || after.left <= before.left)
+            }),
+            (Op::Look(_), Some(before)) => {
+                after.is_some_and(|after| same(before, after) && after.left <= before.left)
+            }
+            // A free lock may be taken, or given to who waits.
+            (Op::Ask { .. } | Op::Release { .. } | Op::Look(_), None) => true,
+        };
+        if !allowed {
+            self.trace.violated(
+                now,
+                format_args!(
+                    "`{}` of c{} made {after:?} of {before:?}",
+                    applied.op, applied.client
+                ),
+            );
+        }
+    }
+}

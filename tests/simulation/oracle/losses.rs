@@ -1,0 +1,72 @@
+//! Who loses a hold is told in time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Oracle, State};
+use crate::__inside::simulation::faulty::Millis;
+use crate::manager::hold::Hold;
+use crate::mutex::lock;
+use crate::protocol::timing::TICK;
+
+/// Timers count whole milliseconds, and one may begin within one.
+const GRANULARITY: Duration = Duration::from_millis(2);
+
+impl Oracle {
+    /// A caller learned that its hold is over.
+    pub(crate) fn told_of_end(&self, client: usize, hold: &Arc<Hold>) {
+        let now = self.network.now();
+        let mut state = lock(&self.state);
+        state.trace.count("losses");
+        state.trace.line(
+            now,
+            format_args!("c{client} lost {} #{}", hold.key(), hold.entry.owner),
+        );
+        let until = hold.believed_until();
+        let late = state.clients[client].clock.now().since(until);
+        // Whoever asks again is told again, whenever that is.
+        let first = state.told.insert(hold.entry.owner);
+        if first && until.0 != 0 && late > GRANULARITY && !state.is_disturbed(client, now) {
+            state.trace.violated(
+                now,
+                format_args!(
+                    "c{client} is told {late:?} too late of the loss of #{}",
+                    hold.entry.owner
+                ),
+            );
+        }
+    }
+}
+
+impl State {
+    /// Whether a client could not know better: it was stopped, or its timers slept.
+    pub(super) fn is_disturbed(&self, client: usize, now: Millis) -> bool {
+        let host = &self.clients[client].host;
+        let within = |when: Option<Millis>, millis| when.is_some_and(|when| now <= when + millis);
+        let tick = u64::try_from(TICK.as_millis()).unwrap();
+        host.is_killed()
+            || host.stopped_until().is_some()
+            || within(host.went_on(), 2)
+            || within(self.slept, tick + 2)
+    }
+
+    pub(super) fn check_losses(&mut self, now: Millis) {
+        let late: Vec<_> = (self.holds.iter())
+            .filter(|(client, hold)| {
+                let time = self.clients[*client].clock.now();
+                hold.grip
+                    .belief
+                    .until()
+                    .is_some_and(|until| time.since(until) > GRANULARITY)
+                    && !self.is_disturbed(*client, now)
+            })
+            .map(|(client, hold)| (*client, hold.entry.owner))
+            .collect();
+        for (client, owner) in late {
+            self.trace.violated(
+                now,
+                format_args!("nobody told c{client} of the loss of #{owner}"),
+            );
+        }
+    }
+}

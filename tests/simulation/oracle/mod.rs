@@ -1,0 +1,345 @@
+//! What must always hold, checked whenever something happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+mod beliefs;
+mod effects;
+mod losses;
+
+use super::connections::Connections;
+use super::time::WorldTime;
+use super::trace::Trace;
+use crate::__inside::simulation::faulty::{
+    Answer, Applied, Fault, FaultyServer, Host, Millis, Network, Op, Witness,
+};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::manager::hold::Hold;
+use crate::mutex::lock;
+use crate::protocol::words::{AskReply, Owner};
+use crate::store::client_id::ClientId;
+
+/// A script that the server has forgotten is loaded, and sent once more by hash and once by source, each with a deadline
+/// of its own, which is at most this here.
+const FLUSH_COSTS: Millis = 3 * 200;
+
+/// And that may begin so long after it was forgotten.
+const UNKNOWN_FOR: Millis = 1_000;
+
+/// Sees everything, and knows what the clients cannot know.
+pub(crate) struct Oracle {
+    pub(crate) network: Arc<Network>,
+    pub(crate) time: Arc<WorldTime>,
+    state: Mutex<State>,
+}
+
+struct State {
+    trace: Trace,
+    clients: Vec<Known>,
+    /// Who is believed to hold what.
+    holds: Vec<(usize, Arc<Hold>)>,
+    /// The last token of each key, and whether the server forgot it since.
+    tokens: BTreeMap<LockKey, (u64, bool)>,
+    /// Keys whose tokens started again: the server forgot them, and its clock had stepped back.
+    inverted: BTreeSet<LockKey>,
+    /// The highest token with which each key's resource was used.
+    used: BTreeMap<LockKey, u64>,
+    /// Whom the server was asked for.
+    owners: BTreeSet<(usize, Owner)>,
+    /// How an owner's hold was proven.
+    proven: BTreeMap<(usize, Owner), &'static str>,
+    /// Holds whose end somebody was told of.
+    told: BTreeSet<Owner>,
+    connections: Connections,
+    /// When the server forgot its scripts.
+    flushed: Option<Millis>,
+    forgot: Vec<Duration>,
+    stepped_forward: Vec<(Duration, Duration)>,
+    stepped_back: bool,
+    slept: Option<Millis>,
+}
+
+/// A client, as the oracle knows it.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) id: ClientId,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) host: Arc<Host>,
+}
+
+/// A call that is under way.
+pub(crate) struct Call {
+    began: Millis,
+    stopped_for: Millis,
+}
+
+impl Oracle {
+    pub(crate) fn new(
+        network: Arc<Network>,
+        time: Arc<WorldTime>,
+        old_connections_live: bool,
+    ) -> Arc<Self> {
+        Arc::new(Oracle {
+            network,
+            time,
+            state: Mutex::new(State {
+                trace: Trace::new(),
+                clients: Vec::new(),
+                holds: Vec::new(),
+                tokens: BTreeMap::new(),
+                inverted: BTreeSet::new(),
+                owners: BTreeSet::new(),
+                told: BTreeSet::new(),
+                used: BTreeMap::new(),
+                proven: BTreeMap::new(),
+                connections: Connections::new(old_connections_live),
+                flushed: None,
+                forgot: Vec::new(),
+                stepped_forward: Vec::new(),
+                stepped_back: false,
+                slept: None,
+            }),
+        })
+    }
+
+    pub(crate) fn knows(&self, client: Known) {
+        lock(&self.state).clients.push(client);
+    }
+
+    pub(crate) fn line(&self, detail: fmt::Arguments<'_>) {
+        lock(&self.state).trace.line(self.network.now(), detail);
+    }
+
+    pub(crate) fn count(&self, what: &'static str) {
+        lock(&self.state).trace.count(what);
+    }
+
+    /// Each call has one owner id, and one more for each that it had to cancel.
+    pub(crate) fn count_owners(&self) {
+        let mut state = lock(&self.state);
+        let owners = u64::try_from(state.owners.len()).unwrap();
+        let calls = state.trace.counts.get("calls").copied().unwrap_or(0);
+        let again = owners.saturating_sub(calls);
+        state.trace.counts.insert("asked with a new id", again);
+    }
+
+    pub(crate) fn violated(&self, detail: fmt::Arguments<'_>) {
+        lock(&self.state).trace.violated(self.network.now(), detail);
+    }
+
+    pub(crate) fn take_trace(&self) -> Trace {
+        std::mem::replace(&mut lock(&self.state).trace, Trace::new())
+    }
+
+    pub(crate) fn forgot(&self) {
+        let now = self.time.elapsed();
+        let mut state = lock(&self.state);
+        state.forgot.push(now);
+        for (_, forgotten) in state.tokens.values_mut() {
+            *forgotten = true;
+        }
+    }
+
+    pub(crate) fn stepped(&self, millis: i64) {
+        let now = self.time.elapsed();
+        let mut state = lock(&self.state);
+        if millis < 0 {
+            state.stepped_back = true;
+        } else {
+            let by = Duration::from_millis(millis.unsigned_abs());
+            state.stepped_forward.push((now, by));
+        }
+    }
+
+    pub(crate) fn has_stepped_back(&self) -> bool {
+        lock(&self.state).stepped_back
+    }
+
+    pub(crate) fn slept(&self) {
+        lock(&self.state).slept = Some(self.network.now());
+    }
+
+    pub(crate) fn call(&self, client: usize) -> Call {
+        let state = lock(&self.state);
+        Call {
+            began: self.network.now(),
+            stopped_for: state.clients[client].host.stopped_for(),
+        }
+    }
+
+    /// A call for a lock came back: no later than it may.
+    pub(crate) fn called<T>(
+        &self,
+        client: usize,
+        call: &Call,
+        limit: Duration,
+        result: Result<T, &Error>,
+    ) {
+        let now = self.network.now();
+        let mut state = lock(&self.state);
+        let stopped = state.clients[client].host.stopped_for() - call.stopped_for;
+        let took = (now - call.began).saturating_sub(stopped);
+        let mut limit = u64::try_from(limit.as_millis()).unwrap() + 10;
+        if (state.flushed).is_some_and(|when| when + UNKNOWN_FOR >= call.began) {
+            limit += FLUSH_COSTS;
+        }
+        let what = match &result {
+            Ok(_) => "calls: ok",
+            Err(Error::Busy { .. }) => "calls: busy",
+            Err(Error::Unavailable { .. }) => "calls: unavailable",
+            Err(Error::Lost { .. }) => "calls: lost",
+            Err(Error::ShutDown { .. }) => "calls: shut down",
+            Err(_) => "calls: other errors",
+        };
+        state.trace.count(what);
+        if let Err(error) = &result {
+            state
+                .trace
+                .line(now, format_args!("c{client} is refused: {}", brief(error)));
+        }
+        if took > limit {
+            state.trace.violated(
+                now,
+                format_args!("a call of c{client} took {took} ms, at most {limit} were allowed"),
+            );
+        }
+    }
+
+    /// What a body returned was taken for a success.
+    pub(crate) fn succeeded(&self, client: usize, hold: &Arc<Hold>, was_valid: bool) {
+        if !was_valid {
+            self.violated(format_args!(
+                "c{client} #{} ended after validity, and the call says Ok",
+                hold.entry.owner
+            ));
+        }
+    }
+
+    /// The hold is released, or dropped.
+    pub(crate) fn gave_back(&self, client: usize, hold: &Arc<Hold>) {
+        let mut state = lock(&self.state);
+        state.holds.retain(|(_, held)| !Arc::ptr_eq(held, hold));
+        state.trace.line(
+            self.network.now(),
+            format_args!("c{client} gives back {} #{}", hold.key(), hold.entry.owner),
+        );
+    }
+
+    pub(crate) fn is_believed(&self, client: usize, hold: &Hold) -> bool {
+        lock(&self.state).is_believed(client, hold)
+    }
+
+    /// Everything is over.
+    pub(crate) fn end(&self) {
+        let mut state = lock(&self.state);
+        let State {
+            trace, connections, ..
+        } = &mut *state;
+        connections.end(self.network.now(), trace);
+    }
+}
+
+/// An error, without what depends on the real time.
+pub(crate) fn brief(error: &Error) -> String {
+    match error {
+        Error::Busy { .. } => "busy".into(),
+        error => error.to_string(),
+    }
+}
+
+impl Witness for Oracle {
+    fn fault(&self, fault: Fault, client: Option<usize>, detail: fmt::Arguments<'_>) {
+        let now = self.network.now();
+        let mut state = lock(&self.state);
+        state.trace.count(fault.name());
+        state.connections.befell(now, client, fault);
+        if fault == Fault::ScriptFlush {
+            state.flushed = Some(now);
+        }
+        match client {
+            Some(client) => state
+                .trace
+                .line(now, format_args!("! {fault:?} c{client}: {detail}")),
+            None => state.trace.line(now, format_args!("! {fault:?}: {detail}")),
+        }
+    }
+
+    fn unknown_script(&self) {
+        self.count("unknown scripts");
+    }
+
+    fn goes_by(&self, client: usize, id: &ClientId) {
+        let now = self.network.now();
+        let mut state = lock(&self.state);
+        state.connections.began(now, client);
+        if state.clients[client].id == *id {
+            return;
+        }
+        state.trace.count("renamed");
+        (state.trace).line(now, format_args!("c{client} goes by another name"));
+        state.clients[client].id = id.clone();
+    }
+
+    fn note(&self, client: usize, detail: fmt::Arguments<'_>) {
+        self.line(format_args!("c{client} {detail}"));
+    }
+
+    fn applied(&self, applied: &Applied<'_>) {
+        let now = self.network.now();
+        let client = applied.client;
+        let mut state = lock(&self.state);
+        state.trace.count("operations");
+        state.trace.line(
+            now,
+            format_args!("c{client} {} -> {}", applied.op, applied.answer),
+        );
+        if let Op::Ask { owner, .. } = applied.op {
+            state.owners.insert((client, *owner));
+        }
+        match (applied.op, applied.answer) {
+            (Op::Ask { owner, .. }, Answer::Asked(AskReply::Held(_))) => {
+                state.proven.insert((client, *owner), "acquired: asked");
+            }
+            (Op::Ask { .. }, Answer::Asked(AskReply::Late)) => state.trace.count("asks: late"),
+            (Op::Confirm { owner, .. }, Answer::Confirmed(Some(_))) => {
+                let proven = state.proven.entry((client, *owner));
+                proven.or_insert("acquired: confirmed first");
+            }
+            (Op::Confirm { .. }, Answer::Confirmed(None)) => {
+                state.trace.count("confirmations: refused");
+            }
+            (Op::Look(_), Answer::Looked(_)) => state.trace.count("looks"),
+            _ => {}
+        }
+        let State {
+            trace, connections, ..
+        } = &mut *state;
+        connections.applied(now, applied, trace);
+        for (key, before, after) in &applied.effects {
+            let (before, after) = (before.hold.as_ref(), after.hold.as_ref());
+            if let Some(before) = before {
+                self.check_belief(&mut state, key, before);
+            }
+            if let Some(after) = after
+                && before
+                    .is_none_or(|before| before.owner != after.owner || before.token != after.token)
+            {
+                state.check_tokens(now, key, after);
+                if matches!(applied.op, Op::Release { .. }) {
+                    state.trace.count("hand-offs");
+                }
+            }
+            state.check_effect(now, applied, key, before, after);
+        }
+        if let (Op::Ask { owner, .. }, Answer::Asked(AskReply::Held(_))) =
+            (applied.op, applied.answer)
+        {
+            state.check_turn(now, applied, *owner);
+        }
+        state.check_losses(now);
+    }
+}
