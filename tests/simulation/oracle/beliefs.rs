@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::{Oracle, State};
 use crate::__inside::simulation::faulty::FaultyServer;
-use crate::clock::Clock;
 use crate::key::LockKey;
 use crate::manager::hold::Hold;
 use crate::mutex::lock;

@@ -13,7 +13,7 @@ use super::connections::Connections;
 use super::time::WorldTime;
 use super::trace::Trace;
 use crate::__inside::simulation::faulty::{
-    Answer, Applied, Fault, FaultyServer, Host, Millis, Network, Op, Witness,
+    Answer, Applied, Fault, Host, Millis, Network, Op, Witness,
 };
 use crate::clock::Clock;
 use crate::error::Error;
