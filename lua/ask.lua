@@ -1,57 +1,61 @@
 -- ask: take the lock, or stand in the queue for it. Asking again with the same owner is harmless.
 -- KEYS  lock queue entry fence
--- ARGV  owner, lease ms, ttl ms (lease + grace), remaining wait ms (0: never queue), apply-by µs,
---       client uuid, channel prefix, client name, max waiters, fence ttl ms
--- Reply {1, now, token} held          {2, now, value} queued     {3, now, value} busy
---       {4, now} applied too late     {5, now} foreign value     {6, now, value} queue full
+-- ARGV  owner, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name,
+--       'lease ms, remaining wait ms (0: never queue), max waiters, client uuid, channel prefix'
+-- Reply 'held token', or 'held token now' where the token is not the server's time; else
+--       {2, now, value} queued         {3, now, value} busy      {4, now} applied too late
+--       {5, now} foreign value         {6, now, value} queue full
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner, ttl, name = ARGV[1], ARGV[3], ARGV[8]
+local owner, ttl, fence_ttl, name = ARGV[1], ARGV[2], ARGV[4], ARGV[5]
 local time = redis.call('TIME')
 local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-local now = tonumber(stamp)
-if now > tonumber(ARGV[5]) then return { 4, now } end
+if stamp > ARGV[3] then return { 4, tonumber(stamp) } end
 
-if redis.call('EXISTS', lock, queue) == 0 then
-  local previous = redis.call('GET', fence)
-  local token, keep = stamp, ARGV[10]
-  if previous then
-    local number = tonumber(previous)
-    if not number then return { 5, now } end
-    if number >= now then
-      token = string.format('%.0f', number + 1)
-      keep = keep + math.ceil((number + 1 - now) / 1000)
-    end
+-- At once, if the lock is free, nobody waits, and the last token is not ahead of the clock. A fence without a mark
+-- says that nobody waits; where there is no fence, the queue is looked for.
+local found = redis.call('MGET', lock, fence)
+local value, last = found[1], found[2]
+local at_once
+if last then
+  at_once = #last == 16 and last > '1' and last < stamp
+else
+  at_once = redis.call('EXISTS', fence, queue) == 0
+end
+if at_once and not value then
+  redis.call('SET', fence, stamp, 'PX', fence_ttl) -- PXAT would be a sum, and its text costs more than it saves
+  -- NX: MGET is silent about a value of another type.
+  if redis.call('SET', lock, '2 ' .. owner .. ' ' .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
+      'PX', ttl, 'NX') then
+    return 'held ' .. stamp
   end
-  redis.call('SET', fence, token, 'PX', keep)
-  redis.call('SET', lock, owner .. ' ' .. token .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name, 'PX', ttl)
-  return { 1, now, tonumber(token) }
 end
 
-local client, channels, wait, fence_ttl = ARGV[6], ARGV[7], ARGV[4], ARGV[10]
+local now = tonumber(stamp)
+local lease, wait, most, client, channels = string.match(ARGV[6], '^(%d+) (%d+) (%d+) (%x+) (.*)$')
 local work, alive
 --@include next
 
-local value = redis.call('GET', lock)
+value = value or redis.call('GET', lock)
 if not value then
   local outcome = drive(owner)
   if outcome == 'mine' or outcome == 'free' then
     local token = next_token()
     redis.call('DEL', lock) -- as in grant: a refusing server stops here
-    keep_fence(token)
+    keep_fence(token, outcome == 'mine' and redis.call('ZCARD', queue) > 1)
     remove(owner)
     take(owner, token, tonumber(ttl), ttl, name)
-    return { 1, now, tonumber(token) }
+    return 'held ' .. token .. ' ' .. stamp
   end
   value = redis.call('GET', lock)
 end
 
 if value then
-  local holder, token, limit = string.match(value, '^(%x+:%d+) (%d+) (%d+) %d+ ')
+  local holder, token, limit = string.match(value, '^2 (%x+:%d+) 0*(%d+) (%d+) %d+ ')
   if not holder then return { 5, now } end
   if holder == owner then
     redis.call('PEXPIRE', lock, ttl)
     remove(owner)
-    return { 1, now, tonumber(token) }
+    return 'held ' .. token .. ' ' .. stamp
   end
   -- Who queues looks every half second, and cuts then.
   if wait == '0' then clamp(holder, limit) end
@@ -82,18 +86,19 @@ local function make_room(count)
   return count
 end
 
-local entry = string.format('%.0f', now + (wait + 1000) * 1000) .. ' ' .. ARGV[2] .. ' ' .. ttl .. ' ' .. name
+local entry = string.format('%.0f', now + (wait + 1000) * 1000) .. ' ' .. lease .. ' ' .. ttl .. ' ' .. name
 if not redis.call('ZSCORE', queue, owner) then
-  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+  local tail = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
   local order = stamp
-  if last[1] then
-    local count, limit = redis.call('ZCARD', queue), tonumber(ARGV[9])
+  if tail[1] then
+    local count, limit = redis.call('ZCARD', queue), tonumber(most)
     if count >= limit and make_room(count) >= limit then return { 6, now, value } end
-    local previous = math.abs(tonumber(last[2]))
+    local previous = math.abs(tonumber(tail[2]))
     if previous >= now then order = string.format('%.0f', previous + 1) end
-  elseif ARGV[9] == '0' then
+  elseif most == '0' then
     return { 6, now, value }
   end
+  mark_fence() -- first: a queue that nobody looks at would be served by nobody
   redis.call('ZADD', queue, order, owner)
 end
 redis.call('HSET', entries, owner, entry)

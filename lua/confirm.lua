@@ -6,8 +6,8 @@ local value = redis.call('GET', KEYS[1])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 -- Not a kept one, which begins with a zero: it has been released.
-local token = value and string.match(value, '^%x+:%d+ ([1-9]%d*) ')
-if not token or string.sub(value, 1, #ARGV[1] + 1) ~= ARGV[1] .. ' ' then return { 0, now } end
+local token = value and string.match(value, '^2 %x+:%d+ ([1-9]%d*) ')
+if not token or string.sub(value, 3, #ARGV[1] + 3) ~= ARGV[1] .. ' ' then return { 0, now } end
 redis.call('PEXPIRE', KEYS[1], ARGV[2]) -- PEXPIRE, never SET: works under OOM, cannot re-create a key
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[3], ARGV[1])

@@ -17,7 +17,7 @@ local function look(lock, queue, entries, fence, first, last)
   end
   local left, holder, limit = 0, nil, nil
   if value then
-    holder, limit = string.match(value, '^(%x+:%d+) %d+ (%d+) %d+ ')
+    holder, limit = string.match(value, '^2 (%x+:%d+) %d+ (%d+) %d+ ')
     if not holder then return 'FOREIGN a value that is not distlock\'s' end
     left = clamp(holder, limit)
   end

@@ -64,23 +64,28 @@ end
 local function next_token()
   local previous = redis.call('GET', fence)
   if not previous then return stamp end
-  local number = tonumber(previous)
+  local number = tonumber(string.match(previous, '^(%d+)%+?$'))
   if not number then error('FOREIGN the fence key holds a foreign value') end
   if number < now then return stamp end
   return string.format('%.0f', number + 1)
 end
 
 -- Until `fence_ttl` after the server's clock has reached the token: while it is kept, tokens rise whatever the
--- clock does.
-local function keep_fence(token)
+-- clock does. The mark, a plus sign, says that somebody waits.
+local function keep_fence(token, waited_for)
   local ttl = fence_ttl
   if token ~= stamp then ttl = ttl + math.ceil((tonumber(token) - now) / 1000) end
-  redis.call('SET', fence, token, 'PX', ttl)
+  redis.call('SET', fence, waited_for and token .. '+' or token, 'PX', ttl)
+end
+
+local function mark_fence()
+  local last = redis.call('GET', fence)
+  if last and string.find(last, '^%d+$') then redis.call('SET', fence, last .. '+', 'KEEPTTL') end
 end
 
 -- Writes the lock, last of all writes. `hold` is the TTL of this write, `ttl` the longest the holder may set.
 local function take(owner, token, hold, ttl, name)
-  redis.call('SET', lock, owner .. ' ' .. token .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
+  redis.call('SET', lock, '2 ' .. owner .. ' ' .. token .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
     'PXAT', tonumber(string.sub(stamp, 1, -4)) + hold)
 end
 
@@ -88,7 +93,7 @@ local function grant(owner, order, lease, ttl, name)
   local short = grant_lease(tonumber(lease))
   local token = next_token()
   redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is changed
-  keep_fence(token)
+  keep_fence(token, true) -- the head stays in the queue until it confirms
   redis.call('ZADD', queue, '-' .. order, owner) -- after what may be denied: a mark without a lock is a dead client's
   take(owner, token, short + 250, ttl, name)
   -- After all writes: each of them may be denied to this user, and a grant without its lock is none.

@@ -1,25 +1,28 @@
 -- release, and cancel: whatever this owner has here is gone, and the next waiter is served.
 -- KEYS  lock queue entry fence
--- ARGV  owner, client uuid, channel prefix, keep ms (min_hold: the key stays taken this long), fence ttl ms
--- Reply {1 it was the holder or 0 it was not, 1 there are more dead waiters: call again, or 0}
+-- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix'
+-- Reply 1 it was the holder, or 0 it was not; and 2 more if there are more dead waiters: call again
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local owner = ARGV[1]
-local value = redis.pcall('GET', lock)
-local held = type(value) == 'string' and string.find(value, owner .. ' ', 1, true) == 1
+local owner, keep = ARGV[1], ARGV[2]
+local found = redis.call('MGET', lock, fence)
+local value, last = found[1], found[2]
+local held = value and string.find(value, '2 ' .. owner .. ' ', 1, true) == 1
 if held then
   redis.call('DEL', lock)
-  if ARGV[4] ~= '0' then
-    local token, since, name = string.match(value, '^%S+ (%d+) %d+ (%d+) (.*)$')
+  if keep ~= '0' then
+    local token, since, name = string.match(value, '^%S+ %S+ 0*(%d+) %d+ (%d+) (.*)$')
     -- The zero: a renewal that is still on its way must not take the key for a hold.
-    redis.call('SET', lock, owner .. ' 0' .. token .. ' ' .. ARGV[4] .. ' ' .. since .. ' ' .. name, 'PX', ARGV[4])
+    redis.call('SET', lock, '2 ' .. owner .. ' 0' .. token .. ' ' .. keep .. ' ' .. since .. ' ' .. name, 'PX', keep)
   else
     value = false
   end
 end
+-- A fence without a mark: nobody waits.
+if last and #last == 16 then return held and 1 or 0 end
 local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-if not head[1] then return { held and 1 or 0, 0 } end
+if not head[1] then return held and 1 or 0 end
 
-local client, channels, fence_ttl = ARGV[2], ARGV[3], ARGV[5]
+local fence_ttl, client, channels = string.match(ARGV[3], '^(%d+) (%x+) (.*)$')
 local work, alive
 local time = redis.call('TIME')
 local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
@@ -31,5 +34,7 @@ if not held or head[1] == owner then
   remove(owner)
   head = nil
 end
-local more = not value and drive('', head) == 'more'
-return { held and 1 or 0, more and 1 or 0 }
+-- MGET is silent about a value of another type: it is not free.
+local free = not value and redis.call('EXISTS', lock) == 0
+local more = free and drive('', head) == 'more'
+return (held and 1 or 0) + (more and 2 or 0)

@@ -4,7 +4,7 @@
 -- Reply only the failures: {index, '' (not ours any more) or the server's error}
 local failures = {}
 for i, key in ipairs(KEYS) do
-  local prefix = ARGV[2 * i - 1] .. ' '
+  local prefix = '2 ' .. ARGV[2 * i - 1] .. ' '
   local value = redis.pcall('GET', key)
   local trouble
   if type(value) == 'string' and string.sub(value, 1, #prefix) == prefix then

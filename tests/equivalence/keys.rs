@@ -25,6 +25,10 @@ const ENTER: &str = "
     local last = redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or 0
     local order = math.max(now, math.abs(last) + 1)
     local entry = string.format('%.0f %s', now + ARGV[1] * 1000, ARGV[2])
+    local last_token = redis.call('GET', KEYS[4])
+    if last_token and string.sub(last_token, -1) ~= '+' then
+        redis.call('SET', KEYS[4], last_token .. '+', 'KEEPTTL')
+    end
     for i = 3, #ARGV do
         redis.call('ZADD', KEYS[2], string.format('%.0f', order + i), ARGV[i])
         redis.call('HSET', KEYS[3], ARGV[i], entry)
@@ -43,7 +47,8 @@ const LAPSE: &str = "
 const AHEAD: &str = "
     local time = redis.call('TIME')
     local token = string.format('%.0f', (time[1] + 3600) * 1000000 + time[2])
-    redis.call('SET', KEYS[4], token, 'EX', 3 * 3600)";
+    local mark = redis.call('EXISTS', KEYS[2]) == 1 and '+' or ''
+    redis.call('SET', KEYS[4], token .. mark, 'EX', 3 * 3600)";
 
 /// The names of a lock's keys.
 pub(super) struct Keys([String; 4]);
@@ -98,7 +103,8 @@ impl Keys {
             ms => millis(&ms.to_string()),
         };
         let now = number(text(0));
-        let lock = words(text(1), 5);
+        let value = text(1);
+        let lock = words(value.strip_prefix("2 ").unwrap_or(value), 5);
         let entries: HashMap<_, _> = pairs(&reply[5]).collect();
         let entry = |(owner, order): (&str, &str)| {
             let [deadline, lease, ttl, name] = words(entries[owner], 4)[..] else {
@@ -115,6 +121,12 @@ impl Keys {
         };
         let queue: Vec<_> = pairs(&reply[3]).map(entry).collect();
         assert_eq!(queue.len(), entries.len(), "entries of nobody: {entries:?}");
+        // Who finds no mark does not look at the queue.
+        let fence = text(7);
+        assert!(
+            queue.is_empty() || fence.is_empty() || fence.ends_with('+'),
+            "a queue, and an unmarked fence: {fence}"
+        );
         Snapshot {
             hold: match lock[..] {
                 [owner, token, limit, since, name] => Some(SeenHold {
@@ -130,7 +142,11 @@ impl Keys {
             queue,
             // Both keys make up a queue.
             queue_left: left(4).min(left(6)),
-            fence: text(7).parse().ok().map(FencingToken::new),
+            fence: fence
+                .trim_end_matches('+')
+                .parse()
+                .ok()
+                .map(FencingToken::new),
             fence_left: left(8),
         }
     }

@@ -119,7 +119,7 @@ const EDITS: &[Edit] = &[
         by: "del-without-token",
         scripts: &["release"],
         passage: "if held then\n",
-        instead: "if type(value) == 'string' then\n",
+        instead: "if value then\n",
     },
     Edit {
         by: "renew-recreates",
@@ -146,30 +146,36 @@ const EDITS: &[Edit] = &[
         scripts: &["ask"],
         passage: "local time = redis.call('TIME')\n",
         instead: "local was_free = redis.call('EXISTS', lock, queue) == 0
-if was_free then redis.call('SET', lock, owner .. ' 1 ' .. ttl .. ' 1 ' .. name, 'PX', ttl) end
+if was_free then redis.call('SET', lock, '2 ' .. owner .. ' 1 ' .. ttl .. ' 1 ' .. name, 'PX', ttl) end
 local time = redis.call('TIME')
 ",
     },
     Edit {
         by: "set-before-incr",
         scripts: &["ask"],
-        passage: "if now > tonumber(ARGV[5]) then return { 4, now } end\n",
-        instead: "if now > tonumber(ARGV[5]) then
+        passage: "if stamp > ARGV[3] then return { 4, tonumber(stamp) } end\n",
+        instead: "if stamp > ARGV[3] then
   if was_free then redis.call('DEL', lock) end
-  return { 4, now }
+  return { 4, tonumber(stamp) }
 end
 ",
     },
     Edit {
         by: "set-before-incr",
         scripts: &["ask"],
-        passage: "if redis.call('EXISTS', lock, queue) == 0 then\n",
+        passage: "if at_once and not value then\n",
         instead: "if was_free then\n",
+    },
+    Edit {
+        by: "set-before-incr",
+        scripts: &["ask"],
+        passage: "      'PX', ttl, 'NX') then\n",
+        instead: "      'PX', ttl) then\n",
     },
     Edit {
         by: "no-apply-by",
         scripts: &["ask"],
-        passage: "if now > tonumber(ARGV[5]) then return { 4, now } end\n",
+        passage: "if stamp > ARGV[3] then return { 4, tonumber(stamp) } end\n",
         instead: "",
     },
     Edit {
@@ -202,8 +208,8 @@ end
     Edit {
         by: "newcomer-passes",
         scripts: &["ask"],
-        passage: "if redis.call('EXISTS', lock, queue) == 0 then\n",
-        instead: "if redis.call('EXISTS', lock) == 0 then\n",
+        passage: "if at_once and not value then\n",
+        instead: "if not value and (not last or string.sub(last, 1, 16) < stamp) then\n",
     },
 ];
 

@@ -133,7 +133,7 @@ impl Server {
 /// Somebody else has it.
 fn stubborn(call: &Call) -> Reaction {
     let now = Frame::Int(Impostor::micros());
-    let value = Frame::text("0123456789abcdef0123456789abcdef:7 1700 30250 1700 name");
+    let value = Frame::text("2 0123456789abcdef0123456789abcdef:7 1700 30250 1700 name");
     let answer = match call.verb {
         Verb::Ask => vec![Frame::Int(2), now, value],
         Verb::Look => {
@@ -143,7 +143,8 @@ fn stubborn(call: &Call) -> Reaction {
             replies
         }
         Verb::Renew | Verb::Inspect => Vec::new(),
-        Verb::Confirm | Verb::Release => vec![Frame::Int(0); 2],
+        Verb::Confirm => vec![Frame::Int(0); 2],
+        Verb::Release => return Frame::Int(0).into(),
     };
     Frame::Array(answer).into()
 }
@@ -233,7 +234,12 @@ impl Record {
     fn prove(&mut self, call: &Call, answer: &Frame, at: Instant) {
         match call.verb {
             Verb::Ask | Verb::Confirm => {
-                if let Some(token) = oracle::proof(answer) {
+                let proven = if call.verb == Verb::Ask {
+                    oracle::proof_of_ask(answer)
+                } else {
+                    oracle::proof(answer)
+                };
+                if let Some(token) = proven {
                     let proof = Proof {
                         key: name(call, 0),
                         token,
@@ -267,8 +273,9 @@ impl Record {
         let other = "0123456789abcdef0123456789abcdef:7";
         let mut texts = vec![
             other.to_owned(),
-            format!("{other} 1700 30250 1700 name"),
+            format!("2 {other} 1700 30250 1700 name"),
             "7".into(),
+            format!("held 7 {}", Impostor::micros()),
         ];
         for owner in self.owners.iter().rev().take(3) {
             for rest in [
@@ -279,6 +286,7 @@ impl Record {
                 " x",
             ] {
                 texts.push(format!("{owner}{rest}"));
+                texts.push(format!("2 {owner}{rest}"));
             }
         }
         texts
@@ -288,12 +296,14 @@ impl Record {
     fn right(&mut self, dice: &mut Dice, call: &Call) -> Frame {
         let now = Frame::Int(Impostor::micros());
         let other = Frame::text(format!(
-            "{} 1700 30250 1700 name",
+            "2 {} 1700 30250 1700 name",
             "0123456789abcdef0123456789abcdef:7"
         ));
         let int = Frame::Int;
         match call.verb {
-            Verb::Ask if dice.percent(50) => Frame::Array(vec![int(1), now, int(self.token())]),
+            Verb::Ask if dice.percent(50) => {
+                Frame::text(format!("held {} {}", self.token(), Impostor::micros()))
+            }
             Verb::Ask => {
                 let verdict = dice.draw(select(vec![2, 2, 2, 2, 3, 4, 5, 6]));
                 let value = if dice.percent(10) {
@@ -307,13 +317,13 @@ impl Record {
             Verb::Confirm => Frame::Array(vec![int(0), now]),
             Verb::Renew if dice.percent(70) => Frame::Array(Vec::new()),
             Verb::Renew => Frame::Array(vec![Frame::Array(vec![int(0), Frame::text("")])]),
-            Verb::Release => Frame::Array(vec![int(1), int(i64::from(dice.percent(20)))]),
+            Verb::Release => int(if dice.percent(20) { 3 } else { 1 }),
             Verb::Look => {
                 let mut replies = vec![now];
                 for _ in 0..call.keys.len() / 4 {
                     let ours = self.owners.last().filter(|_| dice.percent(30));
                     let value = ours.map_or(other.clone(), |owner| {
-                        Frame::text(format!("{owner} 1700 30250 1700 me"))
+                        Frame::text(format!("2 {owner} 1700 30250 1700 me"))
                     });
                     let missing = if dice.percent(20) {
                         vec![int(0)]

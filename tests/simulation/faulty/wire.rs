@@ -225,15 +225,17 @@ fn op(words: &mut Words<'_>, verb: Verb, keys: u64) -> (ClientId, Op) {
             assert_eq!(keys, 4);
             let key = words.lock(ALL_KEYS);
             let (client, owner) = words.owner();
-            let timing = Timing::new(words.millis());
-            assert_eq!(words.millis(), timing.ttl());
-            let wait = words.millis();
+            let ttl = words.millis();
             let apply_by = words.number();
-            words.expect(client.as_str());
-            words.expect(CHANNELS);
-            let _name = words.next();
-            words.expect(MAX_WAITERS);
             words.expect(FENCE_TTL);
+            let _name = words.next();
+            let mut rest = words.next().split(' ');
+            let mut millis = || Duration::from_millis(rest.next().unwrap().parse().unwrap());
+            let timing = Timing::new(millis());
+            assert_eq!(ttl, timing.ttl());
+            let wait = millis();
+            let rest: Vec<_> = rest.collect();
+            assert_eq!(rest, [MAX_WAITERS, client.as_str(), CHANNELS]);
             let op = Op::Ask {
                 key,
                 owner,
@@ -271,10 +273,8 @@ fn op(words: &mut Words<'_>, verb: Verb, keys: u64) -> (ClientId, Op) {
             assert_eq!(keys, 4);
             let key = words.lock(ALL_KEYS);
             let (client, owner) = words.owner();
-            words.expect(client.as_str());
-            words.expect(CHANNELS);
             let keep = words.millis();
-            words.expect(FENCE_TTL);
+            words.expect(&format!("{FENCE_TTL} {} {CHANNELS}", client.as_str()));
             (client, Op::Release { key, owner, keep })
         }
         Verb::Look => {
@@ -327,7 +327,7 @@ fn value(hold: Option<&SeenHold>) -> Value {
             name,
             ..
         } = hold;
-        format!("{owner} {token} {} {since} {name}", limit.as_millis())
+        format!("2 {owner} {token} {} {since} {name}", limit.as_millis())
     }))
 }
 
@@ -353,7 +353,7 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Said {
         }
         (_, Answer::Refused(trouble)) => return Err(trouble.detail.clone()),
         (_, Answer::Asked(AskReply::Held(proof))) => {
-            vec![number(1), number(wall), number(proof.token.get())]
+            return Ok(text(format!("held {} {wall}", proof.token)));
         }
         (_, Answer::Asked(AskReply::Queued(_))) => occupied(2),
         (_, Answer::Asked(AskReply::Busy(_))) => occupied(3),
@@ -367,7 +367,7 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Said {
         (_, Answer::Renewed(renewed)) => (renewed.failures.iter())
             .map(|(index, _)| failure(*index, ""))
             .collect(),
-        (_, Answer::Released(was_held)) => vec![number(u64::from(*was_held)), number(0)],
+        (_, Answer::Released(was_held)) => return Ok(number(u64::from(*was_held))),
         (Op::Look(looks), Answer::Looked(replies)) => {
             let mut fields = vec![number(wall)];
             for ((look, reply), (_, _, after)) in looks.iter().zip(replies).zip(&applied.effects) {

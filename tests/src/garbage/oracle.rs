@@ -14,6 +14,14 @@ pub fn proof(answer: &Frame) -> Option<u64> {
     }
 }
 
+/// `held token` or `held token now`, the answer to an ask.
+pub fn proof_of_ask(answer: &Frame) -> Option<u64> {
+    let numbers = answer.as_text()?.strip_prefix("held ")?;
+    let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
+    number(now)?;
+    number(token).filter(|token| *token != 0)
+}
+
 /// The digits of a number as Redis prints it.
 fn number(text: &str) -> Option<u64> {
     let number: u64 = text.parse().ok()?;
@@ -25,9 +33,9 @@ fn owner(client: &str, text: &str) -> Option<u64> {
     number(text.strip_prefix(client)?.strip_prefix(':')?)
 }
 
-/// The owner in `client:number token ttl since name`, if it is ours.
+/// The owner in `2 client:number token ttl since name`, if it is ours.
 pub fn owner_of_value(client: &str, value: &str) -> Option<u64> {
-    owner(client, value.split(' ').next()?)
+    owner(client, value.strip_prefix("2 ")?.split(' ').next()?)
 }
 
 /// What a renewal says of a batch: `{{index, error} ...}`, in the batch's order; whether each is gone.

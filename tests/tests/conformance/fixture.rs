@@ -153,7 +153,7 @@ impl Fixture {
     pub(crate) fn hold_elsewhere(&self, key: &str, client: &str, lasts: Duration) {
         let since = micros_since_epoch();
         let ttl = lasts.as_millis().to_string();
-        let value = format!("{}:1 {since} {ttl} {since} {client}", "a".repeat(32));
+        let value = format!("2 {}:1 {since} {ttl} {since} {client}", "a".repeat(32));
         let name = self.name("lock", key);
         let mut raw = self.raw();
         let reply = raw.cmd(&["SET", &name, &value, "PX", &ttl, "NX"]);

@@ -57,11 +57,12 @@ for_redis! {
         let manager = fixture.manager().await;
         let name = fixture.name("lock", "k");
         let mut raw = fixture.raw();
-        let values: [&[&str]; 7] = [
+        let values: [&[&str]; 8] = [
             &["SET", "somebody's"],
             &["SET", ""],
             &["SET", "42"],
             &["SET", "xyz:1 2 3 4 name"],
+            &["SET", "ab:1 2 3 4 name"],
             &["SET", "somebody's", "PX", "155555555"],
             &["HSET", "field", "value"],
             &["RPUSH", "a", "b"],

@@ -15,6 +15,7 @@ const NEEDED: &[&str] = &[
     "+subscribe",
     "+time",
     "+get",
+    "+mget",
     "+set",
     "+del",
     "+exists",

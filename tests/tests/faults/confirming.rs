@@ -104,7 +104,7 @@ async fn a_hold_never_has_the_token_of_an_earlier_grant() {
         let value = raw
             .get(&lock_key("k"))
             .expect("a hold has its lock in Redis");
-        let token = value.split(' ').nth(1).unwrap();
+        let token = value.split(' ').nth(2).unwrap();
         assert_eq!(
             token,
             guard.fencing_token().to_string(),
@@ -226,7 +226,7 @@ async fn cancelled_and_asked_for_again() -> bool {
     far.inspect("k").await.unwrap();
     let owner_of = |value: Option<String>| {
         let value = value.expect("the lock is taken");
-        value.split(' ').next().unwrap().to_owned()
+        value.split(' ').nth(1).unwrap().to_owned()
     };
     let connections = proxy.stats().accepted;
     // The message comes when too little of the grant is left, and is found to be out of date.

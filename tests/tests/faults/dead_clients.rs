@@ -157,7 +157,7 @@ async fn one_look_passes_ten_thousand_dead_waiters() {
     let server = RedisServer::start();
     let mut raw = server.client();
     // A holder that is not there to notice anything: nobody but the one who waits drives the queue.
-    let holder = format!("{}:1 1 60000 1 gone", "a".repeat(32));
+    let holder = format!("2 {}:1 1 60000 1 gone", "a".repeat(32));
     raw.cmd(&["SET", &lock_key("k"), &holder, "PX", "60000"]);
     let live = connect(&server.url()).await;
     let waiting = acquire_later(&live, "k", ms(10_000), 6 * LONG);

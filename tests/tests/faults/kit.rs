@@ -197,7 +197,7 @@ pub(crate) fn assert_in_redis(server: &RedisServer, held: &Held) {
         return;
     }
     let value = value.unwrap_or_else(|| panic!("{held:?} runs without a lock in Redis"));
-    let mut fields = value.split(' ');
+    let mut fields = value.split(' ').skip(1);
     let owner = fields.next().unwrap_or_default();
     assert!(owner.contains(':'), "{held:?} runs, but there is {value:?}");
     let token = fields.next().unwrap_or_default();

@@ -114,7 +114,10 @@ async fn wait_bounds_a_server_that_is_down() {
     assert!(error.is_unavailable(), "{error:?}");
     let source = std::error::Error::source(&error);
     assert!(
-        source.is_some_and(|source| source.to_string().contains("refused")),
+        // The command may have been on its way when the server died.
+        source.is_some_and(|source| ["refused", "broken pipe", "reset"]
+            .iter()
+            .any(|why| source.to_string().contains(why))),
         "{error:?}"
     );
     assert!(asked.elapsed() <= ms(700) + LATE, "{:?}", asked.elapsed());

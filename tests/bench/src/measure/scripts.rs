@@ -173,7 +173,7 @@ impl Bench {
     /// Takes a lock for longer than anything here takes. Returns its name.
     fn held(&mut self, key: &str) -> String {
         let lock = format!("distlock:lock:{{{key}}}");
-        let value = format!("{OTHER}:1 1700 600000 1700 somebody");
+        let value = format!("2 {OTHER}:1 1700 600000 1700 somebody");
         self.raw.cmd(&["SET", &lock, &value, "PX", "600000"]);
         lock
     }

@@ -121,7 +121,7 @@ fn the_dead_of_many_locks_are_too_many_for_one_look() {
         let reply = bench.run(LOOK, &keys, &arguments);
         for (granted, seen) in granted.iter_mut().zip(&reply.array()[1..]) {
             let value = seen.array()[0].text();
-            *granted |= value.is_some_and(|value| value.starts_with("ee:1 "));
+            *granted |= value.is_some_and(|value| value.starts_with("2 ee:1 "));
         }
         looks += 1;
         assert!(looks < 1_000, "it never comes to an end");

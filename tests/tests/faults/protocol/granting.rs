@@ -3,8 +3,8 @@
 use distlock_tests::{Reply, Resp};
 
 use super::{
-    ASK, BUSY, Bench, CHANNELS, ENTRY, FENCE, FENCE_TTL, HELD, LATE, LEASE, LOCK, LOOK, QUEUE,
-    QUEUED, RELEASE, RENEW, TTL, WHENEVER, message, verdict,
+    BUSY, Bench, CHANNELS, ENTRY, FENCE, FENCE_TTL, HELD, LATE, LEASE, LOCK, LOOK, QUEUE, QUEUED,
+    RENEW, TTL, WHENEVER, message, token_of, verdict,
 };
 use crate::kit::leftovers;
 
@@ -56,10 +56,7 @@ fn a_grant_is_short_whatever_the_lease_is() {
     let mut bench = Bench::new();
     let _b = bench.subscriber("b");
     bench.ask("a:1");
-    let source = [
-        "b:1", "600000", "610000", "60000", WHENEVER, "b", CHANNELS, "name", "10", FENCE_TTL,
-    ];
-    bench.run(ASK, &[LOCK, QUEUE, ENTRY, FENCE], &source);
+    bench.ask_for("b:1", ["600000", "610000"], "60000", WHENEVER, "10");
     bench.release("a:1");
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
     assert!(bench.raw.pttl(LOCK) <= 1_250, "{}", bench.raw.pttl(LOCK));
@@ -96,10 +93,7 @@ fn an_ask_is_idempotent() {
     let token = bench.token();
     bench.raw.cmd(&["PEXPIRE", LOCK, "200"]);
     let again = bench.ask_with("a:1", LEASE, "0", WHENEVER);
-    assert_eq!(
-        (verdict(&again), again.array()[2].int() as u64),
-        (HELD, token)
-    );
+    assert_eq!((verdict(&again), token_of(&again)), (HELD, token));
     assert!(
         bench.raw.pttl(LOCK) > 1_000,
         "asked again, it holds for the whole lease"
@@ -111,10 +105,7 @@ fn an_ask_is_idempotent() {
     bench.release("a:1");
     let granted = bench.token();
     let again = bench.ask_with("b:1", LEASE, "60000", WHENEVER);
-    assert_eq!(
-        (verdict(&again), again.array()[2].int() as u64),
-        (HELD, granted)
-    );
+    assert_eq!((verdict(&again), token_of(&again)), (HELD, granted));
     assert_eq!(bench.queue(), Vec::<String>::new(), "the mark is gone");
 }
 
@@ -187,13 +178,7 @@ fn a_refusing_server_publishes_nothing() {
                 &[LOCK, QUEUE, ENTRY, FENCE],
                 &["b", CHANNELS, FENCE_TTL, "1", "b:1"],
             );
-            bench.run(
-                ASK,
-                &[LOCK, QUEUE, ENTRY, FENCE],
-                &[
-                    "c:1", LEASE, TTL, "60000", WHENEVER, "c", CHANNELS, "name", "10", FENCE_TTL,
-                ],
-            );
+            bench.ask_limited("c:1", "10");
         } else {
             let refused = bench.try_release("a:1");
             assert!(
@@ -252,9 +237,13 @@ fn a_late_confirmation_or_renewal_leaves_what_min_hold_keeps() {
     let mut bench = Bench::new();
     bench.ask("a:1");
     let value = bench.raw.get(LOCK).unwrap();
-    let mine: String = value.split(' ').take(2).collect::<Vec<_>>().join(" ");
-    let keep = ["a:1", "a", CHANNELS, "600000", FENCE_TTL];
-    bench.run(RELEASE, &[LOCK, QUEUE, ENTRY, FENCE], &keep);
+    let mine: String = value
+        .split(' ')
+        .skip(1)
+        .take(2)
+        .collect::<Vec<_>>()
+        .join(" ");
+    bench.release_keeping("a:1", "600000");
     assert_eq!(bench.confirm("a:1", TTL), 0);
     assert_eq!(bench.run(RENEW, &[LOCK], &[&mine, TTL]).array().len(), 1);
     assert!(bench.raw.pttl(LOCK) > 500_000);

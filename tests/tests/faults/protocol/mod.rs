@@ -7,6 +7,7 @@ use crate::kit::ms;
 mod bounded;
 mod full;
 mod granting;
+mod layouts;
 mod passing;
 mod rules;
 
@@ -22,6 +23,7 @@ const LOCK: &str = "t:lock:{k}";
 const QUEUE: &str = "t:queue:{k}";
 const ENTRY: &str = "t:entry:{k}";
 const FENCE: &str = "t:fence:{k}";
+const ALL: [&str; 4] = [LOCK, QUEUE, ENTRY, FENCE];
 const CHANNELS: &str = "t:client:";
 
 /// A second of lease, and its grace.
@@ -77,20 +79,23 @@ impl Bench {
         apply_by: &str,
         max_waiters: &str,
     ) -> Reply {
-        let client = owner.split(':').next().unwrap();
-        let args = [
-            owner,
-            lease,
-            TTL,
-            wait,
-            apply_by,
-            client,
-            CHANNELS,
-            "name",
-            max_waiters,
-            FENCE_TTL,
-        ];
-        self.run(ASK, &[LOCK, QUEUE, ENTRY, FENCE], &args)
+        self.ask_for(owner, [lease, TTL], wait, apply_by, max_waiters)
+    }
+
+    /// An ask for a lease with a TTL.
+    fn ask_for(
+        &mut self,
+        owner: &str,
+        [lease, ttl]: [&str; 2],
+        wait: &str,
+        apply_by: &str,
+        max_waiters: &str,
+    ) -> Reply {
+        let client = client_of(owner);
+        let apply_by = format!("{apply_by:0>16}");
+        let rest = format!("{lease} {wait} {max_waiters} {client} {CHANNELS}");
+        let args = [owner, ttl, &apply_by, FENCE_TTL, "name", &rest];
+        self.run(ASK, &ALL, &args)
     }
 
     /// The verdict of an ask that waits for a minute.
@@ -116,18 +121,18 @@ impl Bench {
     }
 
     fn try_release(&mut self, owner: &str) -> Reply {
-        let client = owner.split(':').next().unwrap();
-        self.run(
-            RELEASE,
-            &[LOCK, QUEUE, ENTRY, FENCE],
-            &[owner, client, CHANNELS, "0", FENCE_TTL],
-        )
+        self.release_keeping(owner, "0")
+    }
+
+    fn release_keeping(&mut self, owner: &str, keep: &str) -> Reply {
+        let rest = format!("{FENCE_TTL} {} {CHANNELS}", client_of(owner));
+        self.run(RELEASE, &ALL, &[owner, keep, &rest])
     }
 
     /// Whether it was the holder.
     #[track_caller]
     fn release(&mut self, owner: &str) -> bool {
-        verdict(&self.try_release(owner)) == 1
+        self.try_release(owner).int() & 1 == 1
     }
 
     fn confirm(&mut self, owner: &str, ttl: &str) -> i64 {
@@ -159,13 +164,13 @@ impl Bench {
     #[track_caller]
     fn holder(&mut self) -> Option<String> {
         let value = self.raw.get(LOCK)?;
-        Some(value.split(' ').next().unwrap().to_owned())
+        Some(value.split(' ').nth(1).unwrap().to_owned())
     }
 
     #[track_caller]
     fn token(&mut self) -> u64 {
         let value = self.raw.get(LOCK).expect("the lock is taken");
-        value.split(' ').nth(1).unwrap().parse().unwrap()
+        value.split(' ').nth(2).unwrap().parse().unwrap()
     }
 
     fn queue(&mut self) -> Vec<String> {
@@ -182,10 +187,27 @@ impl Bench {
     }
 }
 
+fn client_of(owner: &str) -> &str {
+    owner.split(':').next().unwrap()
+}
+
 #[track_caller]
 fn verdict(reply: &Reply) -> i64 {
     assert!(!reply.is_error(), "{reply:?}");
-    reply.array()[0].int()
+    match reply {
+        Reply::Bulk(held) => {
+            assert!(held.starts_with("held "), "{held}");
+            HELD
+        }
+        reply => reply.array()[0].int(),
+    }
+}
+
+/// Of an ask that was answered "held".
+#[track_caller]
+fn token_of(reply: &Reply) -> u64 {
+    let numbers = reply.text().unwrap().strip_prefix("held ").unwrap();
+    numbers.split(' ').next().unwrap().parse().unwrap()
 }
 
 /// The next message, if one comes.

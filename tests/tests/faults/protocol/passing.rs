@@ -14,12 +14,12 @@ fn an_unconfirmed_grant_purges_its_client_but_not_the_caller() {
     assert_eq!(bench.holder().as_deref(), Some("f0:1"));
     bench.expire();
     let (value, missing) = bench.look("ee:1");
-    assert!(value.starts_with("ee:1 ") && !missing, "{value}");
+    assert!(value.starts_with("2 ee:1 ") && !missing, "{value}");
     assert_eq!(bench.queue(), ["ee:1", "ee:2"]);
     // The same, found by its own client: only the marked one is gone.
     bench.expire();
     let (value, _) = bench.look("ee:2");
-    assert!(value.starts_with("ee:2 "), "{value}");
+    assert!(value.starts_with("2 ee:2 "), "{value}");
     assert_eq!(bench.queue(), ["ee:2"]);
     let (_, missing) = bench.look("ee:1");
     assert!(missing, "it must ask again");

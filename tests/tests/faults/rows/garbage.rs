@@ -39,7 +39,20 @@ const NONSENSE: &[&[u8]] = &[
     b"%9223372036854775807\r\n",
     b"*1\r\n:1\r\n",
     b"*2\r\n:1\r\n:1\r\n",
-    // "Held", but with a token of zero, none, a negative one, one as a text, one that is too large.
+    // "Held", but with a token of zero, none, a negative one, one that is too large, more than there is to say.
+    b"$6\r\nheld 0\r\n",
+    b"$4\r\nheld\r\n",
+    b"$5\r\nheld \r\n",
+    b"$7\r\nheld -7\r\n",
+    b"$7\r\nheld 07\r\n",
+    b"$25\r\nheld 18446744073709551617\r\n",
+    b"$8\r\nheld 7 x\r\n",
+    b"$10\r\nheld 7 8 9\r\n",
+    b"$6\r\nHeld 7\r\n",
+    b":7\r\n",
+    b"*1\r\n$6\r\nheld 7\r\n",
+    // As an older layout said it, and nearly.
+    b"*3\r\n:1\r\n:1\r\n:7\r\n",
     b"*3\r\n:1\r\n:1\r\n:0\r\n",
     b"*3\r\n:1\r\n:1\r\n:-7\r\n",
     b"*3\r\n:1\r\n:1\r\n$1\r\n7\r\n",
@@ -230,8 +243,8 @@ fn honestly(name: &[u8], words: &[Vec<u8>]) -> Vec<u8> {
         // What is loaded only, the probe, an ask, a release, a renewal.
         (b"EVAL", 3) => b":0\r\n".to_vec(),
         (b"EVAL" | b"EVALSHA", 4) => format!("*2\r\n:{now}\r\n$0\r\n\r\n").into(),
-        (b"EVAL" | b"EVALSHA", 17) => format!("*3\r\n:1\r\n:{now}\r\n:{now}\r\n").into(),
-        (b"EVAL" | b"EVALSHA", 12) => b"*2\r\n:1\r\n:0\r\n".to_vec(),
+        (b"EVAL" | b"EVALSHA", 13) => format!("$21\r\nheld {now}\r\n").into(),
+        (b"EVAL" | b"EVALSHA", 10) => b":1\r\n".to_vec(),
         (b"EVAL" | b"EVALSHA", 6) => b"*0\r\n".to_vec(),
         (b"PING", _) => b"+PONG\r\n".to_vec(),
         _ => b"-ERR not that honest\r\n".to_vec(),

@@ -207,7 +207,7 @@ fn extensions(lines: &[String], lock: &str) -> Vec<u64> {
     let extends = |line: &&String| {
         line.contains(" lua] ")
             && line.contains(lock)
-            && line.ends_with(&ttl)
+            && line.contains(&ttl)
             && (line.contains("\"SET\"") || line.contains("\"PEXPIRE\""))
     };
     let at = |line: &String| {

@@ -62,18 +62,19 @@ async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
     assert!(connections >= 6, "only {connections} connections");
     // Each ask, by the connection that it came on.
     let call = format!("\"4\" \"{}\"", lock_key("k"));
-    let lease = format!("\"{}\"", LEASE.as_millis());
+    // Its third word is the TTL, lease and grace.
+    let ttl = format!("\"{}\"", (LEASE + LEASE / 10).as_micros().div_ceil(1_000));
     let mut asks: BTreeMap<String, u64> = BTreeMap::new();
     let mut owners = Vec::new();
     for line in monitor.lines() {
-        if line.contains(&call) && line.contains(&lease) {
+        if line.contains(&call) && line.contains(&ttl) {
             assert!(
                 line.contains("\"EVALSHA\""),
                 "sent again as a whole: {line}"
             );
             let words: Vec<&str> = line.split(' ').collect();
             let from = words[2].to_owned();
-            let at = words.iter().position(|word| *word == lease).unwrap();
+            let at = words.iter().position(|word| *word == ttl).unwrap();
             owners.push(words[at - 1].to_owned());
             *asks.entry(from).or_default() += 1;
         }

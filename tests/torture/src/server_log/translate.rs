@@ -39,7 +39,7 @@ impl Translator {
             ("FLUSHALL" | "FLUSHDB", _) => Some(ServerEvent::Amnesia { at }),
             ("SET", [key, value, options @ ..]) => {
                 let key = lock(key)?;
-                let mut fields = value.split(' ');
+                let mut fields = value.strip_prefix("2 ")?.split(' ');
                 let owner = fields.next()?.to_owned();
                 let token = fields.next()?;
                 Some(ServerEvent::Set {
@@ -103,8 +103,8 @@ fn verb(keys: &[&str], args: &[&str]) -> &'static str {
         (_, 2..) if first.contains(' ') => "renew",
         // The client alone, without the sequence of an owner.
         (_, 2..) if !first.contains(':') => "look",
-        (4, 10) => "ask",
-        (4, 5) => "release",
+        (4, 6) => "ask",
+        (4, 3) => "release",
         (3, 2) => "confirm",
         _ => "other",
     }

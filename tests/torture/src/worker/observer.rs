@@ -138,7 +138,7 @@ fn audit_all(orders: &Receiver<Audit>, server: std::net::SocketAddr, recorder: &
         };
         let believed_after = now();
         if held.is_held() {
-            let found = value.and_then(|value| value.split(' ').nth(1)?.parse().ok());
+            let found = value.and_then(|value| value.split(' ').nth(2)?.parse().ok());
             recorder.record(&WorkerEvent::Audited {
                 at,
                 believed_after,

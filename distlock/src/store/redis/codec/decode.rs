@@ -17,10 +17,12 @@ use crate::store::redis::names::Names;
 use crate::store::redis::reply::{self, Reply};
 use crate::store::redis::trouble;
 
-/// What the script of an ask answers first.
+/// How a lock's value begins. The first layout began with the owner: clients of the one find those of the other foreign.
+const LAYOUT: &str = "2 ";
+
+/// What the script of an ask answers first, unless the lock is held: then it answers a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    Held,
     Queued,
     Busy,
     Late,
@@ -33,7 +35,6 @@ impl TryFrom<u64> for Verdict {
 
     fn try_from(number: u64) -> Result<Self, Trouble> {
         Ok(match number {
-            1 => Verdict::Held,
             2 => Verdict::Queued,
             3 => Verdict::Busy,
             4 => Verdict::Late,
@@ -77,14 +78,15 @@ impl Decoder<'_> {
         sent: Moment,
         answer: Value,
     ) -> Result<Dated<AskReply>, Trouble> {
+        if !reply::is_list(&answer) {
+            let (token, at) = held(&Reply::one(answer).text()?)?;
+            let said = AskReply::Held(Proof { sent, token });
+            return Ok(Dated { at, said });
+        }
         let mut reply = Reply::list(answer)?;
         let verdict = reply.int()?;
         let at = reply.int()?;
         let said = match Verdict::try_from(verdict)? {
-            Verdict::Held => AskReply::Held(Proof {
-                sent,
-                token: reply.token()?,
-            }),
             Verdict::Late => AskReply::Late,
             Verdict::Foreign => AskReply::Foreign(self.foreign(key, trouble::FOREIGN_VALUE)),
             verdict @ (Verdict::Queued | Verdict::Busy | Verdict::Full) => {
@@ -229,7 +231,7 @@ impl Decoder<'_> {
 
     /// Who stands in a lock's value; `None` for an empty or a foreign one.
     fn occupant(&self, value: &str) -> Option<Occupant> {
-        let mut fields = value.splitn(5, ' ');
+        let mut fields = value.strip_prefix(LAYOUT)?.splitn(5, ' ');
         let owner = fields.next()?;
         let (client, number) = owner.split_once(':')?;
         if !is_made_of(client, char::is_ascii_hexdigit) || !is_made_of(number, char::is_ascii_digit)
@@ -252,6 +254,18 @@ impl Decoder<'_> {
     fn foreign(&self, key: &LockKey, what: &str) -> String {
         let [lock, queue, entry, fence] = self.names.of(key);
         format!("{what} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")
+    }
+}
+
+/// `held token`, which is the server's time as well, or `held token now`.
+fn held(text: &str) -> Result<(FencingToken, u64), Trouble> {
+    let numbers = text.strip_prefix("held ").map(|numbers| {
+        let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
+        (plain_number(token), plain_number(now))
+    });
+    match numbers {
+        Some((Some(token @ 1..), Some(now))) => Ok((FencingToken::new(token), now)),
+        _ => Err(reply::nonsense("a text that is no hold")),
     }
 }
 
@@ -301,11 +315,14 @@ pub(crate) struct Removed {
 }
 
 pub(crate) fn release(answer: Value) -> Result<Removed, Trouble> {
-    let mut reply = Reply::list(answer)?;
-    Ok(Removed {
-        was_held: reply.int()? == 1,
-        more: reply.int()? != 0,
-    })
+    let (was_held, more) = match Reply::one(answer).int()? {
+        0 => (false, false),
+        1 => (true, false),
+        2 => (false, true),
+        3 => (true, true),
+        other => return Err(reply::nonsense(&format!("{other} to a release"))),
+    };
+    Ok(Removed { was_held, more })
 }
 
 /// The server's time, and what stood in the way of the probe's write.

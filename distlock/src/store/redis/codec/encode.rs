@@ -12,6 +12,9 @@ use crate::store::client_id::ClientId;
 use crate::store::redis::names::Names;
 use crate::store::redis::scripts::{By, Scripts};
 
+/// The scripts compare times as texts of sixteen digits, which are enough until the year 2286.
+const LATEST: u64 = 9_999_999_999_999_999;
+
 /// What a client writes into every command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoder<'a> {
@@ -27,16 +30,20 @@ impl Encoder<'_> {
     pub(crate) fn ask(&self, by: By, ask: &Ask<'_>, apply_by: u64) -> Cmd {
         let mut cmd = self.scripts.ask.by(by);
         self.names.all(&mut cmd, ask.key);
+        let settings = self.settings;
         cmd.arg(self.owner(ask.owner))
-            .arg(millis(ask.timing.lease))
             .arg(millis(ask.timing.ttl()))
-            .arg(millis(ask.wait))
-            .arg(apply_by)
-            .arg(self.client.as_str())
-            .arg(&self.names.channels)
-            .arg(&self.settings.name)
-            .arg(self.settings.max_waiters)
-            .arg(millis(self.settings.fence_ttl));
+            .arg(format!("{:016}", apply_by.min(LATEST)))
+            .arg(millis(settings.fence_ttl))
+            .arg(&settings.name)
+            .arg(format!(
+                "{} {} {} {} {}",
+                millis(ask.timing.lease),
+                millis(ask.wait),
+                settings.max_waiters,
+                self.client.as_str(),
+                self.names.channels,
+            ));
         cmd
     }
 
@@ -64,11 +71,12 @@ impl Encoder<'_> {
     pub(crate) fn release(&self, by: By, key: &LockKey, owner: Owner, keep: Duration) -> Cmd {
         let mut cmd = self.scripts.release.by(by);
         self.names.all(&mut cmd, key);
-        cmd.arg(self.owner(owner))
-            .arg(self.client.as_str())
-            .arg(&self.names.channels)
-            .arg(millis(keep))
-            .arg(millis(self.settings.fence_ttl));
+        cmd.arg(self.owner(owner)).arg(millis(keep)).arg(format!(
+            "{} {} {}",
+            millis(self.settings.fence_ttl),
+            self.client.as_str(),
+            self.names.channels,
+        ));
         cmd
     }
 

@@ -1,0 +1,14 @@
+-- confirm: the holder of a short grant has it; from now on it holds for the full lease.
+-- KEYS  lock queue entry
+-- ARGV  owner, ttl ms (lease + grace)
+-- Reply {1, now, token} confirmed   {0, now} the lock is not this owner's
+local value = redis.call('GET', KEYS[1])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+-- Not a kept one, which begins with a zero: it has been released.
+local token = value and string.match(value, '^%x+:%d+ ([1-9]%d*) ')
+if not token or string.sub(value, 1, #ARGV[1] + 1) ~= ARGV[1] .. ' ' then return { 0, now } end
+redis.call('PEXPIRE', KEYS[1], ARGV[2]) -- PEXPIRE, never SET: works under OOM, cannot re-create a key
+redis.call('ZREM', KEYS[2], ARGV[1])
+redis.call('HDEL', KEYS[3], ARGV[1])
+return { 1, now, tonumber(token) }
