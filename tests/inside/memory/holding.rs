@@ -37,54 +37,6 @@ fn asking_again_takes_the_grant() {
 }
 
 #[test]
-fn a_renewal_needs_owner_and_token() {
-    let world = World::new();
-    let (a, b) = (world.client(), world.client());
-    a.take("k", 1);
-    let AskReply::Held(proof) = a.ask("k", 1) else {
-        panic!("it is ours");
-    };
-    let renewal = Renewal {
-        key: key("k"),
-        owner: 1,
-        token: proof.token,
-        timing: Timing::new(LEASE),
-    };
-    let other_token = crate::fencing::FencingToken::new(proof.token.get() + 1);
-    let batch = [
-        Renewal {
-            token: other_token,
-            ..renewal.clone()
-        },
-        Renewal {
-            owner: 2,
-            ..renewal.clone()
-        },
-        Renewal {
-            key: key("elsewhere"),
-            ..renewal.clone()
-        },
-        renewal,
-    ];
-    let gone = RenewalFailure::Gone;
-    let expected = [(0, gone.clone()), (1, gone.clone()), (2, gone)];
-    world.clock.advance(LEASE);
-    assert_eq!(
-        at_once(a.store.renew(&batch, WITHIN)).unwrap().failures,
-        expected
-    );
-    assert_eq!(
-        at_once(b.store.renew(&batch, WITHIN))
-            .unwrap()
-            .failures
-            .len(),
-        4
-    );
-    world.clock.advance(LEASE);
-    assert_eq!(a.look("k", &[1]), (Some(1), vec![]), "it was renewed");
-}
-
-#[test]
 fn min_hold_keeps_the_key_taken() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());

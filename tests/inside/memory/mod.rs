@@ -1,4 +1,5 @@
-//! The rules of the memory store, on a clock driven by hand.
+//! The rules of the memory store, on a clock driven by hand: what has to do with time, and with its memory. All else
+//! `tests/equivalence` compares with Redis.
 
 use std::future::Future;
 use std::pin::pin;

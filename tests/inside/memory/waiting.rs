@@ -4,36 +4,6 @@ use super::*;
 use crate::random::SystemRandom;
 
 #[test]
-fn waiters_are_served_in_order_of_arrival() {
-    let world = World::new();
-    let (a, b) = (world.client(), world.client());
-    let token = a.take("k", 1);
-    b.queue("k", 1);
-    a.queue("k", 2);
-    b.queue("k", 3);
-    b.queue("k", 1); // keeps its place
-
-    assert!(a.release("k", 1));
-    let grant = b.grants.lock().unwrap().pop().unwrap();
-    assert_eq!((grant.owner, grant.lease), (1, ms(1_000)));
-    assert_eq!(
-        grant.granted_at,
-        Some(crate::clock::Clock::now(&*world.clock))
-    );
-    assert!(grant.key.same_lock(&key("k")));
-    assert!(grant.token.get() > token);
-    assert_eq!(a.granted(), []);
-
-    assert!(b.release("k", 1));
-    assert_eq!((a.granted(), b.granted()), (vec![2], vec![]));
-    assert!(a.release("k", 2));
-    assert_eq!((a.granted(), b.granted()), (vec![], vec![3]));
-    assert!(b.release("k", 3));
-    assert_eq!(b.inspect("k").occupant, None);
-    assert_eq!(b.inspect("k").waiters, 0);
-}
-
-#[test]
 fn the_grant_lease_is_not_longer_than_the_lease() {
     let world = World::new();
     let a = world.client();
@@ -46,31 +16,6 @@ fn the_grant_lease_is_not_longer_than_the_lease() {
     assert_eq!(a.look("k", &[2]), (Some(2), vec![]));
     world.clock.advance(ms(1));
     assert_eq!(a.look("k", &[2]), (None, vec![2]));
-}
-
-#[test]
-fn try_never_passes_a_queue() {
-    let world = World::new();
-    let (a, b) = (world.client(), world.client());
-    a.take("k", 1);
-    a.queue("k", 2);
-    let AskReply::Busy(Some(occupant)) = b.try_once("k", 1) else {
-        panic!("the lock is held");
-    };
-    assert_eq!(
-        (occupant.ours, occupant.this_process, occupant.name.as_str()),
-        (None, true, "tester")
-    );
-
-    // Free, but somebody waits: the try hands the lock to the waiter.
-    world.server.delete_hold(&key("k"));
-    assert!(matches!(b.try_once("k", 1), AskReply::Busy(Some(_))));
-    assert_eq!(a.granted(), [2]);
-    assert_eq!(
-        b.inspect("k").waiters,
-        0,
-        "the try left no entry; the granted one waits no more"
-    );
 }
 
 #[test]
@@ -133,26 +78,6 @@ fn dead_clients_are_passed_over() {
 }
 
 #[test]
-fn at_most_a_hundred_dead_entries_go_in_one_call() {
-    let world = World::new();
-    let (a, dead, live) = (world.client(), world.client(), world.client());
-    a.take("k", 1);
-    for owner in 1..=250 {
-        dead.queue("k", owner);
-    }
-    live.queue("k", 1);
-    dead.store.close();
-    world.server.delete_hold(&key("k"));
-    let free_but_not_for_you = AskReply::Busy(None);
-    assert_eq!(a.try_once("k", 2), free_but_not_for_you);
-    assert_eq!(a.inspect("k").waiters, 151);
-    assert_eq!(a.try_once("k", 2), free_but_not_for_you);
-    assert_eq!((a.inspect("k").waiters, live.granted()), (51, vec![]));
-    live.look("k", &[1]);
-    assert_eq!(live.granted(), [1]);
-}
-
-#[test]
 fn a_release_reaches_a_live_waiter_behind_any_number_of_dead_ones() {
     let world = World::new();
     let (a, dead, live) = (world.client(), world.client(), world.client());
@@ -164,51 +89,6 @@ fn a_release_reaches_a_live_waiter_behind_any_number_of_dead_ones() {
     dead.store.close();
     a.release("k", 1);
     assert_eq!(live.granted(), [1]);
-}
-
-#[test]
-fn a_purge_of_more_than_a_hundred_goes_on_at_the_next_call() {
-    let world = World::new();
-    let (a, stopped, live) = (world.client(), world.client(), world.client());
-    a.take("k", 1);
-    for owner in 1..=130 {
-        stopped.queue("k", owner);
-    }
-    live.queue("k", 1);
-    a.release("k", 1);
-    world.clock.advance(GRANT);
-    live.look("k", &[1]);
-    assert_eq!((live.inspect("k").waiters, live.granted()), (30, vec![]));
-    live.look("k", &[1]);
-    assert_eq!((live.inspect("k").waiters, live.granted()), (0, vec![1]));
-    assert_eq!(stopped.granted(), [1]);
-}
-
-#[test]
-fn a_purge_looks_at_a_bounded_number_of_the_living_and_goes_on_at_the_next_call() {
-    let world = World::new();
-    let (a, stopped, live) = (world.client(), world.client(), world.client());
-    a.take("k", 1);
-    stopped.queue("k", 1);
-    for owner in 1..=1_200 {
-        live.queue("k", owner);
-    }
-    stopped.queue("k", 2);
-    a.release("k", 1);
-    world.clock.advance(GRANT);
-    for looks in 1..=2 {
-        live.look("k", &[1]);
-        assert_eq!(
-            (live.inspect("k").waiters, live.granted()),
-            (1_201, vec![]),
-            "{looks}"
-        );
-    }
-    live.look("k", &[1]);
-    assert_eq!(
-        (live.inspect("k").waiters, live.granted()),
-        (1_199, vec![1])
-    );
 }
 
 #[test]
@@ -294,25 +174,6 @@ fn a_full_queue_takes_no_more() {
     narrow.queue("k", 1); // it is in already
     a.queue("k", 3); // allows more
     assert_eq!(a.inspect("k").waiters, 3);
-}
-
-#[test]
-fn a_look_tells_who_is_missing() {
-    let world = World::new();
-    let (a, b) = (world.client(), world.client());
-    assert_eq!(a.look("k", &[1, 2]), (None, vec![1, 2]));
-    a.take("k", 1);
-    a.queue("k", 2);
-    assert_eq!(a.look("k", &[3, 2, 1]), (Some(1), vec![3]));
-    assert_eq!(
-        b.look("k", &[1, 2]),
-        (None, vec![1, 2]),
-        "owners of another client"
-    );
-    a.release("k", 2);
-    assert_eq!(a.look("k", &[2, 1]), (Some(1), vec![2]));
-    world.server.delete_all(&key("k"));
-    assert_eq!(a.look("k", &[2, 1]), (None, vec![2, 1]));
 }
 
 #[test]
