@@ -21,10 +21,6 @@ const WAITERS: [usize; 4] = [2, 16, 128, 1_000];
 /// hand-offs see the same machine.
 const BLOCKS: usize = 20;
 const BLOCK: usize = 40;
-/// Of each waiter in each run.
-const TURNS: usize = 60;
-/// Hand-offs of a run, at least.
-const FEWEST: usize = 4_000;
 
 /// Every waiter waits for a whole cycle of the queue, on a slow machine too.
 const WAIT: Duration = Duration::from_secs(120);
@@ -122,7 +118,9 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
 
 async fn measure(url: String, scale: Scale) -> anyhow::Result<Course> {
     let mut course = Course::default();
-    for _ in 0..scale.pick(4, 1) {
+    // Of each waiter in each run; and hand-offs of a run, at least.
+    let (turns, fewest) = scale.pick((30, 3_000), (20, 2_000));
+    for _ in 0..scale.pick(3, 1) {
         // New ones each time: on which cores their threads happen to live decides what a wake-up costs.
         let managers = connect(&url, MANAGERS).await?;
         let mut threads = Vec::new();
@@ -130,10 +128,10 @@ async fn measure(url: String, scale: Scale) -> anyhow::Result<Course> {
             threads.push(OnThread::start(&url).await?);
         }
         // It warms up.
-        hand_off(&managers, MANAGERS, FEWEST).await?;
+        hand_off(&managers, MANAGERS, fewest).await?;
         for (waiters, figures) in WAITERS.into_iter().zip(&mut course.figures) {
             course.idle.measure(&managers[0], &threads).await?;
-            let hand_offs = (TURNS * waiters).max(FEWEST);
+            let hand_offs = (turns * waiters).max(fewest);
             figures.add(&hand_off(&managers, waiters, hand_offs).await?);
         }
         for manager in &managers {

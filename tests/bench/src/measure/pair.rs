@@ -14,8 +14,8 @@ use crate::setting::Setting;
 use crate::stats::{Rounds, best};
 
 /// Of one sitting.
-const ROUNDS: usize = 8;
-const PAIRS: usize = 200;
+const ROUNDS: usize = 6;
+const PAIRS: usize = 100;
 
 #[derive(Default)]
 struct Figures {
@@ -31,7 +31,7 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
         let server = setting.start_server()?;
         for place in Place::ALL {
             let mut figures = Figures::default();
-            for _ in 0..context.scale.pick(8, 3) {
+            for _ in 0..context.scale.pick(8, 2) {
                 let (url, peers) = (server.url(), context.peers.clone());
                 let core = setting.clients;
                 figures = place.run(core, move || sitting(figures, url, place, core, peers))?;

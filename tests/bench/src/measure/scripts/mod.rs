@@ -17,7 +17,7 @@ struct Setup {
 }
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
-    let rounds = context.scale.pick(5, 3);
+    let rounds = context.scale.pick(5, 2);
     let entries = context.scale.pick(100_000, 20_000);
     let mut bench = Bench::start()?;
     let mut setups = [

@@ -20,6 +20,8 @@ pub(super) const FULL: usize = 10_000;
 pub(super) const HOLDS: usize = 3_000;
 /// Of those: each is renewed soon.
 const LEASE: Duration = Duration::from_secs(3);
+/// How long a grant is held until it has been confirmed: that is not done for shorter ones.
+const CONFIRMED: Duration = Duration::from_millis(200);
 
 /// Entries of one client at the end of a queue.
 const FILL: &str = "
@@ -175,6 +177,7 @@ impl Bench {
             guard.release().await?;
             let next = waiting.await??;
             manager.inspect(&key).await?;
+            tokio::time::sleep(CONFIRMED).await;
             Ok(next.release().await?)
         })?;
         self.scripts()

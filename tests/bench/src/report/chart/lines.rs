@@ -6,7 +6,7 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 30.0;
-const TOP: f64 = 90.0;
+const TOP: f64 = 116.0;
 const BOTTOM: f64 = 60.0;
 
 /// A line, by points from left to right.
@@ -45,7 +45,7 @@ pub(crate) fn lines(title: &str, [x_label, y_label]: [&str; 2], series: &[Series
     canvas.text("head", (middle, HEIGHT - 14.0), "middle", x_label);
     canvas.text("head", (20.0, TOP - 14.0), "start", y_label);
 
-    let mut legend = 20.0;
+    let column = (WIDTH - 40.0) / series.len().div_ceil(2).max(1) as f64;
     for (index, series) in series.iter().enumerate() {
         let color = COLORS[index / 2 % COLORS.len()];
         let class = if series.dashed { "line dashed" } else { "line" };
@@ -53,15 +53,17 @@ pub(crate) fn lines(title: &str, [x_label, y_label]: [&str; 2], series: &[Series
             let points = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
             points.collect::<Vec<_>>().join(" ")
         };
+        // The legend has a column for each color.
+        let legend = 20.0 + column * (index / 2) as f64;
+        let at = 52.0 + 20.0 * (index % 2) as f64;
         let line: Vec<_> = series.points.iter().map(|&(a, b)| (x(a), y(b))).collect();
-        for points in [line, vec![(legend, 50.0), (legend + 24.0, 50.0)]] {
+        for points in [line, vec![(legend, at), (legend + 24.0, at)]] {
             canvas.add(format_args!(
                 "<polyline class=\"{class}\" stroke=\"{color}\" points=\"{}\"/>",
                 path(&points)
             ));
         }
-        canvas.text("soft", (legend + 30.0, 54.0), "start", &series.name);
-        legend += 50.0 + 7.0 * series.name.chars().count() as f64;
+        canvas.text("soft", (legend + 30.0, at + 4.0), "start", &series.name);
     }
     canvas.finish()
 }
