@@ -1,7 +1,8 @@
 //! Runs other locks under the loads of the bench, which starts this program and speaks to it by lines: an
 //! order of a few words, an answer in JSON. An order without an answer `{"error": ...}` was carried out.
 //!
-//! * `open PEER PLACE CORE URL`: connects a caller; `CORE` is a number, or `-` for none;
+//! * `open PEER PLACE CORE URL`: connects a caller; `PLACE` is the name of one with hyphens, `CORE` a number or
+//!   `-` for none;
 //! * `pair PEER COUNT`: its pairs of acquire and release, `{"samples_us": [...]}`;
 //! * `close`: all callers go;
 //! * `sparse PEER URL MS`: `{"per_second": ..., "gaps_us": [...], "waits_ms": [...]}`.
