@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
@@ -74,11 +75,11 @@ fn main() -> anyhow::Result<ExitCode> {
     });
     for (name, run) in MEASUREMENTS {
         if args.only.is_empty() || args.only.iter().any(|only| only == name) {
-            eprintln!("measuring {name} ...");
-            report.add(
-                name,
-                run(&context).with_context(|| format!("the measurement `{name}`"))?,
-            );
+            eprint!("measuring {name} ...");
+            let started = Instant::now();
+            let found = run(&context).with_context(|| format!("the measurement `{name}`"))?;
+            eprintln!(" {:.0} s", started.elapsed().as_secs_f64());
+            report.add(name, found);
         }
     }
     report.finish();

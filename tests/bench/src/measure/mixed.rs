@@ -27,7 +27,7 @@ struct Turn {
 pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
     let server = RedisServer::start();
     let runtime = two_workers()?;
-    let runs = context.scale.pick(9, 3);
+    let runs = context.scale.pick(9, 2);
     Ok(in_task(&runtime, measure(server.url(), runs))?.into())
 }
 
