@@ -57,7 +57,8 @@ impl Bare {
         })
     }
 
-    async fn set(mut self, key: Arc<str>, owner: Arc<str>) -> anyhow::Result<()> {
+    /// Takes a key if nobody has it.
+    pub(crate) async fn try_set(mut self, key: Arc<str>, owner: Arc<str>) -> anyhow::Result<bool> {
         let mut set = redis::cmd("SET");
         set.arg(&*key)
             .arg(&*owner)
@@ -65,11 +66,17 @@ impl Bare {
             .arg("PX")
             .arg(LEASE_MS);
         let reply: Value = set.query_async(&mut self.connection).await?;
-        ensure!(reply == Value::Okay, "`{key}` was taken already");
+        Ok(reply == Value::Okay)
+    }
+
+    async fn set(self, key: Arc<str>, owner: Arc<str>) -> anyhow::Result<()> {
+        let taken = self.try_set(key.clone(), owner).await?;
+        ensure!(taken, "`{key}` was taken already");
         Ok(())
     }
 
-    async fn delete(mut self, key: Arc<str>, owner: Arc<str>) -> anyhow::Result<()> {
+    /// Deletes a key that is this owner's.
+    pub(crate) async fn delete(mut self, key: Arc<str>, owner: Arc<str>) -> anyhow::Result<()> {
         let mut delete = redis::cmd("EVALSHA");
         delete.arg(&*self.script).arg(1).arg(&*key).arg(&*owner);
         let deleted: i64 = delete.query_async(&mut self.connection).await?;

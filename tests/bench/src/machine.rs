@@ -1,61 +1,13 @@
-//! Where a run took place, and what it cost the processor.
+//! Where a run took place, and with what.
 
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use anyhow::Context;
-
-/// The unit of `/proc/<pid>/stat`, the same on every Linux.
-const TICKS_PER_SECOND: u64 = 100;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The versions that were built in.
 const LOCKFILE: &str = include_str!("../../../Cargo.lock");
-
-/// Processor time that a process has used.
-fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
-        .context("processor time is read from /proc, which only Linux has")?;
-    // The second field, the name, may contain anything; it ends with the last bracket.
-    let fields = stat
-        .rsplit_once(')')
-        .map(|(_, fields)| fields.split_whitespace());
-    let ticks = fields.and_then(|fields| {
-        let times: Result<Vec<u64>, _> = fields.skip(11).take(2).map(str::parse).collect();
-        times.ok().map(|times| times.iter().sum::<u64>())
-    });
-    let ticks = ticks.with_context(|| format!("/proc/{pid}/stat was not understood"))?;
-    Ok(Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND))
-}
-
-/// Processor time of this process and of a server, in seconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Used {
-    pub(crate) client: f64,
-    pub(crate) server: f64,
-}
-
-impl Used {
-    /// Since both were started.
-    pub(crate) fn now(server: u32) -> anyhow::Result<Self> {
-        Ok(Used {
-            client: cpu_time(std::process::id())?.as_secs_f64(),
-            server: cpu_time(server)?.as_secs_f64(),
-        })
-    }
-
-    /// Adds what was used since `earlier`.
-    pub(crate) fn add_since(&mut self, earlier: Used, server: u32) -> anyhow::Result<()> {
-        let now = Used::now(server)?;
-        self.client += now.client - earlier.client;
-        self.server += now.server - earlier.server;
-        Ok(())
-    }
-
-    pub(crate) fn total(self) -> f64 {
-        self.client + self.server
-    }
-}
+/// Those of the peers.
+const PEERS: &str = include_str!("../../peers/Cargo.lock");
 
 pub(crate) fn cpu_model() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -109,8 +61,17 @@ fn first_line(program: &str) -> String {
 
 /// The version of a crate in the lock file.
 pub(crate) fn crate_version(name: &str) -> String {
+    version_in(LOCKFILE, name)
+}
+
+/// The version of a crate in the peers' lock file.
+pub(crate) fn peer_version(name: &str) -> String {
+    version_in(PEERS, name)
+}
+
+fn version_in(lockfile: &str, name: &str) -> String {
     let line = format!("name = \"{name}\"");
-    let version = LOCKFILE
+    let version = lockfile
         .lines()
         .skip_while(|candidate| *candidate != line)
         .find_map(|line| line.strip_prefix("version = "));
@@ -163,15 +124,7 @@ mod tests {
     #[test]
     fn versions_come_from_the_lock_file() {
         assert!(crate_version("redis").starts_with("1."));
+        assert!(peer_version("rslock").starts_with("0."));
         assert_eq!(crate_version("no-such-crate"), "");
-    }
-
-    #[test]
-    fn processor_time_grows() {
-        let pid = std::process::id();
-        let before = cpu_time(pid).unwrap();
-        while cpu_time(pid).unwrap() <= before {
-            std::hint::spin_loop();
-        }
     }
 }

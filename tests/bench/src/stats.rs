@@ -21,6 +21,18 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     percentile(&sorted(values.to_vec()), 0.5)
 }
 
+/// Which of the values is better than all others.
+pub(crate) fn best(values: &[f64], better: impl Fn(&f64, &f64) -> bool) -> Option<usize> {
+    let places = 0..values.len();
+    places.reduce(|best, place| {
+        if better(&values[place], &values[best]) {
+            place
+        } else {
+            best
+        }
+    })
+}
+
 pub(crate) fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }

@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use distlock_tests::RedisServer;
 
-use super::many::{acquire, count_locks};
-use super::{Scale, connect, in_task, two_workers};
-use crate::report::Row;
+use super::many::{LEASE, acquire, count_locks};
+use super::{Context, connect, in_task, two_workers};
+use crate::report::{Findings, Row};
 
 const GUARDS: usize = 10_000;
 /// When to stop looking: long after the target was missed.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
-pub(crate) fn run(_: Scale) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(_: &Context) -> anyhow::Result<Findings> {
     let server = RedisServer::start();
     let runtime = two_workers()?;
     let (manager, guards) = in_task(&runtime, {
         let url = server.url();
         async move {
             let manager = connect(&url, 1).await?.remove(0);
-            let guards = acquire(manager.clone(), "bench:drop", GUARDS).await?;
+            let guards = acquire(manager.clone(), "bench:drop", GUARDS, LEASE).await?;
             Ok((manager, guards))
         }
     })?;
@@ -56,5 +56,6 @@ pub(crate) fn run(_: Scale) -> anyhow::Result<Vec<Row>> {
             "",
         )
         .at_most(0.0),
-    ])
+    ]
+    .into())
 }

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use distlock::{Lock, LockManager};
-use distlock_tests::RedisServer;
 use tokio::task::JoinSet;
 
-use super::{Scale, connect, in_task, times, two_workers};
+use super::{Context, Scale, connect, times};
 use crate::baseline::OnThread;
-use crate::report::Row;
+use crate::place::Place;
+use crate::report::chart::{self, Series};
+use crate::report::{Chart, Findings, Row};
 use crate::stats::{Rounds, micros, percentile, sorted};
 
 const MANAGERS: usize = 8;
@@ -20,10 +21,6 @@ const WAITERS: [usize; 4] = [2, 16, 128, 1_000];
 /// hand-offs see the same machine.
 const BLOCKS: usize = 20;
 const BLOCK: usize = 40;
-/// Of each waiter in each run.
-const TURNS: usize = 60;
-/// Hand-offs of a run, at least.
-const FEWEST: usize = 4_000;
 
 /// Every waiter waits for a whole cycle of the queue, on a slow machine too.
 const WAIT: Duration = Duration::from_secs(120);
@@ -91,16 +88,39 @@ struct Figures {
     apart: (f64, usize, usize),
 }
 
-pub(crate) fn run(scale: Scale) -> anyhow::Result<Vec<Row>> {
-    let server = RedisServer::start();
-    let runtime = two_workers()?;
-    in_task(&runtime, measure(server.url(), scale))
+/// What came of all runs with one setting.
+#[derive(Default)]
+struct Course {
+    idle: Idle,
+    figures: [Figures; 4],
 }
 
-async fn measure(url: String, scale: Scale) -> anyhow::Result<Vec<Row>> {
-    let mut idle = Idle::default();
-    let mut figures: [Figures; 4] = Default::default();
-    for _ in 0..scale.pick(6, 1) {
+pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
+    let (scale, mut rows, mut series) = (context.scale, Vec::new(), Vec::new());
+    for setting in &context.settings {
+        let server = setting.start_server()?;
+        let url = server.url();
+        let course = Place::Task.run(setting.clients, move || measure(url, scale))?;
+        rows.extend(course.rows(setting.name));
+        series.extend(course.series(setting.name));
+    }
+    let title = "From a release to the next body";
+    let axes = ["waiters (log)", "p50, us"];
+    let chart = Chart {
+        name: "handoff",
+        svg: chart::lines(title, axes, &series),
+    };
+    Ok(Findings {
+        rows,
+        charts: vec![chart],
+    })
+}
+
+async fn measure(url: String, scale: Scale) -> anyhow::Result<Course> {
+    let mut course = Course::default();
+    // Of each waiter in each run; and hand-offs of a run, at least.
+    let (turns, fewest) = scale.pick((30, 3_000), (20, 1_000));
+    for _ in 0..scale.pick(3, 1) {
         // New ones each time: on which cores their threads happen to live decides what a wake-up costs.
         let managers = connect(&url, MANAGERS).await?;
         let mut threads = Vec::new();
@@ -108,27 +128,55 @@ async fn measure(url: String, scale: Scale) -> anyhow::Result<Vec<Row>> {
             threads.push(OnThread::start(&url).await?);
         }
         // It warms up.
-        hand_off(&managers, MANAGERS, FEWEST).await?;
-        for (waiters, figures) in WAITERS.into_iter().zip(&mut figures) {
-            idle.measure(&managers[0], &threads).await?;
-            let hand_offs = (TURNS * waiters).max(FEWEST);
+        hand_off(&managers, MANAGERS, fewest).await?;
+        for (waiters, figures) in WAITERS.into_iter().zip(&mut course.figures) {
+            course.idle.measure(&managers[0], &threads).await?;
+            let hand_offs = (turns * waiters).max(fewest);
             figures.add(&hand_off(&managers, waiters, hand_offs).await?);
         }
         for manager in &managers {
             manager.shutdown().await;
         }
     }
-    let mut rows = idle.rows();
-    for (waiters, figures) in WAITERS.into_iter().zip(&figures) {
-        rows.extend(figures.rows(waiters, &idle.ping));
+    Ok(course)
+}
+
+impl Course {
+    fn rows(&self, setting: &str) -> Vec<Row> {
+        let mut rows = self.idle.rows(setting);
+        for (waiters, figures) in WAITERS.into_iter().zip(&self.figures) {
+            rows.extend(figures.rows(waiters, setting, &self.idle.ping));
+        }
+        let [_, few, _, many] = self.figures.each_ref().map(|of| of.p50.median());
+        let flat = Row::new(
+            format!("hand-off p50, {} waiters, {setting}", WAITERS[3]),
+            many,
+            "us",
+        );
+        rows.push(
+            flat.against(format!("{} waiters", WAITERS[1]), few)
+                .at_most(1.3),
+        );
+        rows
     }
-    let flat = figures[3].p50.median();
-    rows.push(
-        Row::new("hand-off p50, 1000 waiters", flat, "us")
-            .against("16 waiters", figures[1].p50.median())
-            .at_most(1.3),
-    );
-    Ok(rows)
+
+    fn series(&self, setting: &str) -> [Series; 2] {
+        let waiters = WAITERS.map(|waiters| waiters as f64);
+        let ours = self.figures.iter().map(|figures| figures.p50.median());
+        let ping = self.idle.ping.median();
+        [
+            Series {
+                name: format!("hand-off, {setting}"),
+                points: waiters.into_iter().zip(ours).collect(),
+                dashed: false,
+            },
+            Series {
+                name: format!("PING, equal thread, {setting}"),
+                points: waiters.map(|waiters| (waiters, ping)).to_vec(),
+                dashed: true,
+            },
+        ]
+    }
 }
 
 /// Round trips while nobody wants anything.
@@ -161,19 +209,24 @@ impl Idle {
         Ok(())
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self, setting: &str) -> Vec<Row> {
         let ping = self.ping.median();
         let against_ping = |row: Row| row.against("PING, equal thread", ping);
         vec![
-            Row::new("PING p50, idle, equal thread", ping, "us").note(self.ping.middle_half(0)),
+            Row::new(
+                format!("PING p50, idle, equal thread, {setting}"),
+                ping,
+                "us",
+            )
+            .note(self.ping.middle_half(0)),
             against_ping(Row::new(
-                format!("PING p50, idle, {MANAGERS} equal threads in turn"),
+                format!("PING p50, idle, {MANAGERS} equal threads in turn, {setting}"),
                 self.in_turn.median(),
                 "us",
             ))
             .note(self.in_turn.middle_half(0)),
             against_ping(Row::new(
-                "inspect p50, idle, a manager's thread",
+                format!("inspect p50, idle, a manager's thread, {setting}"),
                 self.inspected.median(),
                 "us",
             )),
@@ -192,8 +245,8 @@ impl Figures {
         }
     }
 
-    fn rows(&self, waiters: usize, ping: &Rounds) -> [Row; 3] {
-        let what = |what: &str| format!("hand-off {what}, {waiters} waiters");
+    fn rows(&self, waiters: usize, setting: &str, ping: &Rounds) -> [Row; 3] {
+        let what = |what: &str| format!("hand-off {what}, {waiters} waiters, {setting}");
         let (apart, fewest, most) = self.apart;
         [
             Row::new(what("p50"), self.p50.median(), "us")

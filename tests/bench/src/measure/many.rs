@@ -6,16 +6,16 @@ use distlock::{LockGuard, LockManager};
 use distlock_tests::{RedisServer, Resp};
 use tokio::task::JoinSet;
 
-use super::{Scale, connect, in_task, two_workers};
-use crate::machine::Used;
-use crate::report::Row;
+use super::{Context, connect, in_task, two_workers};
+use crate::report::{Findings, Row};
+use crate::used::Used;
 
-const LEASE: Duration = Duration::from_secs(30);
+pub(super) const LEASE: Duration = Duration::from_secs(30);
 const TASKS: usize = 256;
 
-pub(crate) fn run(scale: Scale) -> anyhow::Result<Vec<Row>> {
-    let locks = scale.pick(100_000, 10_000);
-    let hold = Duration::from_secs(scale.pick(60, 12));
+pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
+    let locks = context.scale.pick(100_000, 10_000);
+    let hold = Duration::from_secs(context.scale.pick(60, 12));
     let server = RedisServer::start();
     let runtime = two_workers()?;
     let manager = in_task(&runtime, {
@@ -24,7 +24,10 @@ pub(crate) fn run(scale: Scale) -> anyhow::Result<Vec<Row>> {
     })?;
 
     let started = Instant::now();
-    let guards = in_task(&runtime, acquire(manager.clone(), "bench:many", locks))?;
+    let guards = in_task(
+        &runtime,
+        acquire(manager.clone(), "bench:many", locks, LEASE),
+    )?;
     let acquiring = started.elapsed();
 
     let (started, before) = (Instant::now(), Used::now(server.pid())?);
@@ -58,7 +61,8 @@ pub(crate) fn run(scale: Scale) -> anyhow::Result<Vec<Row>> {
             used.client * percent,
             used.server * percent
         )),
-    ])
+    ]
+    .into())
 }
 
 /// Acquires `count` locks of one prefix.
@@ -66,6 +70,7 @@ pub(super) async fn acquire(
     manager: LockManager,
     prefix: &'static str,
     count: usize,
+    lease: Duration,
 ) -> anyhow::Result<Vec<LockGuard>> {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -76,7 +81,7 @@ pub(super) async fn acquire(
                 guards.push(
                     manager
                         .lock(format!("{prefix}:{index}"))
-                        .lease(LEASE)
+                        .lease(lease)
                         .acquire()
                         .await?,
                 );

@@ -8,8 +8,8 @@ use distlock_tests::RedisServer;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::{Scale, connect, in_task, two_workers};
-use crate::report::Row;
+use super::{Context, connect, in_task, two_workers};
+use crate::report::{Findings, Row};
 use crate::stats::{Rounds, micros, percentile, sorted};
 
 const MANAGERS: usize = 8;
@@ -24,10 +24,11 @@ struct Turn {
     held: Duration,
 }
 
-pub(crate) fn run(scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
     let server = RedisServer::start();
     let runtime = two_workers()?;
-    in_task(&runtime, measure(server.url(), scale.pick(9, 3)))
+    let runs = context.scale.pick(9, 2);
+    Ok(in_task(&runtime, measure(server.url(), runs))?.into())
 }
 
 async fn measure(url: String, runs: usize) -> anyhow::Result<Vec<Row>> {

@@ -6,30 +6,46 @@ use std::time::{Duration, Instant};
 use distlock::LockManager;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::report::Row;
+use crate::peers::Peers;
+use crate::report::Findings;
+use crate::setting::Setting;
 
 mod drops;
 mod handoff;
+mod lockers;
 mod many;
 mod mixed;
+mod pair;
 mod scripts;
+mod server_cpu;
 mod size;
+mod sparse;
 mod throughput;
-mod uncontended;
 
 /// A measurement, by name.
-type Measurement = (&'static str, fn(Scale) -> anyhow::Result<Vec<Row>>);
+type Measurement = (&'static str, fn(&Context) -> anyhow::Result<Findings>);
 
-pub(crate) const MEASUREMENTS: [Measurement; 8] = [
-    ("uncontended", uncontended::run),
+pub(crate) const MEASUREMENTS: [Measurement; 10] = [
+    ("pair", pair::run),
     ("throughput", throughput::run),
+    ("server-cpu", server_cpu::run),
     ("handoff", handoff::run),
+    ("sparse", sparse::run),
     ("mixed", mixed::run),
     ("scripts", scripts::run),
     ("many", many::run),
     ("drop", drops::run),
     ("size", size::run),
 ];
+
+/// What a measurement is run with.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) scale: Scale,
+    pub(crate) settings: Vec<Setting>,
+    /// If they were asked for.
+    pub(crate) peers: Option<Peers>,
+}
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +65,6 @@ fn two_workers() -> anyhow::Result<Runtime> {
         .worker_threads(2)
         .enable_all()
         .build()?)
-}
-
-fn one_thread() -> anyhow::Result<Runtime> {
-    Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
 /// Runs a measurement as a task: what is awaited in `block_on` itself runs beside the workers, and

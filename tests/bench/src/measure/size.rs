@@ -2,8 +2,8 @@
 
 use distlock::{Error, distributed_lock};
 
-use super::Scale;
-use crate::report::Row;
+use super::Context;
+use crate::report::{Findings, Row};
 
 const LIMIT: f64 = 512.0;
 
@@ -31,7 +31,7 @@ async fn large_locked(id: u64) -> Result<u64, Error> {
     Ok(block.iter().sum())
 }
 
-pub(crate) fn run(_: Scale) -> anyhow::Result<Vec<Row>> {
+pub(crate) fn run(_: &Context) -> anyhow::Result<Findings> {
     let row = |what: &str, body: usize, locked: usize| {
         Row::new(format!("future, {what} body"), locked as f64, "bytes")
             .at_most(LIMIT)
@@ -48,5 +48,6 @@ pub(crate) fn run(_: Scale) -> anyhow::Result<Vec<Row>> {
             size_of_val(&large(1)),
             size_of_val(&large_locked(1)),
         ),
-    ])
+    ]
+    .into())
 }

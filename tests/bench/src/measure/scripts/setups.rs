@@ -1,22 +1,27 @@
-//! How long the longest script keeps the server, which does nothing else meanwhile.
+//! What gives scripts much to do. The server remembers each command, with the time that it took.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use distlock::LockManager;
 use distlock_tests::{RedisServer, Resp};
 use tokio::task::JoinSet;
 
-use super::{Scale, in_task, two_workers};
-use crate::report::Row;
-use crate::stats::{median, percentile, sorted};
+use super::names::by_hash;
+use crate::measure::{in_task, many, two_workers};
 
 /// Nobody comes back from there.
 const DEAD: &str = "dddddddddddddddddddddddddddddddd";
 const OTHER: &str = "eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee";
 const LONG: Duration = Duration::from_secs(60);
-const MANY_KEYS: usize = 1_000;
-const FULL: usize = 10_000;
+pub(super) const MANY_KEYS: usize = 1_000;
+pub(super) const FULL: usize = 10_000;
+pub(super) const HOLDS: usize = 3_000;
+/// Of those: each is renewed soon.
+const LEASE: Duration = Duration::from_secs(3);
+/// How long a grant is held until it has been confirmed: that is not done for shorter ones.
+const CONFIRMED: Duration = Duration::from_millis(200);
 
 /// Entries of one client at the end of a queue.
 const FILL: &str = "
@@ -33,39 +38,13 @@ const FILL: &str = "
     redis.call('PEXPIRE', KEYS[1], 600000)
     redis.call('PEXPIRE', KEYS[2], 600000)";
 
-pub(crate) fn run(scale: Scale) -> anyhow::Result<Vec<Row>> {
-    let rounds = scale.pick(5, 3);
-    let entries = scale.pick(100_000, 20_000);
-    let mut bench = Bench::start()?;
-    let (mut purges, mut looks, mut asks) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        purges.push(bench.purge(entries)?);
-        looks.push(bench.look()?);
-        asks.push(bench.full()?);
-    }
-    for manager in [&bench.patient, &bench.narrow] {
-        bench.runtime.block_on(manager.shutdown());
-    }
-    let row = |what: String, runs: &[Vec<f64>]| {
-        let longest: Vec<_> = runs.iter().map(|run| percentile(run, 1.0)).collect();
-        let all = sorted(runs.concat());
-        Row::new(format!("longest script, {what}"), median(&longest), "ms")
-            .at_most(5.0)
-            .note(format!(
-                "the longest of {rounds} runs: {:.2} ms; of all scripts half took {:.2} ms, 99 % at most {:.2} ms",
-                percentile(&all, 1.0),
-                percentile(&all, 0.5),
-                percentile(&all, 0.99),
-            ))
-    };
-    Ok(vec![
-        row(format!("{entries} dead waiters"), &purges),
-        row(format!("waiting for {MANY_KEYS} keys"), &looks),
-        row(format!("a full queue of {FULL}"), &asks),
-    ])
+/// A script that was run.
+pub(super) struct Script {
+    pub(super) name: &'static str,
+    pub(super) ms: f64,
 }
 
-struct Bench {
+pub(super) struct Bench {
     server: RedisServer,
     raw: Resp,
     runtime: tokio::runtime::Runtime,
@@ -73,13 +52,13 @@ struct Bench {
     /// Finds queues full.
     narrow: LockManager,
     round: usize,
+    names: HashMap<String, &'static str>,
 }
 
 impl Bench {
-    fn start() -> anyhow::Result<Self> {
+    pub(super) fn start() -> anyhow::Result<Self> {
         let server = RedisServer::start();
         let mut raw = server.client();
-        // Each command is remembered, with the time that it took.
         raw.cmd(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
         raw.cmd(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
         raw.set_timeout(LONG);
@@ -96,6 +75,7 @@ impl Bench {
             patient,
             narrow,
             round: 0,
+            names: by_hash(),
         })
     }
 
@@ -119,21 +99,32 @@ impl Bench {
         self.raw.cmd(&["SLOWLOG", "RESET"]);
     }
 
-    /// How long each script since the reset took, in milliseconds, the longest last.
-    fn scripts(&mut self) -> anyhow::Result<Vec<f64>> {
+    pub(super) fn end(self) {
+        for manager in [&self.patient, &self.narrow] {
+            self.runtime.block_on(manager.shutdown());
+        }
+    }
+
+    /// The scripts since the reset.
+    fn scripts(&mut self) -> anyhow::Result<Vec<Script>> {
         let log = self.raw.cmd(&["SLOWLOG", "GET", "100000"]);
-        let scripts = log.array().iter().filter_map(|entry| {
-            let entry = entry.array();
-            let is_script = entry[3].array()[0].text() == Some("EVALSHA");
-            is_script.then(|| entry[2].int() as f64 / 1e3)
-        });
-        let scripts = sorted(scripts.collect());
+        let mut scripts = Vec::new();
+        for entry in log.array() {
+            let (entry, words) = (entry.array(), entry.array()[3].array());
+            if words[0].text() == Some("EVALSHA") {
+                let hash = words[1].text().unwrap_or_default();
+                let name = self.names.get(hash);
+                let name = name.with_context(|| format!("nobody knows the script {hash}"))?;
+                let ms = entry[2].int() as f64 / 1e3;
+                scripts.push(Script { name, ms });
+            }
+        }
         ensure!(!scripts.is_empty(), "no script was run");
         Ok(scripts)
     }
 
     /// A frozen client's grant has expired; the dead stand before and between its entries.
-    fn purge(&mut self, entries: usize) -> anyhow::Result<Vec<f64>> {
+    pub(super) fn purge(&mut self, entries: usize) -> anyhow::Result<Vec<Script>> {
         let key = self.key();
         self.fill(&key, DEAD, 1)?;
         let queue = format!("distlock:queue:{{{key}}}");
@@ -150,8 +141,67 @@ impl Bench {
         self.scripts()
     }
 
+    /// A holder leaves a queue of the dead behind.
+    pub(super) fn release(&mut self, entries: usize) -> anyhow::Result<Vec<Script>> {
+        let key = self.key();
+        let lock = self.patient.lock(&key);
+        let guard = in_task(&self.runtime, async move { Ok(lock.acquire().await?) })?;
+        self.fill(&key, DEAD, entries)?;
+        self.reset();
+        let manager = self.patient.clone();
+        in_task(&self.runtime, async move {
+            manager.inspect(&key).await?;
+            Ok(guard.release().await?)
+        })?;
+        self.scripts()
+    }
+
+    /// A waiter is served while many stand behind it, and serves the next of them.
+    pub(super) fn hand_off(&mut self, entries: usize) -> anyhow::Result<Vec<Script>> {
+        let key = self.key();
+        let mut subscriber = self.server.client();
+        subscriber.cmd(&["SUBSCRIBE", &format!("distlock:client:{OTHER}")]);
+        let lock = self.patient.lock(&key);
+        let guard = in_task(&self.runtime, async move { Ok(lock.acquire().await?) })?;
+        let lock = self.narrow.lock(&key).wait(LONG);
+        let waiting = self.runtime.spawn(async move { lock.acquire().await });
+        let queue = format!("distlock:queue:{{{key}}}");
+        let started = Instant::now();
+        while self.raw.cmd(&["ZCARD", &queue]).int() == 0 && started.elapsed() < LONG {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.fill(&key, OTHER, entries)?;
+        self.reset();
+        let manager = self.patient.clone();
+        in_task(&self.runtime, async move {
+            guard.release().await?;
+            let next = waiting.await??;
+            manager.inspect(&key).await?;
+            tokio::time::sleep(CONFIRMED).await;
+            Ok(next.release().await?)
+        })?;
+        self.scripts()
+    }
+
+    /// Many holds of one client are renewed in few batches.
+    pub(super) fn renew(&mut self) -> anyhow::Result<Vec<Script>> {
+        let acquiring = many::acquire(self.patient.clone(), "bench:scripts:held", HOLDS, LEASE);
+        let guards = in_task(&self.runtime, acquiring)?;
+        self.reset();
+        // More than half of the lease.
+        std::thread::sleep(Duration::from_millis(1_600));
+        let scripts = self.scripts();
+        in_task(&self.runtime, async move {
+            for guard in guards {
+                guard.release().await?;
+            }
+            Ok(())
+        })?;
+        scripts
+    }
+
     /// Everybody lives, so everybody is looked at in vain.
-    fn full(&mut self) -> anyhow::Result<Vec<f64>> {
+    pub(super) fn full(&mut self) -> anyhow::Result<Vec<Script>> {
         let key = self.key();
         let mut subscriber = self.server.client();
         subscriber.cmd(&["SUBSCRIBE", &format!("distlock:client:{OTHER}")]);
@@ -178,7 +228,7 @@ impl Bench {
         lock
     }
 
-    fn look(&mut self) -> anyhow::Result<Vec<f64>> {
+    pub(super) fn look(&mut self) -> anyhow::Result<Vec<Script>> {
         let key = self.key();
         let keys: Vec<_> = (0..MANY_KEYS).map(|n| format!("{key}:{n}")).collect();
         for key in &keys {
