@@ -119,7 +119,7 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
 async fn measure(url: String, scale: Scale) -> anyhow::Result<Course> {
     let mut course = Course::default();
     // Of each waiter in each run; and hand-offs of a run, at least.
-    let (turns, fewest) = scale.pick((30, 3_000), (20, 1_000));
+    let (turns, fewest) = scale.pick((25, 2_000), (20, 1_000));
     for _ in 0..scale.pick(3, 1) {
         // New ones each time: on which cores their threads happen to live decides what a wake-up costs.
         let managers = connect(&url, MANAGERS).await?;

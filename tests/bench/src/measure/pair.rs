@@ -31,7 +31,7 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
         let server = setting.start_server()?;
         for place in Place::ALL {
             let mut figures = Figures::default();
-            for _ in 0..context.scale.pick(8, 2) {
+            for _ in 0..context.scale.pick(6, 2) {
                 let (url, peers) = (server.url(), context.peers.clone());
                 let core = setting.clients;
                 figures = place.run(core, move || sitting(figures, url, place, core, peers))?;

@@ -4,16 +4,19 @@ use std::collections::HashMap;
 
 use sha1_smol::Sha1;
 
-/// Those that a client sends while it works; the probe is for its first moment.
-pub(super) const NAMES: [&str; 6] = ["ask", "confirm", "renew", "release", "look", "inspect"];
+/// Those that a client sends. The probe, the last one, does the same whatever there is: no setup is hard for it.
+pub(super) const NAMES: [&str; 7] = [
+    "ask", "confirm", "renew", "release", "look", "inspect", "probe",
+];
 
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     include_str!("../../../../../lua/ask.lua"),
     include_str!("../../../../../lua/confirm.lua"),
     include_str!("../../../../../lua/renew.lua"),
     include_str!("../../../../../lua/release.lua"),
     include_str!("../../../../../lua/look.lua"),
     include_str!("../../../../../lua/inspect.lua"),
+    include_str!("../../../../../lua/probe.lua"),
 ];
 const NEXT: &str = include_str!("../../../../../lua/next.lua");
 
