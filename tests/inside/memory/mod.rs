@@ -11,9 +11,7 @@ use super::hooks::HandClock;
 use super::{MemoryServer, MemoryStore};
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
-use crate::protocol::words::{
-    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Renewal, RenewalFailure,
-};
+use crate::protocol::words::{Ask, AskReply, Grant, Inspection, Look, LookReply, Owner};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::{LockStore, Settings, StoreEvent};

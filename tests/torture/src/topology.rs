@@ -30,6 +30,7 @@ const RIGHTS: &[&str] = &[
     "subscribe",
     "time",
     "get",
+    "mget",
     "set",
     "del",
     "exists",

@@ -263,9 +263,9 @@ mod tests {
     fn scripts_are_told_apart_by_their_shape() {
         let keys = ["l", "q", "e", "f"];
         let (owner, client) = ("ab:1", "ab");
-        let ten = [owner, "1", "1", "1", "1", client, "c", "n", "9", "1"];
-        assert_eq!(verb(&keys, &ten), "ask");
-        assert_eq!(verb(&keys, &[owner, client, "c", "0", "1"]), "release");
+        let six = [owner, "1", "1", "1", "n", "1 1 9 ab c"];
+        assert_eq!(verb(&keys, &six), "ask");
+        assert_eq!(verb(&keys, &[owner, "0", "1 ab c"]), "release");
         assert_eq!(verb(&keys[..3], &[owner, "1250"]), "confirm");
         assert_eq!(verb(&keys[..3], &[]), "inspect");
         assert_eq!(verb(&keys[..1], &["ab:1 7", "1250"]), "renew");
@@ -275,11 +275,8 @@ mod tests {
         );
         assert_eq!(verb(&[], &[client, "c"]), "look");
 
-        // As many arguments as a release, or an ask, has.
-        assert_eq!(verb(&keys, &[client, "c", "1", "1", owner]), "look");
-        let six = [
-            client, "c", "1", "6", owner, owner, owner, owner, owner, owner,
-        ];
+        // As many arguments as an ask has.
+        let six = [client, "c", "1", "2", owner, owner];
         assert_eq!(verb(&keys, &six), "look");
         assert_eq!(verb(&keys, &["x:1"]), "other");
     }
