@@ -214,9 +214,11 @@ impl Record {
     fn note(&mut self, call: &Call) {
         let ttls: Vec<&String> = match call.verb {
             Verb::Ask => {
-                self.client.clone_from(&call.args[5]);
-                self.owners.push(call.args[0].clone());
-                call.args[1..=2].iter().collect()
+                let owner = &call.args[0];
+                let client = owner.split(':').next().unwrap_or_default();
+                client.clone_into(&mut self.client);
+                self.owners.push(owner.clone());
+                vec![&call.args[1]]
             }
             Verb::Confirm => call.args[1..].iter().collect(),
             Verb::Renew => call.args.iter().skip(1).step_by(2).collect(),

@@ -56,7 +56,7 @@ impl Call {
             Some(first) if first.contains(' ') => Verb::Renew,
             Some(first) if !first.contains(':') => Verb::Look,
             Some(_) if keys.len() == 3 => Verb::Confirm,
-            Some(_) if args.len() == 5 => Verb::Release,
+            Some(_) if args.len() == 3 => Verb::Release,
             Some(_) => Verb::Ask,
         };
         Some(Call {
