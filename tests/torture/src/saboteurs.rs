@@ -11,7 +11,7 @@ use anyhow::ensure;
 use crate::check::{self, Id};
 
 /// How many seeds a saboteur has to survive to count as missed.
-const SEEDS: u64 = 5;
+const SEEDS: u64 = 10;
 
 /// Which of them run.
 #[derive(Clone, Debug, clap::Args)]
@@ -73,7 +73,7 @@ const SABOTEURS: &[Saboteur] = &[
     saboteur("renew-by-set", "oom", 8, &[Id::I13]),
     saboteur("no-idempotent-acquire", "swallow", 12, &[Id::I9]),
     saboteur("watchdog-on-user-runtime", "calm", 8, &[Id::I13]).short(),
-    saboteur("fence-not-on-read", "stale", 14, &[Id::I2]).short(),
+    saboteur("fence-not-on-read", "stale", 24, &[Id::I2]).short(),
     saboteur("instant-instead-of-boottime", "suspend", 8, &[Id::I1]),
     saboteur("set-before-incr", "rights", 8, &[Id::I9]),
     saboteur("undo-then-ask-again", "slow-replies", 8, &[Id::I11]),
