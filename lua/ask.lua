@@ -17,7 +17,7 @@ local found = redis.call('MGET', lock, fence)
 local value, last = found[1], found[2]
 local at_once
 if last then
-  at_once = #last == 16 and last > '1' and last < stamp
+  at_once = #last == 16 and last < stamp and tonumber(last)
 else
   at_once = redis.call('EXISTS', fence, queue) == 0
 end

@@ -9,7 +9,7 @@ use super::{
 
 const FOREIGN: i64 = 5;
 
-/// Each client of the first layout has its own prefix of channels in common with ours.
+/// A client of the first layout, on the same server and in the same namespace.
 struct First<'a>(&'a mut Bench);
 
 impl First<'_> {
@@ -169,6 +169,22 @@ fn without_a_fence_nobody_is_passed_or_forgotten() {
     bench.raw.cmd(&["DEL", FENCE]);
     assert_eq!(bench.ask("c:1"), QUEUED);
     assert_eq!(bench.holder().as_deref(), Some("d:1"));
+}
+
+/// As long as a token, and below the server's time: it is nobody's token all the same.
+#[test]
+fn a_foreign_fence_of_sixteen_characters_is_not_overwritten() {
+    for theirs in ["1bcdefghijklmnop", "----------------"] {
+        let mut bench = Bench::new();
+        bench.raw.cmd(&["SET", FENCE, theirs]);
+        let refused = bench.ask_with("a:1", LEASE, "0", WHENEVER);
+        assert!(
+            matches!(&refused, Reply::Error(error) if error.contains("FOREIGN ")),
+            "{refused:?}"
+        );
+        assert_eq!(fence(&mut bench.raw), theirs);
+        assert_eq!(bench.holder(), None);
+    }
 }
 
 /// `MGET` is silent about them.

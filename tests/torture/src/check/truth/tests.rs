@@ -1,0 +1,90 @@
+use super::*;
+use crate::check::testing::Server;
+
+const MS: Nanos = 1_000_000;
+
+#[test]
+fn a_lock_ends_by_release_by_expiry_and_by_amnesia() {
+    let mut server = Server::default();
+    server.take(10, "k", "a:1", 100, 50);
+    server.release(30, "k", "a:1");
+    server.take(40, "k", "a:2", 101, 50);
+    server.look(200, "a"); // 90: expired
+    server.take(210, "k", "b:1", 102, 500);
+    server.amnesia(300);
+    let (truth, _) = server.replay();
+    let ends: Vec<_> = truth
+        .locks
+        .iter()
+        .map(|l| (l.span.from / MS, l.span.until / MS, l.end))
+        .collect();
+    assert_eq!(
+        ends,
+        [
+            (10, 30, End::Deleted),
+            (40, 90, End::Expired),
+            (210, 300, End::Forgotten)
+        ]
+    );
+    assert!(truth.breaches.is_empty());
+    assert!(truth.passed.is_empty());
+}
+
+#[test]
+fn a_hand_over_is_pushed_and_its_confirmation_is_seen() {
+    let mut server = Server::default();
+    server.take(10, "k", "a:1", 100, 500);
+    server.queue(20, "k", "b:1");
+    server.hand_over(30, "k", "a:1", "b:1", 101, 400);
+    server.confirm(35, "k", "b:1", 1000);
+    server.release(50, "k", "b:1");
+    let (truth, _) = server.replay();
+    assert!(!truth.locks[0].pushed && !truth.locks[0].confirmed);
+    assert!(truth.locks[1].pushed && truth.locks[1].confirmed);
+    assert_eq!(truth.grants, 1);
+    let entry = &truth.entries[0];
+    assert_eq!(entry.span, Span::new(20 * MS, 35 * MS));
+    assert!(truth.breaches.is_empty() && truth.passed.is_empty());
+}
+
+#[test]
+fn what_happened_in_a_gap_is_not_known() {
+    let mut server = Server::default();
+    server.take(10, "k", "a:1", 100, 1000);
+    server.queue(20, "k", "b:1");
+    server.gap(30, 60);
+    server.take(70, "k", "c:1", 101, 1000);
+    let (truth, _) = server.replay();
+    assert_eq!(truth.locks[0].end, End::Unknown);
+    assert!(truth.entries[0].open);
+    assert!(truth.breaches.is_empty() && truth.passed.is_empty());
+    assert!(truth.gaps.touches(Span::new(40 * MS, 40 * MS)));
+}
+
+#[test]
+fn a_lock_that_nobody_touched_survives_a_clock_that_steps_forward_and_back() {
+    for (ahead_ms, ends, promised) in [(0, End::Deleted, 2040), (5_000, End::Expired, 1010)] {
+        let mut server = Server::default();
+        server.take(10, "k", "a:1", 100, 1000);
+        server.ahead_ms = 5_000;
+        server.look(20, "a");
+        server.ahead_ms = ahead_ms;
+        server.extend(40, "k", "renew", "a:1 100", 2000);
+        server.release(50, "k", "a:1");
+        let (truth, _) = server.replay();
+        assert_eq!(truth.locks[0].end, ends, "{ahead_ms}");
+        assert_eq!(truth.locks[0].promised / MS, promised, "{ahead_ms}");
+        assert_eq!(truth.breaches.len(), 0);
+    }
+}
+
+#[test]
+fn a_clock_that_steps_forward_ends_locks() {
+    let mut server = Server::default();
+    server.take(10, "k", "a:1", 100, 1000);
+    server.ahead_ms = 5_000;
+    server.look(20, "a");
+    let (truth, _) = server.replay();
+    assert_eq!(truth.locks[0].end, End::Expired);
+    assert_eq!(truth.locks[0].span.until / MS, 10);
+}
