@@ -174,7 +174,7 @@ fn without_a_fence_nobody_is_passed_or_forgotten() {
 /// As long as a token, and below the server's time: it is nobody's token all the same.
 #[test]
 fn a_foreign_fence_of_sixteen_characters_is_not_overwritten() {
-    for theirs in ["1bcdefghijklmnop", "----------------"] {
+    for theirs in ["1 foreign value!", "----------------"] {
         let mut bench = Bench::new();
         bench.raw.cmd(&["SET", FENCE, theirs]);
         let refused = bench.ask_with("a:1", LEASE, "0", WHENEVER);
