@@ -22,6 +22,11 @@ impl Fault {
         self.worker.is_some() && (self.kind.contains("stop") || self.kind.contains("pause"))
     }
 
+    /// Whether its timers stood still as well.
+    fn suspends(&self) -> bool {
+        self.worker.is_some() && self.kind.contains("suspend")
+    }
+
     /// Whether no holder may lose its lock by it.
     pub(crate) fn harmless_to_holders(&self) -> bool {
         ["oom", "script_flush", "drop_pushes"]
@@ -84,6 +89,7 @@ pub(crate) struct Faults {
     cutting: Spans,
     workers: BTreeMap<u32, Spans>,
     stops: BTreeMap<u32, Spans>,
+    suspends: BTreeMap<u32, Spans>,
     none: Spans,
 }
 
@@ -94,6 +100,7 @@ impl Faults {
         };
         let mut workers = BTreeMap::new();
         let mut stops = BTreeMap::new();
+        let mut suspends = BTreeMap::new();
         for fault in &list {
             if let Some(worker) = fault.worker {
                 workers
@@ -102,6 +109,9 @@ impl Faults {
                 stops
                     .entry(worker)
                     .or_insert_with(|| spans(&|f| f.worker == Some(worker) && f.stops()));
+                suspends
+                    .entry(worker)
+                    .or_insert_with(|| spans(&|f| f.worker == Some(worker) && f.suspends()));
             }
         }
         Faults {
@@ -113,6 +123,7 @@ impl Faults {
             cutting: spans(&Fault::cuts_off),
             workers,
             stops,
+            suspends,
             none: Spans::default(),
             list,
         }
@@ -161,6 +172,10 @@ impl Faults {
     /// When this worker was stopped.
     pub(crate) fn stops_of(&self, worker: u32) -> &Spans {
         self.stops.get(&worker).unwrap_or(&self.none)
+    }
+
+    pub(crate) fn suspends_of(&self, worker: u32) -> &Spans {
+        self.suspends.get(&worker).unwrap_or(&self.none)
     }
 
     /// Whether neither this worker nor the server was faulted then.

@@ -1,7 +1,8 @@
 //! I6: a loss is told.
 //!
 //! A running process is told within 50 ms of the end of its validity (p99), and before the server may give
-//! the lock to anybody else. A process that was stopped beyond its validity says so at its first word.
+//! the lock to anybody else. A process that was stopped beyond its validity says so at its first word. The timers of one
+//! that was suspended stood still, so its holds are looked at within 250 ms after that.
 
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use crate::check::truth::{End, Truth};
 use crate::history::Nanos;
 
 const BOUND: Nanos = 50 * MILLI;
+/// A timer that a suspend stopped is no longer than this.
+const TICK: Nanos = 250 * MILLI;
 /// A body that nobody interrupts may end this long after its validity without a word about the loss.
 const UNTOLD: Nanos = 250 * MILLI;
 
@@ -103,7 +106,10 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
         // The time in which it should have been told.
         let telling = Span::new(until, told);
         finding.checked += 1;
-        if stops.touches(telling) {
+        let suspends = run.faults.suspends_of(op.id.worker);
+        if stops.touches(telling)
+            || told < until + TICK && suspends.touches(telling.widened(TICK, 0))
+        {
             continue;
         }
         if told > until {
@@ -199,6 +205,21 @@ mod tests {
         // A process that was stopped meanwhile could not be told.
         history.fault(900, 1040, "worker_stop", Some(1), true);
         assert_eq!(found(&history, Server::default()), 0);
+    }
+
+    #[test]
+    fn late_after_a_suspend() {
+        for (kind, told, expected) in [
+            ("client_suspend_stop", 1_240, 0),
+            ("client_suspend_stop", 1_260, 1),
+            ("client_stop", 1_240, 1),
+        ] {
+            let mut history = History::default();
+            history.call(lost(told));
+            history.fault(700, 990, kind, Some(1), true);
+            let found = found(&history, Server::default());
+            assert_eq!(found, expected, "{kind} {told}");
+        }
     }
 
     #[test]

@@ -41,8 +41,9 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
                 );
                 Violation::of(run, &[op], span, what)
             };
-            // The age of a pushed grant is told by the server's clock, and this one stepped.
-            if lock.pushed && run.faults.lossy_within(span, memory) {
+            // The age of a pushed grant is told by the server's clock, and this one stepped; so is the TTL that a
+            // script writes.
+            if (lock.pushed || lock.stepped) && run.faults.lossy_within(span, memory) {
                 finding.report(run, violation);
             } else {
                 finding.violation(run, violation);
@@ -89,5 +90,21 @@ mod tests {
     fn what_was_renewed_in_a_gap_is_not_judged() {
         assert_eq!(violations(1900, Some((900, 910))), 0);
         assert_eq!(violations(1900, Some((2900, 2910))), 1);
+    }
+
+    #[test]
+    fn a_clock_that_steps_in_the_script_is_reported() {
+        for (step, expected) in [(0, 1), (1_000, 0)] {
+            let mut history = History::default();
+            let story = Story::new(1, 1, "k", 0).acquired(10, 7, 1_400);
+            history.call(story.ended(20, true, true));
+            history.fault(5, 9, "clock_step", None, false);
+            let mut server = Server::default();
+            server.script(10, "ask", "a:1");
+            server.ahead_ms = step;
+            server.set(10, "k", "a:1", 7, false, 250);
+            let (run, truth) = history.build_with(server);
+            assert_eq!(check(&run, &truth).violations, expected, "{step}");
+        }
     }
 }

@@ -30,7 +30,15 @@ impl Server {
         });
     }
 
-    fn set(&mut self, at: u64, key: &str, owner: &str, token: u64, kept: bool, ttl: u64) {
+    pub(crate) fn set(
+        &mut self,
+        at: u64,
+        key: &str,
+        owner: &str,
+        token: u64,
+        kept: bool,
+        ttl: u64,
+    ) {
         self.events.push(ServerEvent::Set {
             at: at * MILLI,
             wall_us: self.wall(at),

@@ -46,6 +46,8 @@ pub(crate) struct LockSpan {
     pub(crate) end: End,
     /// The server's clock when it was written.
     pub(crate) wall_us: u64,
+    /// The server's clock stepped while a script wrote it.
+    pub(crate) stepped: bool,
     /// Given to a waiter by a message.
     pub(crate) pushed: bool,
     /// Its holder has prolonged it.
@@ -414,6 +416,7 @@ impl<'a> Replay<'a> {
             span: Span::new(at, Nanos::MAX),
             end: End::Open,
             wall_us,
+            stepped: self.has_stepped(at, wall_us),
             pushed: self.published == Some((key, token, owner)),
             confirmed: false,
             promised: at + until_us.saturating_sub(wall_us) * MICRO,
@@ -431,6 +434,15 @@ impl<'a> Replay<'a> {
         self.expiries.push(Reverse((live.until_us.1, key)));
         self.live.insert(key, live);
         self.expired.remove(&key);
+    }
+
+    /// Whether the server's clock moved otherwise than time did since the script began.
+    fn has_stepped(&self, at: Nanos, wall_us: u64) -> bool {
+        let Some(script) = &self.script else {
+            return false;
+        };
+        let passed = at.saturating_sub(script.at) / MICRO;
+        wall_us.abs_diff(script.wall_us + passed) > SAME_MOMENT / MICRO
     }
 
     /// A relative TTL counts from the beginning of the script, which may have been a while ago.
