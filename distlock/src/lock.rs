@@ -126,15 +126,11 @@ impl Lock {
     /// could not be used, [`Error::Lost`] when the hold to be re-entered was lost, and the errors of
     /// misuse: [`Error::InvalidKey`], [`Error::Config`], [`Error::ForeignKey`], [`Error::ShutDown`].
     ///
-    /// # Panics
-    ///
-    /// In a tokio runtime that was built without its time driver (`enable_time`).
-    ///
     /// # Paused time
     ///
-    /// Under `tokio::time::pause` only a manager of
-    /// [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime) works: the others run on a
-    /// thread of their own, for which the paused clock does not wait.
+    /// A manager of [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime) takes part in
+    /// `tokio::time::pause`. The others run on a thread of their own: their leases and waits last as long as ever, and
+    /// a timeout around a call may end at once.
     ///
     /// # Cancel safety
     ///

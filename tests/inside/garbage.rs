@@ -153,7 +153,7 @@ impl Bench {
                 wait: LEASE,
                 within: WITHIN,
             };
-            node.ask(&ask).await
+            node.ask(&node.home()?, &ask).await
         })
     }
 

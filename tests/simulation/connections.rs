@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::trace::Trace;
-use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Millis, Op};
+use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Millis, Op, Told};
 use crate::protocol::words::{AskReply, Owner};
 
 /// The rest of a handshake, and then an ask, take no longer.
@@ -73,7 +73,10 @@ impl Connections {
     /// Whoever asks listens, and asks again on a new connection.
     fn asks(&mut self, now: Millis, applied: &Applied<'_>, owner: Owner, trace: &mut Trace) {
         let client = applied.client;
-        if !applied.listens {
+        if applied.told == Told::Another {
+            trace.count("asks: on a lane");
+        }
+        if applied.told == Told::Nobody {
             let text = format!("c{client} #{owner} asks on a connection that does not listen");
             trace.violated(now, format_args!("{text}"));
         }

@@ -54,7 +54,7 @@ pub(crate) fn plan(
         let (at, client) = (world.clone(), random.pick(clients).clone());
         let everybody = clients.to_vec();
         let lasts = *random.pick(&[5, 30, 120, 400, 900]);
-        let role = *random.pick(&[Role::Commands, Role::Commands, Role::Renewals]);
+        let role = *random.pick(&[Role::Commands, Role::Commands, Role::Renewals, Role::Lane]);
         let server_knows = random.chance(500);
         world.network.at(now + when, move || {
             let strike = Strike {

@@ -14,6 +14,9 @@ use crate::lock::Lock;
 use crate::manager::hold::Hold;
 use crate::protocol::timing::Timing;
 
+/// How much later than its deadline a command on a lane is found to be late.
+const ON_LANE: Duration = Duration::from_millis(26);
+
 /// One task of a client, until the chaos is over.
 pub(crate) async fn work(world: Arc<World>, client: Arc<Client>, random: SeededRandom) {
     let mut user = User {
@@ -116,7 +119,7 @@ impl User {
         let call = oracle.call(index);
         oracle.count("calls");
         let result = order.lock.acquire().await;
-        let limit = order.wait + order.timing.command_deadline();
+        let limit = order.wait + order.timing.command_deadline() + ON_LANE;
         oracle.called(index, &call, limit, result.as_ref().map(drop));
         let guard = result.ok()?;
         oracle.acquired(&self.world.server, index, guard.hold());
@@ -130,7 +133,7 @@ impl User {
         oracle.count("calls");
         let result = order.lock.try_acquire().await;
         // It asks again at once if the server's time was not known.
-        let limit = 2 * order.timing.command_deadline();
+        let limit = 2 * (order.timing.command_deadline() + ON_LANE);
         oracle.called(index, &call, limit, result.as_ref().map(drop));
         if let Ok(Some(guard)) = result {
             oracle.acquired(&self.world.server, index, guard.hold());

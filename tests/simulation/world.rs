@@ -25,6 +25,7 @@ use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::RedisStore;
 use crate::store::redis::client::Client as User;
+use crate::store::redis::config::RedisConfig;
 
 pub(crate) struct World {
     pub(crate) time: Arc<WorldTime>,
@@ -36,6 +37,8 @@ pub(crate) struct World {
     /// Leases that are used here, in milliseconds.
     pub(crate) leases: Vec<u64>,
     pub(crate) min_hold: Duration,
+    /// How many lanes a client may have.
+    lanes: usize,
     over: AtomicBool,
     ended: Notify,
 }
@@ -78,6 +81,7 @@ impl World {
             keys,
             leases,
             min_hold: Duration::from_millis(*random.pick(&[0, 0, 0, 100, 300])),
+            lanes: *random.pick(&[0, 1]),
             over: AtomicBool::new(false),
             ended: Notify::new(),
         })
@@ -126,10 +130,16 @@ impl World {
             way: |sockets| Arc::new(sockets),
         };
         let way = Arc::new(ToServer(site.clone()));
+        let config = RedisConfig {
+            lanes: self.lanes,
+            // A world is short.
+            lanes_after: 1,
+            ..CONFIG.clone()
+        };
         let store = if random.chance(200) {
-            RedisStore::connect_lazy_over(way, &CONFIG, user)
+            RedisStore::connect_lazy_over(way, &config, user)
         } else {
-            let connected = RedisStore::connect_over(way, CONFIG.clone(), user);
+            let connected = RedisStore::connect_over(way, config, user);
             connected.await.expect("nothing went wrong yet")
         };
         Arc::new(Client {

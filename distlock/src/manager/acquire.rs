@@ -1,4 +1,7 @@
-//! From a call to its hold: what is done for it on the manager's side while its caller waits.
+//! From a call to its hold.
+//!
+//! A call runs where its caller does, and needs no timer there. What it asks goes over the lane of its runtime, if
+//! there is one; everything else is done for it at home, on the manager's thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,76 +11,27 @@ use tokio::sync::oneshot;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::manager::core::{Core, Phase, shut_down_error};
-use crate::manager::counted::Counted;
 use crate::manager::hold::Hold;
 use crate::manager::release;
+use crate::manager::sole::Sole;
 use crate::manager::table::Entry;
 use crate::protocol::claim::Claim;
 use crate::protocol::outcome::{Command, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
-use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, Occupant};
+use crate::protocol::words::Occupant;
+use crate::store::Lane;
 
-/// How much longer than its `wait` a caller listens for the manager's own, better error.
-const SLACK: Duration = Duration::from_millis(250);
-
-/// Acquires on the manager's own task, which cancels what it asked for if this future is dropped.
+/// Acquires, with as many owner ids as it takes. What was asked is taken back if this future is dropped.
 pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Arc<Hold>, Error> {
     let request = Arc::new(request);
-    let limit = request.options.wait + request.timing.command_deadline() + SLACK;
-    let (mut reply, answer) = oneshot::channel();
-    let (of_task, wanted) = (core.clone(), request.clone());
-    core.executor.spawn_later(async move {
-        tokio::select! {
-            biased;
-            result = call(of_task, wanted) => {
-                // What nobody receives releases itself.
-                drop(reply.send(result));
-            }
-            () = reply.closed() => {}
-        }
-    });
-    let answered = if tokio::runtime::Handle::try_current().is_ok() {
-        tokio::time::timeout(limit, answer).await
-    } else {
-        Ok(answer.await)
-    };
-    let waited = core.clock.now().since(request.started);
-    match answered {
-        Ok(Ok(Ok(acquired))) => Ok(acquired.keep()),
-        Ok(Ok(Err(error))) => Err(error),
-        Ok(Err(_)) => Err(shut_down_error()),
-        Err(_) if waited < limit / 2 => Err(Error::Config {
-            detail: format!(
-                "lock `{}`: tokio's time is paused here, or was advanced: {limit:?} of it went by in {waited:.1?}, \
-                 and this manager's thread does not take part in that; in tests with paused time use \
-                 `LockManager::builder().memory_on_current_runtime()`",
-                request.key
-            ),
-        }),
-        Err(_) => Err(Trouble::timed_out(limit).into_error(Some(request.key.to_string()), waited)),
-    }
-}
-
-/// A hold that nobody has received yet: dropped, it is released.
-#[derive(Debug)]
-struct Acquired {
-    hold: Arc<Hold>,
-    is_kept: bool,
-}
-
-impl Acquired {
-    fn keep(mut self) -> Arc<Hold> {
-        self.is_kept = true;
-        self.hold.clone()
-    }
-}
-
-impl Drop for Acquired {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            release::release_in_background(&self.hold.core, &self.hold.entry);
+    let mut obstacle = None;
+    loop {
+        let mut asker = Asker::new(core, &request, obstacle.take());
+        match asker.outcome().await {
+            Outcome::Held => return asker.hold(),
+            Outcome::Again(last) => obstacle = last,
+            Outcome::Refused(refusal) => return Err(error(core, &request, refusal)),
         }
     }
 }
@@ -87,28 +41,23 @@ impl Drop for Acquired {
 struct Asker {
     core: Arc<Core>,
     entry: Arc<Entry>,
+    /// Told when a command that is done for it at home has been answered.
+    at_home: Option<oneshot::Receiver<()>>,
     holds: bool,
-    /// A shutdown waits for calls under way, so that what they undo is undone.
-    _under_way: Counted,
 }
 
 impl Drop for Asker {
     fn drop(&mut self) {
-        if !self.holds {
-            release::release_in_background(&self.core, &self.entry);
+        if self.holds {
+            return;
         }
-    }
-}
-
-/// One call, with as many owner ids as it takes.
-async fn call(core: Arc<Core>, request: Arc<Request>) -> Result<Acquired, Error> {
-    let mut obstacle = None;
-    loop {
-        let mut asker = Asker::new(&core, &request, obstacle.take());
-        match asker.outcome().await {
-            Outcome::Held => return asker.hold(),
-            Outcome::Again(last) => obstacle = last,
-            Outcome::Refused(refusal) => return Err(error(&core, &request, refusal)),
+        let answered = self.at_home.take().is_none_or(|mut at_home| {
+            at_home.close();
+            at_home.try_recv().is_ok()
+        });
+        // Nothing may be asked after it was taken back, so whoever still asks does that.
+        if answered {
+            release::release_in_background(&self.core, &self.entry);
         }
     }
 }
@@ -127,17 +76,16 @@ impl Asker {
         Asker {
             core: core.clone(),
             entry,
+            at_home: None,
             holds: false,
-            _under_way: core.under_way.one(),
         }
     }
 
-    /// Does what the claim says until it has come out.
-    async fn outcome(&self) -> Outcome {
-        let (core, entry, request) = (&*self.core, &self.entry, &*self.entry.request);
+    /// Has done what the claim says until it has come out.
+    async fn outcome(&mut self) -> Outcome {
         loop {
-            let now = core.clock.now();
-            let next = core.claims.with(entry, |claim| {
+            let now = self.core.clock.now();
+            let next = self.core.claims.with(&self.entry, |claim| {
                 claim.handle_time(now);
                 if let Some(outcome) = claim.poll_outcome() {
                     return Err(outcome);
@@ -145,49 +93,74 @@ impl Asker {
                 let command = claim.poll_command(now);
                 claim.poll_outcome().map_or(Ok(command), Err)
             });
-            let command = match next {
-                Ok(command) => command,
+            match next {
                 Err(outcome) => return outcome,
-            };
-            match command {
-                Some(Command::Ask { wait, within }) => {
-                    let ask = Ask {
-                        key: &request.key,
-                        owner: entry.owner,
-                        timing: request.timing,
-                        wait,
-                        within,
-                    };
-                    let answer = core.store.ask(ask).await;
-                    let undone = answer.is_err() && !Rules::in_force().no_way_back;
-                    let now = core.clock.now();
-                    (core.claims).with(entry, |claim| claim.handle_answer(answer, now));
-                    if undone {
-                        let (key, lease) = (request.key.clone(), request.timing.lease);
-                        release::undo_unknown(&self.core, key, entry.owner, lease);
-                    }
-                }
-                Some(Command::Confirm { within }) => {
-                    let answer = (core.store)
-                        .confirm(&request.key, entry.owner, request.timing, within)
-                        .await;
-                    let now = core.clock.now();
-                    (core.claims).with(entry, |claim| claim.handle_confirmation(answer, now));
-                }
-                Some(Command::Renew) | None => self.wait().await,
+                Ok(Some(command @ Command::Ask { wait, within })) => match self.core.store.lane() {
+                    Some(lane) => self.ask(&*lane, wait, within).await,
+                    None => self.send(command),
+                },
+                Ok(Some(command)) => self.send(command),
+                Ok(None) => self.wait().await,
             }
         }
     }
 
+    /// Asks here, on this runtime.
+    async fn ask(&self, lane: &dyn Lane, wait: Duration, within: Duration) {
+        let (core, entry) = (&*self.core, &*self.entry);
+        // A shutdown waits for it, so that it is undone.
+        let _under_way = core.under_way.one();
+        let mut answer = Sole::new(lane.ask(entry.ask(wait, within)));
+        loop {
+            let answer = tokio::select! {
+                biased;
+                answer = &mut answer => answer,
+                () = entry.changed.notified() => {
+                    if core.claims.peek(entry, |claim| claim.is_unanswered()) {
+                        continue;
+                    }
+                    return;
+                }
+            };
+            let now = core.clock.now();
+            (core.claims).with(&self.entry, |claim| claim.handle_answer(answer, now));
+            return;
+        }
+    }
+
+    /// Has a command sent at home.
+    fn send(&mut self, command: Command) {
+        let (answered, at_home) = oneshot::channel();
+        self.at_home = Some(at_home);
+        let (core, entry) = (self.core.clone(), self.entry.clone());
+        self.core
+            .executor
+            .spawn(perform(core, entry, command, answered));
+    }
+
     /// Waits until something has come in, the wait is over, or a failed ask may be repeated.
-    async fn wait(&self) {
+    async fn wait(&mut self) {
         let (core, entry) = (&*self.core, &self.entry);
+        if let Some(at_home) = &mut self.at_home {
+            let answered = tokio::select! {
+                biased;
+                answered = at_home => answered,
+                () = entry.changed.notified() => return,
+            };
+            self.at_home = None;
+            if answered.is_err() {
+                // There is nobody at home any more.
+                let now = core.clock.now();
+                core.claims.with(entry, |claim| claim.handle_shutdown(now));
+            }
+            return;
+        }
         let retry_at = core.claims.peek(entry, |claim| claim.poll_retry());
         let retry = async {
             match retry_at {
                 Some(at) => {
-                    tokio::time::sleep(at.since(core.clock.now())).await;
-                    core.store.ready().await;
+                    sleep_until(core, at).await;
+                    Sole::new(core.store.ready()).await;
                 }
                 None => std::future::pending().await,
             }
@@ -200,21 +173,63 @@ impl Asker {
         }
     }
 
-    fn hold(&mut self) -> Result<Acquired, Error> {
+    fn hold(&mut self) -> Result<Arc<Hold>, Error> {
         let grip = (self.core.claims).peek(&self.entry, |claim| claim.grip().cloned());
         let grip = grip.ok_or_else(shut_down_error)?;
         // From here on the hold's guard answers for the id.
         self.holds = true;
         let hold = Hold::new(self.core.clone(), self.entry.clone(), grip);
-        Ok(Acquired {
-            hold: Arc::new(hold),
-            is_kept: false,
-        })
+        Ok(Arc::new(hold))
     }
 }
 
+/// Sends a command at home, and takes the claim back if its call has gone meanwhile.
+async fn perform(
+    core: Arc<Core>,
+    entry: Arc<Entry>,
+    command: Command,
+    mut answered: oneshot::Sender<()>,
+) {
+    // A shutdown waits for it, so that what it undoes is undone.
+    let _under_way = core.under_way.one();
+    tokio::select! {
+        biased;
+        () = answered.closed() => {}
+        () = send(&core, &entry, command) => {}
+    }
+    if answered.send(()).is_err() || core.phase() != Phase::Running {
+        release::release_in_background(&core, &entry);
+    }
+}
+
+async fn send(core: &Arc<Core>, entry: &Arc<Entry>, command: Command) {
+    let request = &*entry.request;
+    match command {
+        Command::Ask { wait, within } => {
+            let answer = core.store.ask(entry.ask(wait, within)).await;
+            let undone = answer.is_err() && !Rules::in_force().no_way_back;
+            let now = core.clock.now();
+            (core.claims).with(entry, |claim| claim.handle_answer(answer, now));
+            if undone {
+                let (key, lease) = (request.key.clone(), request.timing.lease);
+                release::undo_unknown(core, key, entry.owner, lease);
+            }
+        }
+        Command::Confirm { within } => {
+            let answer = (core.store)
+                .confirm(&request.key, entry.owner, request.timing, within)
+                .await;
+            let now = core.clock.now();
+            (core.claims).with(entry, |claim| claim.handle_confirmation(answer, now));
+        }
+        // The watch sends those of a hold.
+        Command::Renew => {}
+    }
+}
+
+/// By a timer at home: the caller's runtime need not have one, and may have paused it.
 async fn sleep_until(core: &Core, when: Moment) {
-    tokio::time::sleep(when.since(core.clock.now())).await;
+    core.executor.sleep(when.since(core.clock.now())).await;
 }
 
 fn error(core: &Core, request: &Request, refusal: Refusal) -> Error {

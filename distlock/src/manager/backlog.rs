@@ -1,7 +1,7 @@
 //! Releases that wait for their turn: however many there are, they burden the store and the memory of this
 //! process no more than a bounded number.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, oneshot};
@@ -11,6 +11,7 @@ use crate::key::LockKey;
 use crate::manager::counted::Counted;
 use crate::manager::table::Entry;
 use crate::mutex::lock;
+use crate::protocol::words::Owner;
 
 /// Releases under way at a time. More of them would delay what callers wait for.
 const IN_FLIGHT: usize = 256;
@@ -43,6 +44,8 @@ pub(crate) enum Answered {
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     queues: Mutex<Queues>,
+    /// Those that their holders send themselves.
+    by_holders: Mutex<BTreeMap<Owner, Release>>,
     /// Wakes who tries again.
     pub(crate) failed: Notify,
 }
@@ -82,6 +85,16 @@ impl Backlog {
         lock(&self.queues).in_flight += 1;
     }
 
+    /// Its holder sends it himself, unless he stops running.
+    pub(crate) fn leave_to_holder(&self, release: Release) {
+        lock(&self.by_holders).insert(release.entry.owner, release);
+    }
+
+    /// A release that its holder was to send, for whoever is done with it or takes it over first.
+    pub(crate) fn take_from_holder(&self, owner: Owner) -> Option<Release> {
+        lock(&self.by_holders).remove(&owner)
+    }
+
     /// One is to be tried again; the next that waits, if the store `answers`.
     pub(crate) fn again(&self, release: Release, answers: bool) -> Option<Release> {
         let mut queues = lock(&self.queues);
@@ -111,7 +124,8 @@ impl Backlog {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         let queues = lock(&self.queues);
-        queues.in_flight + queues.fresh.len() + queues.later.len()
+        let by_holders = lock(&self.by_holders).len();
+        queues.in_flight + queues.fresh.len() + queues.later.len() + by_holders
     }
 
     /// Whether nothing is left to do but what is under way.

@@ -24,6 +24,9 @@ use crate::store::{LockStore, Settings};
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Where a panic ends the process, only its author knows whether all of its runtimes have an I/O driver.
+const DEFAULT_LANES: usize = if cfg!(panic = "abort") { 0 } else { 8 };
+
 /// Builds a [`LockManager`].
 ///
 /// ```no_run
@@ -45,6 +48,7 @@ pub struct LockManagerBuilder {
     /// But for the name, which is `client_name`.
     settings: Settings,
     connect_timeout: Duration,
+    lanes: usize,
     pub(crate) parts: Parts,
 }
 
@@ -62,6 +66,7 @@ impl Default for LockManagerBuilder {
             client_name: None,
             settings: Settings::named(String::new()),
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            lanes: DEFAULT_LANES,
             parts: Parts::default(),
         }
     }
@@ -77,6 +82,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("max_waiters", &self.settings.max_waiters)
             .field("fence_ttl", &self.settings.fence_ttl)
             .field("connect_timeout", &self.connect_timeout)
+            .field("lanes", &self.lanes)
             .finish()
     }
 }
@@ -127,6 +133,21 @@ impl LockManagerBuilder {
     /// together with its Redis, or use [`connect_lazy`](LockManagerBuilder::connect_lazy).
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
+        self
+    }
+
+    /// How many runtimes may have a connection of their own to the server, default 8; 0: none.
+    ///
+    /// Calls of such a runtime ask and release without a hop to the manager's thread, which is what most of the time of
+    /// an uncontended call goes into. A runtime gets its connection after a few calls, and loses it when it was not used
+    /// for a minute, or when it does not run while an answer is owed. So a manager has at most `n + 2` connections.
+    ///
+    /// It needs the runtime's I/O driver (`enable_io`, `enable_all`). Tokio cannot be asked whether there is one: in a
+    /// runtime without, the first attempt panics in a task of its own, which is caught, but may be seen on stderr, and
+    /// its calls go on over the manager's thread. A program that is built with `panic = "abort"` cannot catch that, so
+    /// there the default is 0.
+    pub fn lanes(mut self, n: usize) -> Self {
+        self.lanes = n;
         self
     }
 
@@ -196,7 +217,8 @@ impl LockManagerBuilder {
             }
             None => {
                 let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
-                Store::Redis(config)
+                let lanes = self.lanes;
+                Store::Redis(RedisConfig { lanes, ..config })
             }
         })
     }

@@ -7,7 +7,7 @@ use once_cell::sync::OnceCell;
 use crate::manager::core::Core;
 use crate::manager::executor::Executor;
 use crate::manager::{release, report, watch};
-use crate::protocol::words::Grant;
+use crate::protocol::words::{Grant, Owner};
 use crate::store::{EventSink, StoreEvent};
 
 /// Where a store's events go. It is there before the store is, and does not keep the manager alive.
@@ -59,6 +59,11 @@ impl Mailbox {
                     granted(&core, grant);
                 }
             }
+            StoreEvent::Unheard(owners) => {
+                if let Some(core) = self.core() {
+                    unheard(&core, owners);
+                }
+            }
             StoreEvent::Reconnected => {
                 if let Some(core) = self.core() {
                     core.clone().executor.spawn_later(reconnected(core));
@@ -84,6 +89,20 @@ fn granted(core: &Arc<Core>, grant: Grant) {
             entry.changed.notify_one();
         }
         None => release::undo_unknown(core, grant.key, grant.owner, grant.lease),
+    }
+}
+
+/// Callers whose runtime does not run: what they asked for, or gave back, is released here (R37).
+fn unheard(core: &Arc<Core>, owners: Vec<Owner>) {
+    for owner in owners {
+        let now = core.clock.now();
+        if let Some(entry) = core.claims.find(owner) {
+            core.claims.with(&entry, |claim| claim.handle_hang(now));
+            entry.changed.notify_one();
+            release::submit_what_is_given_back(core, &entry);
+        } else {
+            release::take_over(core, owner);
+        }
     }
 }
 

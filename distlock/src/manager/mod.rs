@@ -30,6 +30,7 @@ pub(crate) mod release;
 pub(crate) mod renewals;
 pub(crate) mod report;
 pub(crate) mod shutdown;
+pub(crate) mod sole;
 pub(crate) mod table;
 pub(crate) mod watch;
 

@@ -10,13 +10,16 @@ use crate::manager::backlog::{Answered, Release};
 use crate::manager::core::{Core, Phase};
 use crate::manager::hold::Hold;
 use crate::manager::report;
+use crate::manager::sole::Sole;
 use crate::manager::table::Entry;
 use crate::options::Options;
 use crate::protocol::claim::Claim;
 use crate::protocol::claim::leaving::Left;
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
-use crate::protocol::words::Owner;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{Owner, ReleaseReply};
+use crate::store::Lane;
 
 /// The pause before what failed is tried again, and how often it is seen what cannot be left any more.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -24,19 +27,55 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Releases a hold whose holder waits for the answer. With `keep`, its key stays taken for that long.
 pub(crate) fn release(core: &Arc<Core>, hold: &Hold, keep: Duration) -> Tried {
-    let (tell, told) = oneshot::channel();
-    if leave(core, &hold.entry, keep) {
-        core.releases.start_at_once();
-        core.executor
-            .spawn(work(core.clone(), new(core, &hold.entry, Some(tell))));
+    if !leave(core, &hold.entry, keep) {
+        return Tried::Nothing;
     }
-    Tried(told)
+    let release = new(core, &hold.entry, None);
+    match core.store.lane() {
+        Some(lane) => {
+            core.releases.leave_to_holder(release);
+            let (core, entry) = (core.clone(), hold.entry.clone());
+            Tried::Here(Here { core, entry, lane })
+        }
+        None => Tried::AtHome(retry(core, release)),
+    }
+}
+
+/// Sends a release at home, behind no other.
+fn retry(core: &Arc<Core>, mut release: Release) -> oneshot::Receiver<Answered> {
+    let (tell, told) = oneshot::channel();
+    release.tell = Some(tell);
+    core.releases.start_at_once();
+    core.executor.spawn(work(core.clone(), release));
+    told
+}
+
+/// Sends at home what its holder was to send, and may have sent.
+pub(crate) fn take_over(core: &Arc<Core>, owner: Owner) {
+    let Some(release) = core.releases.take_from_holder(owner) else {
+        return;
+    };
+    let within = release.entry.request.timing.command_deadline();
+    let (unheard, now) = (Trouble::timed_out(within), core.clock.now());
+    (core.claims).with(&release.entry, |claim| {
+        claim.handle_release(Err(unheard), now)
+    });
+    drop(retry(core, release));
+}
+
+/// Sends the release of a claim that gave back what its call did not take.
+pub(crate) fn submit_what_is_given_back(core: &Arc<Core>, entry: &Arc<Entry>) {
+    if core.claims.with(entry, Claim::poll_release) {
+        submit(core, entry);
+    }
 }
 
 /// Releases whatever there is of a claim, behind others, for nobody waits for it.
 pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
     if leave(core, entry, Duration::ZERO) {
         submit(core, entry);
+    } else {
+        submit_what_is_given_back(core, entry);
     }
 }
 
@@ -115,19 +154,10 @@ async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
         .release(&request.key, entry.owner, keep, within)
         .await;
     let answers = !matches!(&answer, Err(trouble) if trouble.is_no_answer());
-    let now = core.clock.now();
-    let left = core
-        .claims
-        .with(&entry, |claim| claim.handle_release(answer, now));
-    if left == Left::NotOurs {
-        tell_loss(core, &entry);
-    }
+    let left = judge(core, &entry, answer);
     if let Some(tell) = release.tell.take() {
         // Nobody needs to listen.
-        let _ = tell.send(match left {
-            Left::NotOurs => Answered::NotOurs,
-            Left::Done | Left::Again(_) => Answered::Released,
-        });
+        let _ = tell.send(left.into());
     }
     match left {
         Left::Done | Left::NotOurs => core.releases.done(),
@@ -139,6 +169,18 @@ async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
             core.releases.again(release, answers)
         }
     }
+}
+
+/// What an answer says, told where it says that a hold had been lost.
+fn judge(core: &Arc<Core>, entry: &Arc<Entry>, answer: Result<ReleaseReply, Trouble>) -> Left {
+    let now = core.clock.now();
+    let left = core
+        .claims
+        .with(entry, |claim| claim.handle_release(answer, now));
+    if left == Left::NotOurs {
+        tell_loss(core, entry);
+    }
+    left
 }
 
 fn is_past(core: &Core, release: &Release) -> bool {
@@ -187,12 +229,72 @@ pub(crate) fn tell_loss(core: &Arc<Core>, entry: &Arc<Entry>) {
     }
 }
 
-/// Resolves when a release that goes on in the background was answered, or its first attempt ran out of time.
-pub(crate) struct Tried(oneshot::Receiver<Answered>);
+/// A release that was begun. It goes on if this is dropped.
+pub(crate) enum Tried {
+    Nothing,
+    AtHome(oneshot::Receiver<Answered>),
+    Here(Here),
+}
 
 impl Tried {
+    /// Resolves when it was answered, or its first attempt ran out of time.
     pub(crate) async fn wait(self) -> Answered {
+        let told = match self {
+            Tried::Nothing => return Answered::Released,
+            Tried::AtHome(told) => told,
+            Tried::Here(here) => match here.send().await {
+                Ok(answered) => return answered,
+                Err(told) => told,
+            },
+        };
         // An error means that there is nothing to wait for.
-        self.0.await.unwrap_or(Answered::Released)
+        told.await.unwrap_or(Answered::Released)
+    }
+}
+
+/// A release that its holder sends, on the lane of his runtime.
+pub(crate) struct Here {
+    core: Arc<Core>,
+    entry: Arc<Entry>,
+    lane: Box<dyn Lane>,
+}
+
+impl Here {
+    /// Sends it; an error if home has to.
+    async fn send(self) -> Result<Answered, oneshot::Receiver<Answered>> {
+        let (core, entry) = (&self.core, &self.entry);
+        let request = &entry.request;
+        let now = core.clock.now();
+        let keep = core.claims.peek(entry, |claim| claim.keep(now));
+        let within = request.timing.command_deadline();
+        let sent = (self.lane).release(&request.key, entry.owner, keep, within);
+        let answer = Sole::new(sent).await;
+        let Some(release) = core.releases.take_from_holder(entry.owner) else {
+            // It was late, and home sees to it.
+            return Ok(Answered::Released);
+        };
+        let Some(answer) = answer else {
+            return Err(retry(core, release));
+        };
+        let left = judge(core, entry, answer);
+        if matches!(left, Left::Again(_)) {
+            drop(retry(core, release));
+        }
+        Ok(left.into())
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        take_over(&self.core, self.entry.owner);
+    }
+}
+
+impl From<Left> for Answered {
+    fn from(left: Left) -> Self {
+        match left {
+            Left::NotOurs => Answered::NotOurs,
+            Left::Done | Left::Again(_) => Answered::Released,
+        }
     }
 }

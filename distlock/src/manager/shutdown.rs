@@ -57,10 +57,20 @@ pub(crate) fn abandon(core: &Arc<Core>) {
 fn end_claims(core: &Arc<Core>) {
     let now = core.clock.now();
     let asking = core.claims.asking();
-    let all = asking.into_iter().chain(core.claims.held());
-    for entry in all {
-        core.claims.with(&entry, |claim| claim.handle_shutdown(now));
+    for entry in asking {
+        let is_unanswered = core.claims.with(&entry, |claim| {
+            let is_unanswered = claim.is_unanswered();
+            claim.handle_shutdown(now);
+            is_unanswered
+        });
         entry.changed.notify_one();
+        // Its caller need not run for that. What is under way is taken back by whoever sent it.
+        if !is_unanswered {
+            release::release_in_background(core, &entry);
+        }
+    }
+    for entry in core.claims.held() {
+        core.claims.with(&entry, |claim| claim.handle_shutdown(now));
         release::tell_loss(core, &entry);
     }
 }

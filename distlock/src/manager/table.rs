@@ -14,7 +14,7 @@ use crate::mutex::lock;
 use crate::protocol::claim::{Claim, Standing};
 use crate::protocol::request::Request;
 use crate::protocol::timing::TICK;
-use crate::protocol::words::Owner;
+use crate::protocol::words::{Ask, Owner};
 
 /// The claims of a manager by their owner ids, in order, so that a simulation can be repeated.
 #[derive(Debug, Default)]
@@ -74,6 +74,17 @@ impl Entry {
     /// A claim that is in no table: an id that nobody here knows.
     pub(crate) fn unknown(owner: Owner, claim: Claim, in_store: Counted) -> Arc<Self> {
         Self::new(owner, claim, 0, in_store)
+    }
+
+    /// What it asks of the store.
+    pub(crate) fn ask(&self, wait: Duration, within: Duration) -> Ask<'_> {
+        Ask {
+            key: &self.request.key,
+            owner: self.owner,
+            timing: self.request.timing,
+            wait,
+            within,
+        }
     }
 
     /// Counts a body for as long as it may run.

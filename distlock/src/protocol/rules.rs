@@ -39,6 +39,8 @@ rules! {
     kill_old = "old-connection-lives",
     /// R2: where it cannot, what was undone is undone again after its ask's apply-by.
     undo_twice = "undone-once",
+    /// R2: what a lane did not answer is released on that lane, or after its end.
+    follow_lane = "lane-overtaken",
     /// R2: an ask is not applied after its time.
     apply_by = "no-apply-by",
     /// R3: what fails after it was asked is undone, whatever the server said.
@@ -77,6 +79,8 @@ rules! {
     fence_reads = "fence-not-on-read",
     /// R26: whoever stops waiting leaves the queue.
     leave_queue = "entry-leaked",
+    /// R37: what its call does not take is given back.
+    take_or_leave = "grant-not-taken",
 }
 
 #[allow(unreachable_pub)]

@@ -27,6 +27,9 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     /// Takes the lock, or stands in its queue. Asking again with the same owner is harmless.
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>>;
 
+    /// The way of this runtime's own to the store, if it has one.
+    fn lane(&self) -> Option<Box<dyn Lane>>;
+
     /// Turns a short grant into a hold for the full lease; `None` if the lock is not the owner's.
     fn confirm<'a>(
         &'a self,
@@ -83,6 +86,22 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     fn close(&self);
 }
 
+/// A way to the store that costs no hop to the manager's thread, for the runtime that it was asked for on.
+pub(crate) trait Lane: Send + Sync + fmt::Debug {
+    /// The same as [`LockStore::ask`].
+    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>>;
+
+    /// Releases a lock. `None`: nothing was sent, for an ask of this owner was never answered, and only
+    /// [`LockStore::release`] knows what may become of that.
+    fn release<'a>(
+        &'a self,
+        key: &'a LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> BoxFuture<'a, Option<Result<ReleaseReply, Trouble>>>;
+}
+
 /// How many may wait for one lock, unless set.
 const MAX_WAITERS: u32 = 10_000;
 
@@ -113,6 +132,8 @@ impl Settings {
 pub(crate) enum StoreEvent {
     /// A waiting owner was given the lock.
     Granted(Grant),
+    /// Commands of these owners are long over their deadlines on a lane, and their callers do not run.
+    Unheard(Vec<Owner>),
     /// Commands go to a new connection: renew what is held, then ask for all that is waited for.
     Reconnected,
     /// Renewals go to a new connection.

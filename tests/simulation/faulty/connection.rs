@@ -80,6 +80,7 @@ impl Sent {
     fn role(&self) -> Role {
         match &self.0[..] {
             [Request::Run { .. }, ..] => Role::Renewals,
+            [Request::WhoAmI] => Role::Lane,
             _ => Role::Commands,
         }
     }
@@ -115,6 +116,11 @@ impl Wire {
     pub(super) fn is_for(&self, role: Role) -> bool {
         let state = lock(&self.state);
         state.here && state.role == Some(role)
+    }
+
+    /// Also once the client has closed it.
+    pub(super) fn is_lane(&self) -> bool {
+        lock(&self.state).role == Some(Role::Lane)
     }
 
     pub(super) fn is_silent(&self) -> bool {
@@ -172,6 +178,10 @@ impl Wire {
             let _ = caller.send(Err(gone("no connection")));
             return answer;
         };
+        let listens = matches!(sent.0[..], [Request::Subscribe(_)]);
+        if listens {
+            state.role = Some(Role::Commands);
+        }
         state.role.get_or_insert(sent.role());
         state.calls += 1;
         let call = state.calls;

@@ -21,6 +21,6 @@ pub(crate) use fault::{Conditions, Fault};
 pub(crate) use host::Host;
 pub(crate) use network::{Millis, Network};
 pub(crate) use op::{Answer, Op};
-pub(crate) use server::{Applied, FaultyServer, Witness};
+pub(crate) use server::{Applied, FaultyServer, Told, Witness};
 pub(crate) use site::{Role, Site, Surroundings, ToServer};
 pub(crate) use wire::{CONFIG, SCRIPTS};

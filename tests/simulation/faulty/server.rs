@@ -43,12 +43,22 @@ pub(crate) struct Applied<'a> {
     pub(crate) client: usize,
     /// The name under which the client sent it.
     pub(crate) id: &'a ClientId,
-    /// Whether grants to that name are pushed to the connection that it was sent on.
-    pub(crate) listens: bool,
+    /// Who is told of grants to that name.
+    pub(crate) told: Told,
     pub(crate) op: &'a Op,
     pub(crate) answer: &'a Answer,
     /// For each of its keys, what was there before and after.
     pub(crate) effects: Vec<(&'a LockKey, Snapshot, Snapshot)>,
+}
+
+/// Who is told of grants to the name under which something was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The connection that it was sent on.
+    Itself,
+    /// It was sent on a lane; another connection may listen.
+    Another,
+    Nobody,
 }
 
 /// The only server of a simulation.
@@ -146,7 +156,7 @@ impl FaultyServer {
         &self,
         client: usize,
         (id, op): (&ClientId, &Op),
-        listens: bool,
+        told: Told,
         store: &MemoryStore,
     ) -> Said {
         let keys = op.keys();
@@ -163,7 +173,7 @@ impl FaultyServer {
         let applied = Applied {
             client,
             id,
-            listens,
+            told,
             op,
             answer: &answer,
             effects,

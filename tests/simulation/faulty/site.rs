@@ -11,7 +11,7 @@ use super::connection::{ClientEnd, Fate, Sent, Wire};
 use super::fault::Fault;
 use super::host::Host;
 use super::network::{Millis, Network};
-use super::server::FaultyServer;
+use super::server::{FaultyServer, Told};
 use super::wire::{Request, Run, Said};
 use crate::__inside::seeded::SeededRandom;
 use crate::error::Outage;
@@ -28,6 +28,7 @@ use crate::store::{BoxFuture, EventSink, StoreEvent};
 pub(crate) enum Role {
     Commands,
     Renewals,
+    Lane,
 }
 
 /// What a site needs of its surroundings.
@@ -209,12 +210,12 @@ impl Site {
                     Run::Nothing => Ok(redis::Value::Int(0)),
                     Run::Probe => Ok(self.server.probed()),
                     Run::Op(client, op) => {
-                        let (listening, listens) = self.listening(client, wire);
+                        let (listening, told) = self.listening(client, wire);
                         // The connection for renewals does not depend on the subscribed one.
                         let store = listening.unwrap_or_else(|| {
                             Arc::new(self.server.subscribe(client, Arc::new(|_| {})))
                         });
-                        self.server.apply(self.index, (client, op), listens, &store)
+                        self.server.apply(self.index, (client, op), told, &store)
                     }
                 }
             }
@@ -222,15 +223,24 @@ impl Site {
         }
     }
 
-    /// The client as the server knows it by that name, and whether a connection listens for it.
-    fn listening(&self, client: &ClientId, wire: &Arc<Wire>) -> (Option<Arc<MemoryStore>>, bool) {
+    /// The client as the server knows it by that name, and who is told of its grants.
+    fn listening(&self, client: &ClientId, wire: &Arc<Wire>) -> (Option<Arc<MemoryStore>>, Told) {
+        let unless_told = if wire.is_lane() {
+            Told::Another
+        } else {
+            Told::Nobody
+        };
         let listeners = lock(&self.listeners);
         let Some(listener) = listeners.get(client.as_str()) else {
-            return (None, false);
+            return (None, unless_told);
         };
         let mut wires = listener.wires.iter();
-        let listens = wires.any(|other| Arc::ptr_eq(other, wire));
-        (Some(listener.store.clone()), listens)
+        let told = if wires.any(|other| Arc::ptr_eq(other, wire)) {
+            Told::Itself
+        } else {
+            unless_told
+        };
+        (Some(listener.store.clone()), told)
     }
 
     /// A connection of this client listens from now on.

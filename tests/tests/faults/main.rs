@@ -13,6 +13,7 @@ mod dead_clients;
 mod forgetting;
 mod hand_off;
 mod kit;
+mod lanes;
 mod late;
 mod loss;
 mod moved;

@@ -86,6 +86,8 @@ const SABOTEURS: &[Saboteur] = &[
     saboteur("ask-before-subscribe", "subscriptions", 8, &[Id::I16]),
     saboteur("grant-age-unchecked", "late-pushes", 12, &[Id::I11]),
     saboteur("entry-leaked", "calm", 12, &[Id::I9]),
+    saboteur("lane-overtaken", "slow-lanes", 12, &[Id::I9]).short(),
+    saboteur("grant-not-taken", "blocked", 12, &[Id::I14]),
 ];
 
 /// Runs them all; whether all were caught.

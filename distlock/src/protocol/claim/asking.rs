@@ -71,6 +71,11 @@ impl Asking {
         matches!(self.next, Next::Place)
     }
 
+    /// A command is under way for it.
+    pub(super) fn is_unanswered(&self) -> bool {
+        matches!(self.next, Next::Answer | Next::Confirmation)
+    }
+
     /// When a failed ask may be repeated.
     pub(super) fn retry_at(&self) -> Option<Moment> {
         match self.next {

@@ -116,6 +116,12 @@ impl Holding {
         }
     }
 
+    /// Until when its call must have taken it: half of what it is believed for.
+    pub(super) fn patience(&self) -> Moment {
+        let until = self.belief.until().unwrap_or(Moment(0));
+        self.since + until.since(self.since) / 2
+    }
+
     pub(super) fn command(&mut self, request: &Request, now: Moment) -> Option<Command> {
         match self.attempt {
             Attempt::At(at) if at <= now => {}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::protocol::belief::Belief;
 use crate::protocol::claim::asking::Asking;
@@ -34,7 +35,7 @@ pub(crate) struct Claim {
     grip: Option<Grip>,
     /// What is taken back from the store, from when the id is given up.
     leaving: Option<Leaving>,
-    /// Somebody uses its hold.
+    /// Its call has seen its hold, and uses it. Until then it is not extended, and not kept for long (R37).
     taken: bool,
     /// Its hold was lost while it was used, and nobody was told.
     untold: bool,
@@ -104,6 +105,15 @@ impl Claim {
             Stage::Held(_) => Standing::Held,
             Stage::Over(_) => Standing::Over,
         }
+    }
+
+    /// A command is under way for its call.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(&self.stage, Stage::Asking(asking) if asking.is_unanswered())
+    }
+
+    fn is_taken(&self) -> bool {
+        self.taken || !self.rules.take_or_leave
     }
 
     /// Its hold, if there is or was one.
@@ -239,14 +249,24 @@ impl Claim {
 
     /// Time passes: a hold may be over by itself, and a wait at its end.
     pub(crate) fn handle_time(&mut self, now: Moment) {
+        let is_taken = self.is_taken();
         match &mut self.stage {
             Stage::Asking(asking) => asking.run_out(&self.request, now),
             Stage::Held(held) => {
                 if let Some(end) = held.ran_out(now) {
                     self.lose(end, now);
+                } else if !is_taken && now >= held.patience() {
+                    self.give_back(now);
                 }
             }
             Stage::Over(_) => {}
+        }
+    }
+
+    /// The command of this claim that its caller has under way is not heard of, because its runtime does not run.
+    pub(crate) fn handle_hang(&mut self, now: Moment) {
+        if self.is_unanswered() && self.rules.take_or_leave {
+            self.give_back(now);
         }
     }
 
@@ -305,10 +325,11 @@ impl Claim {
     /// What is to be sent now.
     pub(crate) fn poll_command(&mut self, now: Moment) -> Option<Command> {
         self.handle_time(now);
+        let is_taken = self.is_taken();
         match &mut self.stage {
             Stage::Asking(asking) => asking.command(&self.request, now),
-            Stage::Held(held) => held.command(&self.request, now),
-            Stage::Over(_) => None,
+            Stage::Held(held) if is_taken => held.command(&self.request, now),
+            Stage::Held(_) | Stage::Over(_) => None,
         }
     }
 
@@ -322,6 +343,7 @@ impl Claim {
             }
             // It was a hold, and is over before its call saw it.
             Stage::Over(Some(End::ShutDown)) => Some(Outcome::Refused(Refusal::ShutDown)),
+            Stage::Over(None) => Some(Outcome::Again(Some(Obstacle::Trouble(not_taken())))),
             Stage::Over(_) => Some(Outcome::Again(None)),
         }
     }
@@ -343,7 +365,8 @@ impl Claim {
     pub(crate) fn poll_timeout(&self) -> Option<Moment> {
         match &self.stage {
             Stage::Asking(_) => Some(self.request.deadline()),
-            Stage::Held(held) => Some(held.next()),
+            Stage::Held(held) if self.is_taken() => Some(held.next()),
+            Stage::Held(held) => Some(held.patience()),
             Stage::Over(_) => None,
         }
     }
@@ -410,6 +433,17 @@ impl Claim {
         }
     }
 
+    /// Its call does not take it, or hears nothing of it: others shall have the lock, and the call asks again when it
+    /// runs (R37).
+    fn give_back(&mut self, now: Moment) {
+        if let Stage::Held(held) = &self.stage {
+            held.belief().end(now);
+        }
+        self.stage = Stage::Over(None);
+        self.leaving = Some(Leaving::new(Duration::ZERO, None, now));
+        self.unsent = true;
+    }
+
     fn lose(&mut self, end: End, now: Moment) {
         if let Stage::Held(held) = &self.stage {
             held.belief().end(now);
@@ -417,4 +451,12 @@ impl Claim {
             self.untold = self.taken;
         }
     }
+}
+
+/// What stood in the way of a call that did not take what it was given.
+fn not_taken() -> Trouble {
+    Trouble::new(
+        Outage::TimedOut,
+        "the lock was granted and given back, because the runtime of this call did not run",
+    )
 }

@@ -16,7 +16,7 @@ use crate::protocol::words::{
 };
 use crate::store::client_id::ClientId;
 use crate::store::memory::server::MemoryServer;
-use crate::store::{BoxFuture, EventSink, LockStore, Settings};
+use crate::store::{BoxFuture, EventSink, Lane, LockStore, Settings};
 
 mod call;
 #[cfg(test)]
@@ -75,6 +75,10 @@ impl LockStore for MemoryStore {
                 })
             })
         })
+    }
+
+    fn lane(&self) -> Option<Box<dyn Lane>> {
+        None
     }
 
     fn confirm<'a>(

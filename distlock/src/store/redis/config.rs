@@ -14,7 +14,13 @@ pub(crate) struct RedisConfig {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) connect_timeout: Duration,
+    /// How many runtimes may have a connection of their own, and from their so manieth call on: many live for a test
+    /// only.
+    pub(crate) lanes: usize,
+    pub(crate) lanes_after: u32,
 }
+
+const LANES_AFTER: u32 = 8;
 
 /// A password, which is shown to nobody but the server.
 #[derive(Clone)]
@@ -82,6 +88,8 @@ impl RedisConfig {
             client,
             namespace: namespace.to_owned(),
             connect_timeout,
+            lanes: 0,
+            lanes_after: LANES_AFTER,
         })
     }
 

@@ -24,6 +24,8 @@ pub(super) enum Role {
     /// Commands of callers, and pushed grants.
     Commands,
     Renewals,
+    /// Asks and releases of the callers of one runtime.
+    Lane,
 }
 
 /// How a connection is opened.
@@ -77,9 +79,12 @@ impl Dialer {
             }
             subscribe(&*connection, shared).await?;
         }
+        if self.role == Role::Lane {
+            name = servers_name(&*connection).await?;
+        }
         let scripts = shared.scripts.clone();
         let scripts = match self.role {
-            Role::Commands => Known::all(scripts),
+            Role::Commands | Role::Lane => Known::all(scripts),
             Role::Renewals => Known::renew(scripts),
         };
         self.probe(&*connection, &scripts).await?;
@@ -157,8 +162,11 @@ fn may_write(trouble: Trouble) -> Result<(), Trouble> {
     }
 }
 
-/// Kills the previous connection. `false` if it may live on.
-async fn kill(connection: &dyn Connection, old: Option<&Predecessor>) -> Result<bool, Trouble> {
+/// Kills a connection. `false` if it may live on.
+pub(super) async fn kill(
+    connection: &dyn Connection,
+    old: Option<&Predecessor>,
+) -> Result<bool, Trouble> {
     let old = match old {
         None => return Ok(true),
         Some(Predecessor(None)) => return Ok(false),

@@ -88,7 +88,7 @@ impl Suspicion {
                 Role::Renewals => LEAST_PATIENCE,
                 // Replacing the command connection costs the places in all queues, so it is not
                 // done lightly.
-                Role::Commands => PING_WITHIN,
+                Role::Commands | Role::Lane => PING_WITHIN,
             },
         }
     }
@@ -268,7 +268,7 @@ impl<F: Fn()> Supervisor<F> {
 
     fn cause(&self) -> Cause {
         match self.dialer.role {
-            Role::Commands => Cause::NoCommands,
+            Role::Commands | Role::Lane => Cause::NoCommands,
             Role::Renewals => Cause::NoRenewals,
         }
     }

@@ -1,7 +1,7 @@
 //! The store in Redis. This folder is the only place that knows the `redis` crate.
 //!
 //! `node` is one server: a `link` for commands and one for renewals, each kept open by a `handshake` over a
-//! `transport`, which is `socket` in production. `codec` turns the protocol's words into commands and answers into
+//! `transport`, which is `socket` in production, and `lanes`, each of which is a `lane` on a runtime that calls. `codec` turns the protocol's words into commands and answers into
 //! words, by `scripts` and `names`.
 
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::protocol::words::{
 };
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
-use crate::store::redis::node::Node;
+use crate::store::redis::node::{Node, Way};
 use crate::store::redis::socket::Sockets;
 use crate::store::redis::transport::Transport;
-use crate::store::{BoxFuture, LockStore};
+use crate::store::{BoxFuture, Lane, LockStore};
 
 pub(crate) mod client;
 mod codec;
@@ -27,6 +27,8 @@ pub(crate) mod config;
 mod handshake;
 mod health;
 mod known;
+mod lane;
+mod lanes;
 mod link;
 mod names;
 mod node;
@@ -42,9 +44,8 @@ mod unanswered;
 /// One client of a Redis server.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
-    node: Node,
+    node: Arc<Node>,
     identity: String,
-    address: String,
     /// How the server evicts locks when its memory is full, if it does.
     eviction: Option<String>,
 }
@@ -86,9 +87,8 @@ impl RedisStore {
 
     fn of(node: Node, config: &RedisConfig) -> Self {
         RedisStore {
-            node,
+            node: Arc::new(node),
             identity: config.identity(),
-            address: config.address(),
             eviction: None,
         }
     }
@@ -100,13 +100,24 @@ impl RedisStore {
 
     /// An outage says where it is.
     fn located<T>(&self, result: Result<T, Trouble>) -> Result<T, Trouble> {
-        result.map_err(|trouble| trouble.at(&self.address))
+        result.map_err(|trouble| trouble.at(self.node.address()))
     }
 }
 
 impl LockStore for RedisStore {
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
-        Box::pin(async move { self.located(self.node.ask(&ask).await) })
+        Box::pin(async move {
+            let asked = async { self.node.ask(&self.node.home()?, &ask).await };
+            self.located(asked.await)
+        })
+    }
+
+    fn lane(&self) -> Option<Box<dyn Lane>> {
+        let way = self.node.lane()?;
+        Some(Box::new(OnLane {
+            node: self.node.clone(),
+            way,
+        }))
     }
 
     fn confirm<'a>(
@@ -159,7 +170,7 @@ impl LockStore for RedisStore {
 
     fn outage(&self) -> Option<Trouble> {
         let outage = self.node.outage()?;
-        Some(outage.at(&self.address))
+        Some(outage.at(self.node.address()))
     }
 
     fn identity(&self) -> &str {
@@ -167,10 +178,40 @@ impl LockStore for RedisStore {
     }
 
     fn address(&self) -> Option<&str> {
-        Some(&self.address)
+        Some(self.node.address())
     }
 
     fn close(&self) {
         self.node.close();
+    }
+}
+
+/// The lane of a caller's runtime.
+#[derive(Debug)]
+struct OnLane {
+    node: Arc<Node>,
+    way: Way,
+}
+
+impl Lane for OnLane {
+    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
+        Box::pin(async move {
+            let asked = self.node.ask(&self.way, &ask).await;
+            asked.map_err(|trouble| trouble.at(self.node.address()))
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        key: &'a LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> BoxFuture<'a, Option<Result<ReleaseReply, Trouble>>> {
+        Box::pin(async move {
+            let released = (self.node).release_answered(&self.way, key, owner, keep, within);
+            let released = released.await?;
+            Some(released.map_err(|trouble| trouble.at(self.node.address())))
+        })
     }
 }

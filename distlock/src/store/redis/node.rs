@@ -9,6 +9,7 @@ use crate::clock::Moment;
 use crate::error::{Error, Outage};
 use crate::key::LockKey;
 use crate::mutex::lock;
+use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
@@ -21,12 +22,14 @@ use crate::store::redis::codec::decode;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::handshake::{self, Dialer, Role};
 use crate::store::redis::health::{Cause, Health};
+use crate::store::redis::lane::Lane;
+use crate::store::redis::lanes::Lanes;
 use crate::store::redis::link::{self, Link};
 use crate::store::redis::scripts::{self, By};
 use crate::store::redis::session::Session;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::trouble;
-use crate::store::redis::unanswered::UnansweredAsks;
+use crate::store::redis::unanswered::{Carrier, UnansweredAsks};
 
 /// A connection that is silent for this long while it owes an answer is tested.
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
@@ -45,6 +48,26 @@ pub(super) struct Node {
     /// A subscribed connection counts as `pubsub` for the server's output-buffer limits; renewals do
     /// not share its fate.
     renewals: Link,
+    lanes: Arc<Lanes>,
+    address: String,
+}
+
+/// How an ask or a release reaches the server.
+#[derive(Debug)]
+pub(super) struct Way {
+    /// The command connection, which listens in its client's name.
+    session: Arc<Session>,
+    /// Where it goes instead of over that.
+    lane: Option<Arc<Lane>>,
+}
+
+impl Way {
+    fn carrier(&self) -> Carrier {
+        match &self.lane {
+            None => Carrier::Home(self.session.epoch),
+            Some(lane) => Carrier::Lane(lane.name.clone()),
+        }
+    }
 }
 
 impl Node {
@@ -107,6 +130,9 @@ impl Node {
             let events = shared.events.clone();
             move || events(event.clone())
         };
+        let lanes = dialer(config, &commands.transport, &shared, Role::Lane);
+        let lanes = Lanes::new(config, lanes);
+        (commands.transport).spawn(Box::pin(lanes.clone().keep()));
         let needed = config.connect_timeout;
         let reconnected = tell(StoreEvent::Reconnected);
         let renewals_reconnected = tell(StoreEvent::RenewalsReconnected);
@@ -122,15 +148,36 @@ impl Node {
             unanswered: UnansweredAsks::default(),
             shared,
             health,
+            lanes,
+            address: config.address(),
         }
     }
 
-    pub(super) async fn ask(&self, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
-        let shared = &*self.shared;
+    /// The way by which callers on this runtime reach the server without a hop, if there is one.
+    pub(super) fn lane(&self) -> Option<Way> {
+        // Who cannot be told of a grant does not ask for one.
+        let session = self.commands.session().ok()?;
+        let lane = self.lanes.here(session.epoch)?;
+        Some(Way {
+            session,
+            lane: Some(lane),
+        })
+    }
+
+    /// The way over the command connection.
+    pub(super) fn home(&self) -> Result<Way, Trouble> {
         let session = self.commands.session()?;
-        let mut pending = self.unanswered.ask(ask.owner, session.epoch);
-        let encoder = shared.encoder(&session.client);
-        let asked = self.call(&self.commands, &session, ask.within, |by| {
+        Ok(Way {
+            session,
+            lane: None,
+        })
+    }
+
+    pub(super) async fn ask(&self, way: &Way, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
+        let shared = &*self.shared;
+        let mut pending = self.unanswered.ask(ask.owner, way.carrier());
+        let encoder = shared.encoder(&way.session.client);
+        let asked = self.call_by(way, ask.owner, ask.within, |by| {
             let apply_by = shared.server_time.latest(shared.clock.now(), ask.within);
             pending.is_sent(apply_by);
             encoder.ask(by, ask, apply_by)
@@ -198,6 +245,8 @@ impl Node {
         Ok(Renewed { sent, failures })
     }
 
+    /// Takes back whatever an owner has there. Its asks come before that: what was not answered on a lane is followed
+    /// there, or the lane is killed (R2).
     pub(super) async fn release(
         &self,
         key: &LockKey,
@@ -205,13 +254,78 @@ impl Node {
         keep: Duration,
         within: Duration,
     ) -> Result<ReleaseReply, Trouble> {
-        let shared = &*self.shared;
-        let session = self.commands.session()?;
-        let encoder = shared.encoder(&session.client);
-        let give_up = shared.clock.now() + within;
+        let home = self.home()?;
+        let mut unanswered = self.unanswered.get(owner).unwrap_or_default();
+        if !Rules::in_force().follow_lane {
+            unanswered.lanes.clear();
+        }
+        let mut was_held = false;
+        let mut may_come = unanswered
+            .epoch
+            .is_some_and(|epoch| epoch != home.session.epoch && home.session.predecessor_lives);
+        for name in &unanswered.lanes {
+            let mut is_followed = false;
+            if let Some(lane) = self.lanes.find(name.number) {
+                let way = Way {
+                    session: home.session.clone(),
+                    lane: Some(lane),
+                };
+                let followed = self.release_by(&way, key, owner, keep, within).await;
+                if let Ok(held) = followed {
+                    was_held |= held;
+                    is_followed = true;
+                }
+            }
+            if !is_followed {
+                self.lanes.give_up(name.number);
+                may_come |= !name.kill(&home.session).await?;
+            }
+        }
+        was_held |= self.release_by(&home, key, owner, keep, within).await?;
+        self.unanswered.forget(owner);
+        let again_after = may_come.then(|| {
+            let now = self.shared.server_time.estimate(self.shared.clock.now());
+            Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + within
+        });
+        Ok(ReleaseReply {
+            was_held,
+            again_after,
+        })
+    }
+
+    /// Releases what was asked for and answered; `None` if that cannot be said here, and home has to do it.
+    pub(super) async fn release_answered(
+        &self,
+        way: &Way,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> Option<Result<ReleaseReply, Trouble>> {
+        if self.unanswered.get(owner).is_some() {
+            return None;
+        }
+        let released = self.release_by(way, key, owner, keep, within).await;
+        Some(released.map(|was_held| ReleaseReply {
+            was_held,
+            again_after: None,
+        }))
+    }
+
+    /// Whether there was a lock.
+    async fn release_by(
+        &self,
+        way: &Way,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> Result<bool, Trouble> {
+        let encoder = self.shared.encoder(&way.session.client);
+        let give_up = self.shared.clock.now() + within;
         let mut was_held = false;
         loop {
-            let released = self.call(&self.commands, &session, within, |by| {
+            let released = self.call_by(way, owner, within, |by| {
                 encoder.release(by, key, owner, keep)
             });
             let (_, answer) = released.await?;
@@ -219,21 +333,10 @@ impl Node {
             was_held |= removed.was_held;
             // So many dead waiters that one call was not enough to reach a live one. In the end they are
             // left to whoever looks next.
-            if !removed.more || shared.clock.now() >= give_up {
-                break;
+            if !removed.more || self.shared.clock.now() >= give_up {
+                return Ok(was_held);
             }
         }
-        let unanswered = self.unanswered.take(owner);
-        let again_after = unanswered
-            .filter(|ask| ask.epoch != session.epoch && session.predecessor_lives)
-            .map(|ask| {
-                let now = shared.server_time.estimate(shared.clock.now());
-                Duration::from_micros(ask.apply_by.saturating_sub(now)) + within
-            });
-        Ok(ReleaseReply {
-            was_held,
-            again_after,
-        })
     }
 
     pub(super) async fn look(
@@ -282,6 +385,10 @@ impl Node {
         Ok(decoded.said)
     }
 
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Resolves once commands can be sent, or never will be.
     pub(super) async fn ready(&self) {
         self.commands.ready().await;
@@ -295,6 +402,55 @@ impl Node {
     pub(super) fn close(&self) {
         self.commands.close();
         self.renewals.close();
+        self.lanes.close();
+    }
+
+    /// Runs a script for an owner on one of the two ways.
+    async fn call_by(
+        &self,
+        way: &Way,
+        owner: Owner,
+        within: Duration,
+        command: impl Fn(By) -> Cmd,
+    ) -> Result<(Moment, Value), Trouble> {
+        match &way.lane {
+            None => {
+                self.call(&self.commands, &way.session, within, command)
+                    .await
+            }
+            Some(lane) => self.call_on(lane, owner, within, command).await,
+        }
+    }
+
+    /// Runs a script on a lane. No timer of the caller's runtime is needed for that.
+    async fn call_on(
+        &self,
+        lane: &Lane,
+        owner: Owner,
+        within: Duration,
+        command: impl Fn(By) -> Cmd,
+    ) -> Result<(Moment, Value), Trouble> {
+        for by in [By::Hash, By::Source] {
+            let sent = self.shared.clock.now();
+            let heard = lane.session.connection.pulse();
+            let answered = lane.send(owner, &command(by), sent, within).await;
+            let trouble = match answered {
+                Some(Ok(value)) => return Ok((sent, value)),
+                Some(Err(error)) if by == By::Hash && scripts::is_unknown(&error) => continue,
+                Some(Err(error)) => trouble::of(&error),
+                None => {
+                    // Home finds out whether the server is away.
+                    self.commands.suspect(within);
+                    if lane.session.connection.pulse() == heard {
+                        self.lanes.give_up(lane.name.number);
+                    }
+                    Trouble::timed_out(within)
+                }
+            };
+            self.note_role(&lane.session, &trouble);
+            return Err(trouble);
+        }
+        Err(Trouble::timed_out(within))
     }
 
     /// Runs a script under our own deadline. The moment returned is before the command was sent.
@@ -381,11 +537,18 @@ fn dialers(
     transport: &Arc<dyn Transport>,
     shared: &Arc<Shared>,
 ) -> (Dialer, Dialer) {
-    let dialer = |role| {
-        let (transport, shared) = (transport.clone(), shared.clone());
-        Dialer::new(role, transport, shared, config.password())
-    };
+    let dialer = |role| dialer(config, transport, shared, role);
     (dialer(Role::Commands), dialer(Role::Renewals))
+}
+
+fn dialer(
+    config: &RedisConfig,
+    transport: &Arc<dyn Transport>,
+    shared: &Arc<Shared>,
+    role: Role,
+) -> Dialer {
+    let (transport, shared) = (transport.clone(), shared.clone());
+    Dialer::new(role, transport, shared, config.password())
 }
 
 /// Why there is no answer.

@@ -67,6 +67,10 @@ impl End {
         first
     }
 
+    pub(super) fn is_told(&self) -> bool {
+        self.why.get().is_some()
+    }
+
     pub(super) async fn told(&self) -> Trouble {
         loop {
             if let Some(why) = self.why.get() {

@@ -48,21 +48,27 @@ impl Sockets {
         let stream = Stream::open(info.addr(), pulse.clone())
             .await
             .map_err(|error| trouble::of(&error.into()))?;
+        let of_pushes = hears.clone();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(PIPELINE)
             .set_push_sender(move |push| {
-                tell(&hears, push);
+                tell(&of_pushes, push);
                 Ok::<(), redis::aio::SendError>(())
             });
         let settings = info.redis_settings();
         let connected = MultiplexedConnection::new_with_config(settings, stream, config).await;
         let (connection, driver) = connected.map_err(|error| refused(settings.db(), &error))?;
+        let at_end = TellsEnd(hears);
+        let driver = tokio::spawn(async move {
+            let _at_end = at_end;
+            driver.await;
+        });
         Ok(OverSocket {
             connection,
             pulse,
-            _driver: Driver(tokio::spawn(driver).abort_handle()),
+            _driver: Driver(driver.abort_handle()),
         })
     }
 }
@@ -147,6 +153,15 @@ impl Connection for OverSocket {
 /// its connection.
 #[derive(Debug)]
 struct Driver(AbortHandle);
+
+/// Tells that a connection has ended, also when its runtime is dropped, which the `redis` crate does not notice.
+struct TellsEnd(Hears);
+
+impl Drop for TellsEnd {
+    fn drop(&mut self) {
+        (self.0)(Heard::End);
+    }
+}
 
 impl Drop for Driver {
     fn drop(&mut self) {

@@ -1,12 +1,13 @@
 //! The asks whose answers never came.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::mutex::lock;
 use crate::protocol::words::Owner;
+use crate::store::redis::lane::LaneName;
 use crate::store::redis::server_time::micros;
 
 /// They are forgotten with their release, or, when there are many, some time after nothing can come of them.
@@ -15,53 +16,77 @@ const LONG_PAST: Duration = Duration::from_secs(60);
 
 /// The asks whose answers never came, by their owners.
 #[derive(Debug, Default)]
-pub(super) struct UnansweredAsks(Mutex<HashMap<Owner, UnansweredAsk>>);
+pub(super) struct UnansweredAsks(Mutex<HashMap<Owner, Unanswered>>);
 
-/// An ask whose answer never came. If its connection is lost and cannot be killed in the server, it may
-/// still be applied until `apply_by`, so its release is sent twice (R2).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct UnansweredAsk {
-    /// The connection that it was sent on.
-    pub(super) epoch: u64,
+/// The asks of one owner whose answers never came. Where a connection that carried one is lost and cannot be killed
+/// in the server, that may still be applied until `apply_by`, so its release is sent twice (R2).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unanswered {
+    /// The oldest command connection that one was sent on.
+    pub(super) epoch: Option<u64>,
+    /// The lanes that one was sent on.
+    pub(super) lanes: Vec<Arc<LaneName>>,
     /// Server time, µs.
     pub(super) apply_by: u64,
 }
 
+/// What an ask is sent on.
+#[derive(Clone, Debug)]
+pub(super) enum Carrier {
+    /// The command connection.
+    Home(u64),
+    Lane(Arc<LaneName>),
+}
+
 impl UnansweredAsks {
     /// An ask is to be sent.
-    pub(super) fn ask(&self, owner: Owner, epoch: u64) -> PendingAsk<'_> {
+    pub(super) fn ask(&self, owner: Owner, carrier: Carrier) -> PendingAsk<'_> {
         PendingAsk {
             asks: self,
             owner,
-            epoch,
+            carrier,
             apply_by: AtomicU64::new(0),
         }
     }
 
-    /// What is remembered of an owner that is released.
-    pub(super) fn take(&self, owner: Owner) -> Option<UnansweredAsk> {
-        lock(&self.0).remove(&owner)
+    /// What is known of an owner that is to be released.
+    pub(super) fn get(&self, owner: Owner) -> Option<Unanswered> {
+        lock(&self.0).get(&owner).cloned()
     }
 
-    fn remember(&self, owner: Owner, ask: UnansweredAsk) {
-        // What an older connection left unanswered stays so.
+    /// It is released.
+    pub(super) fn forget(&self, owner: Owner) {
+        lock(&self.0).remove(&owner);
+    }
+
+    fn remember(&self, owner: Owner, carrier: &Carrier, apply_by: u64) {
         let mut asks = lock(&self.0);
         // Not at each one: only before the table grows.
         if asks.len() >= MANY && asks.len() == asks.capacity() {
             // The script refuses an ask after its time, so these can do nothing any more.
-            let past = ask.apply_by.saturating_sub(micros(LONG_PAST));
+            let past = apply_by.saturating_sub(micros(LONG_PAST));
             asks.retain(|_, known| known.apply_by > past);
         }
-        let known = asks.entry(owner).or_insert(ask);
-        known.apply_by = known.apply_by.max(ask.apply_by);
+        let known = asks.entry(owner).or_default();
+        known.apply_by = known.apply_by.max(apply_by);
+        match carrier {
+            // What an older connection left unanswered stays so.
+            Carrier::Home(epoch) => drop(known.epoch.get_or_insert(*epoch)),
+            Carrier::Lane(lane) => {
+                if !known.lanes.iter().any(|other| Arc::ptr_eq(other, lane)) {
+                    known.lanes.push(lane.clone());
+                }
+            }
+        }
     }
 }
 
-/// An ask that is remembered if it is dropped without an answer.
+/// An ask that is remembered if it is dropped without an answer; one on a lane also while it is under way, for its
+/// caller may never drop it.
 pub(super) struct PendingAsk<'a> {
     asks: &'a UnansweredAsks,
     owner: Owner,
-    epoch: u64,
+    carrier: Carrier,
     /// Zero: it was not sent, or it was answered.
     apply_by: AtomicU64,
 }
@@ -69,20 +94,32 @@ pub(super) struct PendingAsk<'a> {
 impl PendingAsk<'_> {
     pub(super) fn is_sent(&self, apply_by: u64) {
         self.apply_by.store(apply_by, Ordering::Relaxed);
+        if matches!(self.carrier, Carrier::Lane(_)) {
+            self.asks.remember(self.owner, &self.carrier, apply_by);
+        }
     }
 
     pub(super) fn is_answered(&mut self) {
-        *self.apply_by.get_mut() = 0;
+        let before = std::mem::take(self.apply_by.get_mut());
+        if before > 0
+            && let Carrier::Lane(lane) = &self.carrier
+        {
+            let mut asks = lock(&self.asks.0);
+            if let Some(known) = asks.get_mut(&self.owner) {
+                known.lanes.retain(|other| !Arc::ptr_eq(other, lane));
+                if known.lanes.is_empty() && known.epoch.is_none() {
+                    asks.remove(&self.owner);
+                }
+            }
+        }
     }
 }
 
 impl Drop for PendingAsk<'_> {
     fn drop(&mut self) {
         let apply_by = *self.apply_by.get_mut();
-        if apply_by > 0 {
-            let epoch = self.epoch;
-            self.asks
-                .remember(self.owner, UnansweredAsk { epoch, apply_by });
+        if apply_by > 0 && matches!(self.carrier, Carrier::Home(_)) {
+            self.asks.remember(self.owner, &self.carrier, apply_by);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A pushed grant that its client never confirmed is kept for a second and a grace at most, whatever the
 //! waiter's lease is. After one that expired unanswered, its client has lost all its places in that queue:
-//! it is not served again before it has asked again.
+//! it is not served again before it has asked again. One that its client confirmed, but no call took, is given back.
 
 use std::collections::HashMap;
 
@@ -15,6 +15,8 @@ use crate::history::Nanos;
 
 const GRANT: Nanos = SECOND;
 const GRACE: Nanos = 250 * MILLI;
+/// Half of the longest lease for which a call may not take what it confirmed before.
+const UNTAKEN: Nanos = 1_500 * MILLI;
 /// An expired lock is seen to be gone when somebody looks.
 const SLACK: Nanos = 300 * MILLI;
 
@@ -53,8 +55,10 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         if unanswered(lock) {
             last.insert((lock.key, client), lock);
         }
+        let is_untaken = lock.confirmed && owners.op(lock.key, lock.token).is_none();
         // Also one that its client gave back at last, when it went on.
-        if lock.confirmed
+        if (lock.confirmed && !is_untaken)
+            || is_untaken && !ran(run, truth, owners, lock)
             || matches!(lock.end, End::Open | End::Unknown)
             || run.faults.lossy_within(lock.span, memory)
             || truth.gaps.touches(lock.span)
@@ -63,7 +67,7 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         }
         finding.checked += 1;
         longest = longest.max(lock.span.length());
-        let bound = GRANT + GRACE + SLACK;
+        let bound = GRANT + GRACE + SLACK + if is_untaken { UNTAKEN } else { 0 };
         // A server that stands still lets nothing expire.
         let late = Span::new(lock.span.from + bound - SLACK, lock.span.until);
         if lock.span.length() > bound && !run.faults.freezing.touches(late) {
@@ -71,13 +75,13 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
                 let millis = lock.span.length() / MILLI;
                 violation(
                     lock.span,
-                    format!("an unconfirmed grant stayed for {millis} ms"),
+                    format!("a grant that no call took stayed for {millis} ms"),
                 )
             });
         }
     }
     finding.note = format!(
-        "unconfirmed grants stayed for {} ms at most",
+        "grants that no call took stayed for {} ms at most",
         longest / MILLI
     );
     finding
@@ -92,6 +96,15 @@ fn joined(truth: &Truth) -> HashMap<(Key, Owner), Nanos> {
             .or_insert(entry.span.from);
     }
     joined
+}
+
+/// Whether the process of a grant ran all the time, so that it could give that back.
+fn ran(run: &Run, truth: &Truth, owners: &Owners<'_>, lock: &LockSpan) -> bool {
+    let Some((worker, generation)) = owners.process(truth, lock.owner) else {
+        return false;
+    };
+    let ended = (run.processes.get(&(worker, generation))).and_then(|process| process.ended);
+    ended.is_none_or(|at| at > lock.span.until) && run.faults.spares(worker, lock.span)
 }
 
 /// Whether its process stood still all the time between two grants, so that it cannot have asked for the

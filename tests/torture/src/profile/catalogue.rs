@@ -333,6 +333,36 @@ pub(super) const PROFILES: &[Profile] = &[
         },
         ..NARROW
     },
+    // Calls are dropped while their asks are on a slow lane.
+    Profile {
+        name: "slow-lanes",
+        leases: &[(3_000, 1)],
+        link: Faults {
+            kinds: &[(Kind::DelayRenewals, 1)],
+            pause: (50, 300),
+        },
+        load: Load {
+            dropped: 0.4,
+            bodies: USUAL,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Nothing goes wrong, but bodies block the only thread of their runtime while it is granted locks.
+    Profile {
+        name: "blocked",
+        leases: &[(3_000, 1)],
+        load: Load {
+            hot_share: 0.6,
+            bodies: Bodies {
+                blocking: 0,
+                blocking_long: 15,
+                ..USUAL
+            },
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
     Profile {
         name: "flush",
         leases: &[(1_000, 1), (3_000, 1)],

@@ -1,0 +1,27 @@
+//! Futures that only their owner polls.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use crate::store::BoxFuture;
+
+/// A future that need not be `Sync` for whoever awaits it to be: through a shared reference nobody reaches it. The
+/// mutex is never locked.
+pub(crate) struct Sole<'a, T>(Mutex<BoxFuture<'a, T>>);
+
+impl<'a, T> Sole<'a, T> {
+    pub(crate) fn new(future: BoxFuture<'a, T>) -> Self {
+        Sole(Mutex::new(future))
+    }
+}
+
+impl<T> Future for Sole<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let future = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        future.as_mut().poll(context)
+    }
+}

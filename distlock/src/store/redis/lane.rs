@@ -1,0 +1,226 @@
+//! A lane: a connection on the runtime of those who call, so that what they ask costs no hop to the manager's thread.
+//!
+//! A call on a lane needs no timer: the manager's thread looks at what is under way, and says when it is late.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use redis::{Cmd, RedisResult, Value};
+use tokio::sync::{Notify, OnceCell};
+
+use crate::clock::Moment;
+use crate::mutex::lock;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::Owner;
+use crate::store::redis::handshake;
+use crate::store::redis::session::{Predecessor, Session};
+
+/// Commands under way on one lane; more of them go home.
+const MOST: usize = 1_024;
+
+/// Who owes an answer for so long is asked nothing more until it has come.
+const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+
+/// A connection on a caller's runtime.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) session: Session,
+    pub(super) name: Arc<LaneName>,
+    /// The connection that listens for what is asked on it.
+    listener: u64,
+    flights: Mutex<Flights>,
+    keeper: Arc<Keeper>,
+}
+
+/// A lane as it is known after its end.
+#[derive(Debug)]
+pub(super) struct LaneName {
+    pub(super) number: u64,
+    connection: Predecessor,
+    /// Whether the server said that it is gone.
+    killed: OnceCell<bool>,
+}
+
+/// What is under way on a lane.
+#[derive(Debug)]
+struct Flights {
+    under_way: BTreeMap<u64, Flight>,
+    sent: u64,
+    last_used: Moment,
+}
+
+/// A command under way.
+#[derive(Debug)]
+struct Flight {
+    owner: Owner,
+    sent: Moment,
+    within: Duration,
+    is_late: bool,
+    caller: Option<Waker>,
+}
+
+/// What a look at a lane found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    InUse,
+    /// Since then.
+    Idle(Moment),
+    /// These owners' commands are long over their deadlines, and their callers do not run, or would have left.
+    Hung(Vec<Owner>),
+}
+
+impl Lane {
+    pub(super) fn new(
+        session: Session,
+        number: u64,
+        listener: u64,
+        keeper: Arc<Keeper>,
+        now: Moment,
+    ) -> Self {
+        let name = LaneName {
+            number,
+            connection: Predecessor(session.name.clone()),
+            killed: OnceCell::new(),
+        };
+        Lane {
+            session,
+            name: Arc::new(name),
+            listener,
+            flights: Mutex::new(Flights {
+                under_way: BTreeMap::new(),
+                sent: 0,
+                last_used: now,
+            }),
+            keeper,
+        }
+    }
+
+    /// Whether something can be asked on it, while that connection listens.
+    pub(super) fn serves(&self, listener: u64) -> bool {
+        self.listener == listener && !self.session.end.is_told()
+    }
+
+    /// Whether it has room, and answers.
+    pub(super) fn is_free(&self, now: Moment) -> bool {
+        let flights = lock(&self.flights);
+        let oldest = flights.under_way.first_key_value();
+        flights.under_way.len() < MOST
+            && oldest.is_none_or(|(_, flight)| now < flight.sent + LONGEST_SILENCE)
+    }
+
+    /// Sends a command. `None`: it was not answered within its time.
+    pub(super) async fn send(
+        &self,
+        owner: Owner,
+        command: &Cmd,
+        sent: Moment,
+        within: Duration,
+    ) -> Option<RedisResult<Value>> {
+        let flight = self.begin(owner, sent, within);
+        let mut answer = self.session.connection.send(command);
+        poll_fn(|context| match answer.as_mut().poll(context) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending => flight.is_late(context).map(|()| None),
+        })
+        .await
+    }
+
+    fn begin(&self, owner: Owner, sent: Moment, within: Duration) -> UnderWay<'_> {
+        let mut flights = lock(&self.flights);
+        flights.sent += 1;
+        flights.last_used = sent;
+        let number = flights.sent;
+        let flight = Flight {
+            owner,
+            sent,
+            within,
+            is_late: false,
+            caller: None,
+        };
+        flights.under_way.insert(number, flight);
+        drop(flights);
+        self.keeper.wake();
+        UnderWay { lane: self, number }
+    }
+
+    /// Tells those whose commands are late.
+    pub(super) fn look(&self, now: Moment) -> Found {
+        let mut flights = lock(&self.flights);
+        let last_used = flights.last_used;
+        if flights.under_way.is_empty() {
+            return Found::Idle(last_used);
+        }
+        let mut late = Vec::new();
+        let mut hung = false;
+        for flight in flights.under_way.values_mut() {
+            if now >= flight.sent + flight.within {
+                flight.is_late = true;
+                late.extend(flight.caller.take());
+            }
+            hung |= now >= flight.sent + flight.within * 2;
+        }
+        let owners = || flights.under_way.values().map(|flight| flight.owner);
+        let found = if hung {
+            Found::Hung(owners().collect())
+        } else {
+            Found::InUse
+        };
+        drop(flights);
+        late.into_iter().for_each(Waker::wake);
+        found
+    }
+}
+
+/// A command that somebody waits for.
+struct UnderWay<'a> {
+    lane: &'a Lane,
+    number: u64,
+}
+
+impl UnderWay<'_> {
+    /// Ready when it is late.
+    fn is_late(&self, context: &Context<'_>) -> Poll<()> {
+        let mut flights = lock(&self.lane.flights);
+        match flights.under_way.get_mut(&self.number) {
+            Some(flight) if !flight.is_late => {
+                flight.caller = Some(context.waker().clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        lock(&self.lane.flights).under_way.remove(&self.number);
+    }
+}
+
+/// Whoever looks after lanes: asleep, until something is sent on one.
+#[derive(Debug, Default)]
+pub(super) struct Keeper {
+    pub(super) asleep: AtomicBool,
+    pub(super) used: Notify,
+}
+
+impl Keeper {
+    /// Something was sent, and can be seen.
+    pub(super) fn wake(&self) {
+        if self.asleep.load(Ordering::Acquire) && self.asleep.swap(false, Ordering::AcqRel) {
+            self.used.notify_one();
+        }
+    }
+}
+
+impl LaneName {
+    /// Makes sure, over another connection, that nothing more of it is applied. `false` if that cannot be said.
+    pub(super) async fn kill(&self, by: &Session) -> Result<bool, Trouble> {
+        let kill = || handshake::kill(&*by.connection, Some(&self.connection));
+        self.killed.get_or_try_init(kill).await.copied()
+    }
+}
