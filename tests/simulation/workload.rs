@@ -256,7 +256,9 @@ impl User {
                     Some(index),
                     format_args!("unseen by the server"),
                 );
-                self.client.site.lose(Role::Commands, false, "reset");
+                for role in [Role::Commands, Role::Lane] {
+                    self.client.site.lose(role, false, "reset");
+                }
             }
             self.world.pause(self.random.below(20)).await;
         };
