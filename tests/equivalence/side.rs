@@ -225,6 +225,7 @@ impl InRedis {
                 events: sink,
                 is_idle: Arc::new(|| false),
                 scripts: Arc::new(Scripts::ours()),
+                lane_after: 1,
                 way: |sockets| Arc::new(sockets),
             };
             stores.push(RedisStore::connect(config, client).await.unwrap());

@@ -71,6 +71,7 @@ impl Bench {
             events,
             is_idle: Arc::new(|| false),
             scripts: Arc::new(Scripts::ours()),
+            lane_after: 1,
             way: |sockets| Arc::new(sockets),
         };
         let sockets = Arc::new(Sockets::new(config.client.clone()));

@@ -3,6 +3,22 @@
 
 pub use crate::protocol::rules::Rules;
 
+use crate::LockManagerBuilder;
+
+/// A manager that opens a lane on each runtime with its first call, for a test makes few. The environment variable
+/// `DISTLOCK_LANES` says how many.
+///
+/// # Panics
+///
+/// When that is no number.
+pub fn lanes_at_once(mut builder: LockManagerBuilder) -> LockManagerBuilder {
+    builder.parts.lane_after = 1;
+    match std::env::var("DISTLOCK_LANES") {
+        Ok(many) => builder.lanes(many.parse().expect("DISTLOCK_LANES is a number")),
+        Err(_) => builder,
+    }
+}
+
 #[cfg(test)]
 #[path = "../equivalence/mod.rs"]
 mod equivalence;

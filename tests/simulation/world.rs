@@ -127,13 +127,13 @@ impl World {
             events: assembly.mailbox.sink(),
             is_idle: assembly.is_idle(),
             scripts: SCRIPTS.clone(),
+            // A world is short.
+            lane_after: 1,
             way: |sockets| Arc::new(sockets),
         };
         let way = Arc::new(ToServer(site.clone()));
         let config = RedisConfig {
             lanes: self.lanes,
-            // A world is short.
-            lanes_after: 1,
             ..CONFIG.clone()
         };
         let store = if random.chance(200) {

@@ -26,6 +26,8 @@ pub(crate) struct Parts {
     /// Where background work runs, if not on a thread of its own.
     pub(crate) elsewhere: Option<Handle>,
     pub(crate) scripts: Arc<Scripts>,
+    /// From which of its calls on a runtime has a lane: many live for a few calls only.
+    pub(crate) lane_after: u32,
     /// How a Redis server is reached.
     pub(crate) way: Way,
 }
@@ -37,6 +39,7 @@ impl Default for Parts {
             random: Arc::new(SystemRandom),
             elsewhere: None,
             scripts: Arc::new(Scripts::ours()),
+            lane_after: 8,
             way: |sockets| Arc::new(sockets),
         }
     }
@@ -90,6 +93,7 @@ impl Assembly {
             events: self.mailbox.sink(),
             is_idle: self.is_idle(),
             scripts: self.parts.scripts.clone(),
+            lane_after: self.parts.lane_after,
             way: self.parts.way,
         }
     }

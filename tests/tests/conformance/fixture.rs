@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use distlock::__inside::lanes_at_once;
 use distlock::{Error, Held, KeyState, Lock, LockGuard, LockManager, LockManagerBuilder};
 use distlock_tests::{RedisServer, Resp, eventually_async};
 
@@ -82,9 +83,8 @@ impl Fixture {
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
-        LockManager::builder()
-            .url(&self.url)
-            .namespace(&self.namespace)
+        let builder = LockManager::builder().url(&self.url);
+        lanes_at_once(builder.namespace(&self.namespace))
     }
 
     pub(crate) async fn manager(&self) -> LockManager {

@@ -34,7 +34,7 @@ async fn play() {
         panic!("wrong arguments: {args:?}");
     };
     let lease = ms(lease.parse().expect("milliseconds"));
-    let manager = LockManager::connect(url).await.expect("the server is up");
+    let manager = crate::kit::connect(url).await;
     match role.as_str() {
         "hold" => hold(&manager, key, lease).await,
         "queue" => queue(&manager, key, lease, count.parse().expect("a number")).await,

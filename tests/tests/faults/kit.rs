@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use distlock::__inside::lanes_at_once;
 use distlock::{Error, FencingToken, Held, LockGuard, LockManager};
 use distlock_tests::{RedisServer, Resp, eventually_async};
 use tokio::task::JoinHandle;
@@ -36,8 +37,10 @@ pub(crate) fn queue_key(key: &str) -> String {
     format!("distlock:queue:{{{key}}}")
 }
 
+/// A manager whose callers have their lanes from the first call on.
 pub(crate) async fn connect(url: &str) -> LockManager {
-    LockManager::connect(url).await.expect("the server is up")
+    let builder = lanes_at_once(LockManager::builder().url(url));
+    builder.connect().await.expect("the server is up")
 }
 
 /// Has the server know every script, so that the next use of each is one command.

@@ -236,3 +236,56 @@ fn a_repeated_release_keeps_the_key_no_longer() {
     assert_eq!(claim.keep(at(5_000)), SECOND * 2);
     assert_eq!(claim.keep(at(9_000)), Duration::ZERO);
 }
+
+/// The same, but its call has not seen it.
+fn not_taken() -> Claim {
+    let mut claim = asked();
+    claim.handle_answer(queued(), at(1_010));
+    claim.handle_grant(&grant(Some(2_000), 7), at(2_010));
+    claim
+}
+
+#[test]
+fn what_is_not_taken_is_not_extended_and_is_given_back() {
+    let mut claim = not_taken();
+    let belief = claim.grip().unwrap().belief.clone();
+    let half = at(2_010) + belief.until().unwrap().since(at(2_010)) / 2;
+    assert_eq!(claim.poll_timeout(), Some(half));
+    assert_eq!(claim.poll_command(Moment(half.0 - 1)), None);
+    assert_eq!(claim.standing(), Standing::Held);
+    assert_eq!(claim.poll_command(half), None);
+    assert_eq!(claim.standing(), Standing::Over);
+    assert!(!belief.holds_at(half) && claim.poll_release());
+    assert_eq!(claim.poll_loss(), None, "nobody had it");
+    let outcome = claim.poll_outcome();
+    let Some(Outcome::Again(Some(Obstacle::Trouble(why)))) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(why.to_string().contains("did not run"), "{why}");
+    assert!(!claim.leave(Duration::ZERO, half), "once is enough");
+}
+
+#[test]
+fn what_is_taken_in_time_is_confirmed() {
+    let mut claim = not_taken();
+    assert_eq!(claim.poll_outcome(), Some(Outcome::Held));
+    let command = claim.poll_command(at(2_040));
+    assert!(
+        matches!(command, Some(Command::Confirm { .. })),
+        "{command:?}"
+    );
+    assert_eq!(claim.standing(), Standing::Held);
+}
+
+#[test]
+fn what_nobody_hears_of_is_given_back() {
+    let mut claim = asked();
+    claim.handle_hang(at(3_000));
+    assert!(claim.poll_release());
+    claim.handle_answer(held(7), at(3_100));
+    assert_eq!(claim.standing(), Standing::Over, "it comes too late");
+    let mut waiting = asked();
+    waiting.handle_answer(queued(), at(1_010));
+    waiting.handle_hang(at(3_000));
+    assert_eq!(waiting.standing(), Standing::Queued, "it was answered");
+}

@@ -27,6 +27,8 @@ pub(crate) struct Client {
     pub(crate) events: EventSink,
     pub(crate) is_idle: IsIdle,
     pub(crate) scripts: Arc<Scripts>,
+    /// From which of its calls on a runtime has a lane.
+    pub(crate) lane_after: u32,
     /// How it reaches its server.
     pub(crate) way: Way,
 }
@@ -43,6 +45,7 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Random>,
     pub(super) events: EventSink,
+    pub(super) lane_after: u32,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
 }
@@ -57,6 +60,7 @@ impl Shared {
             clock: client.clock,
             random: client.random,
             events: client.events,
+            lane_after: client.lane_after,
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
         }

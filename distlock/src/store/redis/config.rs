@@ -14,13 +14,9 @@ pub(crate) struct RedisConfig {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) connect_timeout: Duration,
-    /// How many runtimes may have a connection of their own, and from their so manieth call on: many live for a test
-    /// only.
+    /// How many runtimes may have a connection of their own.
     pub(crate) lanes: usize,
-    pub(crate) lanes_after: u32,
 }
-
-const LANES_AFTER: u32 = 8;
 
 /// A password, which is shown to nobody but the server.
 #[derive(Clone)]
@@ -89,7 +85,6 @@ impl RedisConfig {
             namespace: namespace.to_owned(),
             connect_timeout,
             lanes: 0,
-            lanes_after: LANES_AFTER,
         })
     }
 

@@ -51,6 +51,8 @@ struct Flights {
     under_way: BTreeMap<u64, Flight>,
     sent: u64,
     last_used: Moment,
+    /// Nobody looks after it any more.
+    is_abandoned: bool,
 }
 
 /// A command under way.
@@ -94,6 +96,7 @@ impl Lane {
                 under_way: BTreeMap::new(),
                 sent: 0,
                 last_used: now,
+                is_abandoned: false,
             }),
             keeper,
         }
@@ -138,13 +141,26 @@ impl Lane {
             owner,
             sent,
             within,
-            is_late: false,
+            is_late: flights.is_abandoned,
             caller: None,
         };
         flights.under_way.insert(number, flight);
         drop(flights);
         self.keeper.wake();
         UnderWay { lane: self, number }
+    }
+
+    /// Nobody looks after it from now on: whatever is not answered at once is late.
+    pub(super) fn abandon(&self) {
+        let mut flights = lock(&self.flights);
+        flights.is_abandoned = true;
+        let mut callers = Vec::new();
+        for flight in flights.under_way.values_mut() {
+            flight.is_late = true;
+            callers.extend(flight.caller.take());
+        }
+        drop(flights);
+        callers.into_iter().for_each(Waker::wake);
     }
 
     /// Tells those whose commands are late.

@@ -10,7 +10,6 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::clock::Moment;
 use crate::mutex::lock;
-use crate::store::redis::config::RedisConfig;
 use crate::store::redis::handshake::Dialer;
 use crate::store::redis::lane::{Found, Keeper, Lane};
 use crate::store::{BoxFuture, StoreEvent};
@@ -35,9 +34,8 @@ const CLOSE_EVERY: Duration = Duration::from_secs(1);
 /// The lanes of one client.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    /// How many there are at most, and from which call of a runtime on.
+    /// How many there are at most.
     most: usize,
-    after: u32,
     dialer: Dialer,
     rows: Mutex<Rows>,
     keeper: Arc<Keeper>,
@@ -68,10 +66,9 @@ enum Row {
 }
 
 impl Lanes {
-    pub(super) fn new(config: &RedisConfig, dialer: Dialer) -> Arc<Self> {
+    pub(super) fn new(most: usize, dialer: Dialer) -> Arc<Self> {
         Arc::new(Lanes {
-            most: config.lanes,
-            after: config.lanes_after,
+            most,
             dialer,
             rows: Mutex::default(),
             keeper: Arc::default(),
@@ -112,7 +109,7 @@ impl Lanes {
             Row::Without(_) => *row = Row::Counting(1),
             Row::Counting(calls) => *calls = calls.saturating_add(1),
         }
-        let is_due = matches!(row, Row::Counting(calls) if *calls >= self.after);
+        let is_due = matches!(row, Row::Counting(calls) if *calls >= self.dialer.shared.lane_after);
         let opens = is_due.then(|| self.open(&mut rows, runtime.id(), listener, now));
         drop(rows);
         // Not under the mutex: a runtime that is being dropped ends it at once.
@@ -216,6 +213,7 @@ impl Lanes {
     pub(super) fn close(&self) {
         lock(&self.rows).is_closed = true;
         self.remove(|_| true);
+        self.all().iter().for_each(|lane| lane.abandon());
         self.forget(|_| true);
         self.closed.notify_one();
     }

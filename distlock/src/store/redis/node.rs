@@ -131,7 +131,7 @@ impl Node {
             move || events(event.clone())
         };
         let lanes = dialer(config, &commands.transport, &shared, Role::Lane);
-        let lanes = Lanes::new(config, lanes);
+        let lanes = Lanes::new(config.lanes, lanes);
         (commands.transport).spawn(Box::pin(lanes.clone().keep()));
         let needed = config.connect_timeout;
         let reconnected = tell(StoreEvent::Reconnected);
@@ -528,6 +528,12 @@ impl Node {
         if trouble.outage.is_refusal() {
             self.health.suffers(Cause::Refusing, trouble);
         }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.lanes.close();
     }
 }
 

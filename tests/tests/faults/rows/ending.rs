@@ -4,7 +4,6 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use distlock::LockManager;
 use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary, within};
 
 use crate::kit::{
@@ -28,7 +27,7 @@ fn entry() {
 }
 
 async fn end(role: &str, url: &str, lease: Duration) {
-    let manager = LockManager::connect(url).await.unwrap();
+    let manager = connect(url).await;
     let lock = manager.lock("k").lease(lease);
     if role == "panic" {
         // What `panic = "abort"` does: the hook, and no unwinding.

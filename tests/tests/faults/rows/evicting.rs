@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use distlock::LockManager;
 use distlock_tests::{
     RedisServer, Reply, Resp, Worker, child_args, is_child, this_test_binary, within,
 };
@@ -22,7 +21,7 @@ fn entry() {
         .init();
     let url = child_args().remove(0);
     runtime().block_on(async {
-        let manager = LockManager::connect(&url).await.unwrap();
+        let manager = connect(&url).await;
         manager.shutdown().await;
     });
     println!("done");

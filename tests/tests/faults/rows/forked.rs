@@ -27,7 +27,7 @@ fn entry() {
     };
     let runtime = runtime();
     let (manager, guard) = runtime.block_on(async {
-        let manager = LockManager::connect(url).await.unwrap();
+        let manager = connect(url).await;
         let lock = manager.lock("k").lease(millis(lease));
         let guard = lock.acquire().await.unwrap();
         distlock::install(manager.clone()).unwrap();
@@ -63,7 +63,7 @@ fn in_the_child(url: &str, manager: LockManager, guard: LockGuard) {
     println!("child lost {}", lost.is_ok_and(|error| error.is_lost()));
     println!("child refused within {}", asked.elapsed().as_millis());
     // A client of its own finds somebody else's lock.
-    let fresh = own.block_on(LockManager::connect(url)).unwrap();
+    let fresh = own.block_on(connect(url));
     let busy = fresh.lock("k").wait(Duration::ZERO);
     match own.block_on(busy.acquire()).unwrap_err() {
         busy @ Error::Busy { .. } => {

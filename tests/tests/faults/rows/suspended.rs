@@ -113,7 +113,7 @@ fn next_line() -> String {
 
 /// Asks a guard right after a suspend that `Instant` knows nothing of.
 async fn guard(url: &str, lease: Duration) {
-    let manager = LockManager::connect(url).await.unwrap();
+    let manager = connect(url).await;
     let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
     let (boot, instant) = (boot_nanos(), Instant::now());
     println!("held {}", guard.fencing_token());
@@ -135,7 +135,7 @@ async fn body(url: &str, lease: Duration) {
             }
         }
     });
-    let manager = LockManager::connect(url).await.unwrap();
+    let manager = connect(url).await;
     let lock = manager.lock("k").lease(lease);
     let token = std::cell::Cell::new(None);
     let mut run = pin!(lock.run(async |held| {
@@ -157,7 +157,7 @@ async fn body(url: &str, lease: Duration) {
 /// Checks its lock, and writes to a fenced resource all the same: no check could know better.
 async fn writer(url: &str, lease: Duration, resource: &str) {
     let mut resource = Resp::connect(resource.parse().unwrap()).unwrap();
-    let manager = LockManager::connect(url).await.unwrap();
+    let manager = connect(url).await;
     let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
     let token = guard.fencing_token();
     assert!(!write(&mut resource, token.get(), "first").is_error());

@@ -2,11 +2,10 @@
 
 use std::cell::RefCell;
 
-use distlock::LockManager;
 use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary};
 use tokio::runtime::Runtime;
 
-use crate::kit::{LONG, ms, until_clean};
+use crate::kit::{LONG, connect, ms, until_clean};
 use crate::rows::runtime;
 
 thread_local! {
@@ -25,7 +24,7 @@ fn entry() {
     }));
     let url = child_args().remove(0);
     let main = runtime();
-    let manager = main.block_on(LockManager::connect(&url)).unwrap();
+    let manager = main.block_on(connect(&url));
     let lock = manager.lock("k").lease(ms(30_000));
     let thread = std::thread::spawn(move || {
         RUNTIME.with_borrow_mut(|runtime| {

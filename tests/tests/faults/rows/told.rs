@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use distlock::LockManager;
 use distlock_tests::{
     After, RedisServer, Reply, Resp, Worker, child_args, is_child, this_test_binary,
 };
 
-use crate::kit::{LONG, lock_key, ms};
+use crate::kit::{LONG, connect, lock_key, ms};
 use crate::rows::runtime;
 
 /// Does what it is told on stdin, and logs to stdout.
@@ -24,7 +23,7 @@ fn entry() {
         .init();
     let url = child_args().remove(0);
     runtime().block_on(async {
-        let manager = LockManager::connect(&url).await.unwrap();
+        let manager = connect(&url).await;
         let mut held = Vec::new();
         loop {
             let mut line = String::new();
