@@ -112,6 +112,7 @@ if $quick; then
 else
     # The default member is the example, so --workspace is needed; doctests are included.
     step "tests" cargo test --workspace
+    step "tests without lanes" env DISTLOCK_LANES=0 cargo test --workspace --test faults -- late:: outages:: reconnect::
     step "saboteurs" saboteurs --short
     step "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps
     step "published library" published

@@ -175,6 +175,13 @@ async fn twenty_thousand_callers_at_once_need_no_more_connections() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
+    // The lane is opened before.
+    let home = connections(&mut raw);
+    eventually_async(LONG, async || {
+        try_often(&manager, "before", 100).await;
+        connections(&mut raw) > home
+    })
+    .await;
     let before = connections(&mut raw);
     let opened_before = opened(&mut raw, 0);
     let started = Instant::now();

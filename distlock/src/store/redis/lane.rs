@@ -3,13 +3,13 @@
 //! A call on a lane needs no timer: the manager's thread looks at what is under way, and says when it is late.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redis::{Cmd, RedisResult, Value};
 use tokio::sync::{Notify, OnceCell};
 
 use crate::clock::Moment;
@@ -115,16 +115,16 @@ impl Lane {
             && oldest.is_none_or(|(_, flight)| now < flight.sent + LONGEST_SILENCE)
     }
 
-    /// Sends a command. `None`: it was not answered within its time.
-    pub(super) async fn send(
+    /// Waits for an answer on this lane. `None`: it did not come within its time.
+    pub(super) async fn answer<T>(
         &self,
         owner: Owner,
-        command: &Cmd,
         sent: Moment,
         within: Duration,
-    ) -> Option<RedisResult<Value>> {
+        answer: impl Future<Output = T>,
+    ) -> Option<T> {
         let flight = self.begin(owner, sent, within);
-        let mut answer = self.session.connection.send(command);
+        let mut answer = pin!(answer);
         poll_fn(|context| match answer.as_mut().poll(context) {
             Poll::Ready(answer) => Poll::Ready(Some(answer)),
             Poll::Pending => flight.is_late(context).map(|()| None),

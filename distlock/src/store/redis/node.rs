@@ -430,27 +430,40 @@ impl Node {
         within: Duration,
         command: impl Fn(By) -> Cmd,
     ) -> Result<(Moment, Value), Trouble> {
-        for by in [By::Hash, By::Source] {
+        let session = &lane.session;
+        let loaded = session.scripts.loaded();
+        let heard = session.connection.pulse();
+        let attempt = async |by| {
+            let command = command(by);
             let sent = self.shared.clock.now();
-            let heard = lane.session.connection.pulse();
-            let answered = lane.send(owner, &command(by), sent, within).await;
-            let trouble = match answered {
-                Some(Ok(value)) => return Ok((sent, value)),
-                Some(Err(error)) if by == By::Hash && scripts::is_unknown(&error) => continue,
-                Some(Err(error)) => trouble::of(&error),
-                None => {
-                    // Home finds out whether the server is away.
-                    self.commands.suspect(within);
-                    if lane.session.connection.pulse() == heard {
-                        self.lanes.give_up(lane.name.number);
-                    }
-                    Trouble::timed_out(within)
-                }
-            };
-            self.note_role(&lane.session, &trouble);
-            return Err(trouble);
+            let answer = session.connection.send(&command);
+            let answered = lane.answer(owner, sent, within, answer).await;
+            match answered {
+                Some(Ok(value)) => Ok((sent, value)),
+                Some(Err(error)) => Err(Failure::Error(error)),
+                None => Err(Failure::TimedOut),
+            }
+        };
+        let mut answered = attempt(By::Hash).await;
+        // Nothing was run: each of these has a deadline of its own.
+        if is_unknown(&answered) {
+            let now = self.shared.clock.now();
+            let loading = session.scripts.load_again(&*session.connection, loaded);
+            // What goes wrong here goes wrong again below.
+            let _ = lane.answer(owner, now, within, loading).await;
+            answered = attempt(By::Hash).await;
         }
-        Err(Trouble::timed_out(within))
+        if is_unknown(&answered) {
+            answered = attempt(By::Source).await;
+        }
+        if let Err(Failure::TimedOut) = answered {
+            // Home finds out whether the server is away.
+            self.commands.suspect(within);
+            if session.connection.pulse() == heard {
+                self.lanes.give_up(lane.name.number);
+            }
+        }
+        self.or_trouble(session, within, answered)
     }
 
     /// Runs a script under our own deadline. The moment returned is before the command was sent.
@@ -463,7 +476,6 @@ impl Node {
     ) -> Result<(Moment, Value), Trouble> {
         let _place = link.place(within).await?;
         let loaded = session.scripts.loaded();
-        let is_unknown = |answered: &Result<_, Failure>| matches!(answered, Err(Failure::Error(error)) if scripts::is_unknown(error));
         let attempt = |by| self.attempt(link, session, within, command(by));
         let mut answered = attempt(By::Hash).await;
         // Nothing was run: each of these has a deadline of its own.
@@ -476,6 +488,15 @@ impl Node {
         if is_unknown(&answered) {
             answered = attempt(By::Source).await;
         }
+        self.or_trouble(session, within, answered)
+    }
+
+    fn or_trouble<T>(
+        &self,
+        session: &Session,
+        within: Duration,
+        answered: Result<T, Failure>,
+    ) -> Result<T, Trouble> {
         let trouble = match answered {
             Ok(answered) => return Ok(answered),
             Err(Failure::Error(error)) => trouble::of(&error),
@@ -561,6 +582,11 @@ fn dialer(
 enum Failure {
     Error(RedisError),
     TimedOut,
+}
+
+/// Whether the server does not know the script.
+fn is_unknown<T>(answered: &Result<T, Failure>) -> bool {
+    matches!(answered, Err(Failure::Error(error)) if scripts::is_unknown(error))
 }
 
 #[cfg(test)]

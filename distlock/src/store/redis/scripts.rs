@@ -49,7 +49,7 @@ pub(crate) struct Script {
 }
 
 /// How a script is named to the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum By {
     Hash,
     Source,

@@ -172,6 +172,7 @@ async fn connect(
     let name = format!("worker-{}-{}", args.number, args.generation);
     loop {
         let builder = LockManager::builder().url(&url).client_name(&name);
+        let builder = distlock::__inside::lanes_at_once(builder);
         let builder = sabotage::sabotaged(builder);
         tokio::select! {
             manager = builder.connect() => if let Ok(manager) = manager {
