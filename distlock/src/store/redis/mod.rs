@@ -1,8 +1,9 @@
 //! The store in Redis. This folder is the only place that knows the `redis` crate.
 //!
 //! `node` is one server: a `link` for commands and one for renewals, each kept open by a `handshake` over a
-//! `transport`, which is `socket` in production, and `lanes`, each of which is a `lane` on a runtime that calls. `codec` turns the protocol's words into commands and answers into
-//! words, by `scripts` and `names`.
+//! `transport`, which is `socket` in production, and `lanes`, each of which is a `lane` on a runtime that calls. An
+//! `exchange` is a command on one of these, and its answer. `codec` turns the protocol's words into commands and answers
+//! into words, by `scripts` and `names`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +17,16 @@ use crate::protocol::words::{
 };
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
-use crate::store::redis::node::{Node, Way};
+use crate::store::redis::node::Node;
 use crate::store::redis::socket::Sockets;
 use crate::store::redis::transport::Transport;
+use crate::store::redis::way::Way;
 use crate::store::{BoxFuture, Lane, LockStore};
 
 pub(crate) mod client;
 mod codec;
 pub(crate) mod config;
+mod exchange;
 mod handshake;
 mod health;
 mod known;
@@ -40,6 +43,7 @@ pub(crate) mod socket;
 pub(crate) mod transport;
 mod trouble;
 mod unanswered;
+mod way;
 
 /// One client of a Redis server.
 #[derive(Debug)]

@@ -3,10 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
-
-use crate::clock::Moment;
-use crate::error::{Error, Outage};
+use crate::error::Error;
 use crate::key::LockKey;
 use crate::mutex::lock;
 use crate::protocol::rules::Rules;
@@ -22,17 +19,12 @@ use crate::store::redis::codec::decode;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::handshake::{self, Dialer, Role};
 use crate::store::redis::health::{Cause, Health};
-use crate::store::redis::lane::Lane;
 use crate::store::redis::lanes::Lanes;
 use crate::store::redis::link::{self, Link};
-use crate::store::redis::scripts::{self, By};
 use crate::store::redis::session::Session;
 use crate::store::redis::transport::Transport;
-use crate::store::redis::trouble;
-use crate::store::redis::unanswered::{Carrier, UnansweredAsks};
-
-/// A connection that is silent for this long while it owes an answer is tested.
-const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+use crate::store::redis::unanswered::UnansweredAsks;
+use crate::store::redis::way::Way;
 
 /// Whether the server evicts is asked at connect, but not waited for.
 const ADVICE_WITHIN: Duration = Duration::from_millis(250);
@@ -40,34 +32,16 @@ const ADVICE_WITHIN: Duration = Duration::from_millis(250);
 /// One server, seen by one client: a connection for commands and pushed grants, one for renewals.
 #[derive(Debug)]
 pub(super) struct Node {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     health: Arc<Health>,
     unanswered: UnansweredAsks,
     /// Ask, cancel, release and look of one owner use one connection, so that they stay in order.
-    commands: Link,
+    pub(super) commands: Link,
     /// A subscribed connection counts as `pubsub` for the server's output-buffer limits; renewals do
     /// not share its fate.
-    renewals: Link,
-    lanes: Arc<Lanes>,
+    pub(super) renewals: Link,
+    pub(super) lanes: Arc<Lanes>,
     address: String,
-}
-
-/// How an ask or a release reaches the server.
-#[derive(Debug)]
-pub(super) struct Way {
-    /// The command connection, which listens in its client's name.
-    session: Arc<Session>,
-    /// Where it goes instead of over that.
-    lane: Option<Arc<Lane>>,
-}
-
-impl Way {
-    fn carrier(&self) -> Carrier {
-        match &self.lane {
-            None => Carrier::Home(self.session.epoch),
-            Some(lane) => Carrier::Lane(lane.name.clone()),
-        }
-    }
 }
 
 impl Node {
@@ -405,145 +379,6 @@ impl Node {
         self.lanes.close();
     }
 
-    /// Runs a script for an owner on one of the two ways.
-    async fn call_by(
-        &self,
-        way: &Way,
-        owner: Owner,
-        within: Duration,
-        command: impl Fn(By) -> Cmd,
-    ) -> Result<(Moment, Value), Trouble> {
-        match &way.lane {
-            None => {
-                self.call(&self.commands, &way.session, within, command)
-                    .await
-            }
-            Some(lane) => self.call_on(lane, owner, within, command).await,
-        }
-    }
-
-    /// Runs a script on a lane. No timer of the caller's runtime is needed for that.
-    async fn call_on(
-        &self,
-        lane: &Lane,
-        owner: Owner,
-        within: Duration,
-        command: impl Fn(By) -> Cmd,
-    ) -> Result<(Moment, Value), Trouble> {
-        let session = &lane.session;
-        let loaded = session.scripts.loaded();
-        let heard = session.connection.pulse();
-        let attempt = async |by| {
-            let command = command(by);
-            let sent = self.shared.clock.now();
-            let answer = session.connection.send(&command);
-            let answered = lane.answer(owner, sent, within, answer).await;
-            match answered {
-                Some(Ok(value)) => Ok((sent, value)),
-                Some(Err(error)) => Err(Failure::Error(error)),
-                None => Err(Failure::TimedOut),
-            }
-        };
-        let mut answered = attempt(By::Hash).await;
-        // Nothing was run: each of these has a deadline of its own.
-        if is_unknown(&answered) {
-            let now = self.shared.clock.now();
-            let loading = session.scripts.load_again(&*session.connection, loaded);
-            // What goes wrong here goes wrong again below.
-            let _ = lane.answer(owner, now, within, loading).await;
-            answered = attempt(By::Hash).await;
-        }
-        if is_unknown(&answered) {
-            answered = attempt(By::Source).await;
-        }
-        if let Err(Failure::TimedOut) = answered {
-            // Home finds out whether the server is away.
-            self.commands.suspect(within);
-            if session.connection.pulse() == heard {
-                self.lanes.give_up(lane.name.number);
-            }
-        }
-        self.or_trouble(session, within, answered)
-    }
-
-    /// Runs a script under our own deadline. The moment returned is before the command was sent.
-    async fn call(
-        &self,
-        link: &Link,
-        session: &Session,
-        within: Duration,
-        command: impl Fn(By) -> Cmd,
-    ) -> Result<(Moment, Value), Trouble> {
-        let _place = link.place(within).await?;
-        let loaded = session.scripts.loaded();
-        let attempt = |by| self.attempt(link, session, within, command(by));
-        let mut answered = attempt(By::Hash).await;
-        // Nothing was run: each of these has a deadline of its own.
-        if is_unknown(&answered) {
-            let loading = session.scripts.load_again(&*session.connection, loaded);
-            // What goes wrong here goes wrong again below.
-            let _ = tokio::time::timeout(within, loading).await;
-            answered = attempt(By::Hash).await;
-        }
-        if is_unknown(&answered) {
-            answered = attempt(By::Source).await;
-        }
-        self.or_trouble(session, within, answered)
-    }
-
-    fn or_trouble<T>(
-        &self,
-        session: &Session,
-        within: Duration,
-        answered: Result<T, Failure>,
-    ) -> Result<T, Trouble> {
-        let trouble = match answered {
-            Ok(answered) => return Ok(answered),
-            Err(Failure::Error(error)) => trouble::of(&error),
-            Err(Failure::TimedOut) => Trouble::timed_out(within),
-        };
-        self.note_role(session, &trouble);
-        Err(trouble)
-    }
-
-    async fn attempt(
-        &self,
-        link: &Link,
-        session: &Session,
-        within: Duration,
-        command: Cmd,
-    ) -> Result<(Moment, Value), Failure> {
-        let sent = self.shared.clock.now();
-        let mut query = session.connection.send(&command);
-        // Who can wait longer goes on waiting, while the connection is being tested.
-        let first = within.min(LONGEST_SILENCE);
-        let mut answered = tokio::time::timeout(first, query.as_mut()).await;
-        if answered.is_err() {
-            link.suspect(within);
-            if within > first {
-                answered = tokio::time::timeout(within - first, query).await;
-            }
-        }
-        match answered {
-            Ok(Ok(value)) => Ok((sent, value)),
-            Ok(Err(error)) => Err(Failure::Error(error)),
-            Err(_) => Err(Failure::TimedOut),
-        }
-    }
-
-    /// A server that is a replica now will not be a master again soon, and another one may have its name:
-    /// both connections are opened anew.
-    fn note_role(&self, session: &Session, trouble: &Trouble) {
-        let demoted = trouble.outage == Outage::ReadOnly || trouble::lost_its_master(trouble);
-        if demoted && session.end.tell(trouble.clone()) {
-            for link in [&self.commands, &self.renewals] {
-                if let Ok(session) = link.session() {
-                    session.end.tell(trouble.clone());
-                }
-            }
-        }
-    }
-
     /// Notices a server that answers and refuses.
     fn note_refusal(&self, trouble: &Trouble) {
         if trouble.outage.is_refusal() {
@@ -576,17 +411,6 @@ fn dialer(
 ) -> Dialer {
     let (transport, shared) = (transport.clone(), shared.clone());
     Dialer::new(role, transport, shared, config.password())
-}
-
-/// Why there is no answer.
-enum Failure {
-    Error(RedisError),
-    TimedOut,
-}
-
-/// Whether the server does not know the script.
-fn is_unknown<T>(answered: &Result<T, Failure>) -> bool {
-    matches!(answered, Err(Failure::Error(error)) if scripts::is_unknown(error))
 }
 
 #[cfg(test)]
