@@ -7,6 +7,9 @@ use crate::key::LockKey;
 use crate::options::Options;
 use crate::protocol::timing::Timing;
 
+/// How much longer than its wait a caller's place is kept.
+const PLACE_GRACE: Duration = Duration::from_secs(1);
+
 /// What is wanted: today one key, for one holder.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
@@ -36,6 +39,11 @@ impl Request {
     /// Until when the caller waits.
     pub(crate) fn deadline(&self) -> Moment {
         self.started + self.options.wait
+    }
+
+    /// Until when the store keeps its place in the queue.
+    pub(crate) fn place_until(&self) -> Moment {
+        self.deadline() + PLACE_GRACE
     }
 
     /// For how long the call has waited. Who does not wait has not waited, however long a command took.

@@ -98,6 +98,10 @@ impl Holding {
         self.token
     }
 
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.is_confirmed
+    }
+
     pub(super) fn since(&self) -> Moment {
         self.since
     }

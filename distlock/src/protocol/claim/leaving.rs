@@ -22,6 +22,8 @@ pub(super) struct Leaving {
     began: Moment,
     /// Until when the hold that ends with it was believed.
     believed_until: Option<Moment>,
+    /// Until when the store keeps a place that it may have in the queue.
+    place_until: Option<Moment>,
     /// An attempt may have been applied although nobody heard of it.
     was_unanswered: bool,
     /// How often it was sent once more after an answer.
@@ -41,14 +43,32 @@ pub(crate) enum Left {
 }
 
 impl Leaving {
-    pub(super) fn new(keep: Duration, believed_until: Option<Moment>, now: Moment) -> Self {
+    pub(super) fn new(now: Moment) -> Self {
         Leaving {
-            keep,
+            keep: Duration::ZERO,
             began: now,
-            believed_until,
+            believed_until: None,
+            place_until: None,
             was_unanswered: false,
             again: 0,
             pause: FIRST_PAUSE,
+        }
+    }
+
+    /// It ends a hold, after which the key stays taken for so long.
+    pub(super) fn hold(self, keep: Duration, believed_until: Option<Moment>) -> Self {
+        Leaving {
+            keep,
+            believed_until,
+            ..self
+        }
+    }
+
+    /// The store may have a place of it in the queue until then.
+    pub(super) fn place(self, until: Moment) -> Self {
+        Leaving {
+            place_until: Some(until),
+            ..self
         }
     }
 
@@ -57,9 +77,9 @@ impl Leaving {
         self.keep.saturating_sub(now.since(self.began))
     }
 
-    /// Whether all that it could have left is over by its TTL.
+    /// Whether all that it could have left is over by itself.
     pub(super) fn is_past(&self, ttl: Duration, now: Moment) -> bool {
-        now >= self.began + ttl
+        now >= self.began + ttl && self.place_until.is_none_or(|until| now >= until)
     }
 
     pub(super) fn answered(&mut self, answer: Result<ReleaseReply, Trouble>, now: Moment) -> Left {

@@ -89,7 +89,7 @@ impl Claim {
     pub(crate) fn unknown(request: Arc<Request>, rules: Rules, now: Moment) -> Self {
         Claim {
             stage: Stage::Over(None),
-            leaving: Some(Leaving::new(Duration::ZERO, None, now)),
+            leaving: Some(Leaving::new(now)),
             ..Self::new(request, None, rules)
         }
     }
@@ -110,6 +110,15 @@ impl Claim {
     /// A command is under way for its call.
     pub(crate) fn is_unanswered(&self) -> bool {
         matches!(&self.stage, Stage::Asking(asking) if asking.is_unanswered())
+    }
+
+    /// Whether it may stand in the queue: a grant leaves its place there until it is confirmed.
+    fn may_have_place(&self) -> bool {
+        match &self.stage {
+            Stage::Asking(_) => true,
+            Stage::Held(held) => !held.is_confirmed(),
+            Stage::Over(_) => false,
+        }
     }
 
     fn is_taken(&self) -> bool {
@@ -293,13 +302,19 @@ impl Claim {
             Stage::Over(end) if self.leaving.is_some() || end.is_none() => return false,
             Stage::Over(end) => (end.clone(), None),
         };
+        let has_place = self.may_have_place();
         let keep = if believed_until.is_some() {
             keep
         } else {
             Duration::ZERO
         };
         self.stage = Stage::Over(end);
-        self.leaving = Some(Leaving::new(keep, believed_until, now));
+        let leaving = Leaving::new(now).hold(keep, believed_until);
+        self.leaving = Some(if has_place {
+            leaving.place(self.request.place_until())
+        } else {
+            leaving
+        });
         true
     }
 
@@ -428,7 +443,7 @@ impl Claim {
     fn judge(&mut self, verdict: Verdict, now: Moment) {
         if verdict == Verdict::Gone {
             self.lose(End::Gone, now);
-            self.leaving = Some(Leaving::new(Duration::ZERO, None, now));
+            self.leaving = Some(Leaving::new(now));
             self.unsent = true;
         }
     }
@@ -440,7 +455,7 @@ impl Claim {
             held.belief().end(now);
         }
         self.stage = Stage::Over(None);
-        self.leaving = Some(Leaving::new(Duration::ZERO, None, now));
+        self.leaving = Some(Leaving::new(now).place(self.request.place_until()));
         self.unsent = true;
     }
 
