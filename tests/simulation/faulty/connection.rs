@@ -218,6 +218,15 @@ impl Wire {
         if fate.request == Some(Fault::Duplicate) {
             said = serve();
         }
+        // The chaos may be over, although the request was sent in it.
+        let fate = match fate.reply {
+            Some(_) if site.server.conditions.is_calm() => Fate {
+                reply: None,
+                reply_takes: site.latency(),
+                ..fate
+            },
+            _ => fate,
+        };
         if let (Some(fault), Some(op)) = (fate.reply, sent.op()) {
             site.fault(fault, format_args!("{op}, takes {}", fate.reply_takes));
             if fault == Fault::DroppedReply {

@@ -166,6 +166,10 @@ impl Conditions {
         self.set_refusing(false);
     }
 
+    pub(super) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_refusing(&self, refusing: bool) {
         self.refusing.store(refusing, Ordering::Relaxed);
     }
@@ -180,7 +184,7 @@ impl Conditions {
 
     /// Whether a fault hits this message.
     pub(super) fn hits(&self, fault: Fault, random: &SeededRandom) -> bool {
-        !self.calm.load(Ordering::Relaxed) && random.chance(self.rates[fault as usize])
+        !self.is_calm() && random.chance(self.rates[fault as usize])
     }
 
     pub(super) fn latency(&self, random: &SeededRandom) -> Millis {

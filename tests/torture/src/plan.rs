@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     /// Requests arrive when their connection is long given up.
     HoldRequests,
     DelayRenewals,
+    /// Again and again, for a moment: a lane is left alone when it is slow for longer.
+    DelayRenewalsBit,
     // The server.
     ServerStop,
     /// And a worker dies meanwhile, whose last words the server has still to read.
@@ -77,7 +79,7 @@ impl Kind {
             Kind::DropPushes => "drop_pushes",
             Kind::HoldReplies => "hold_replies",
             Kind::HoldRequests => "hold_requests",
-            Kind::DelayRenewals => "delay_renewals",
+            Kind::DelayRenewals | Kind::DelayRenewalsBit => "delay_renewals",
             Kind::ServerStop => "server_stop",
             Kind::ServerStopAndKill => "server_stop_and_kill",
             Kind::RestartLossless => "restart_lossless",
@@ -236,6 +238,7 @@ fn draw(
         Kind::HoldReplies => random.millis((300, 900)),
         Kind::HoldRequests => random.millis((1_000, 3_000)),
         Kind::DelayRenewals => random.millis((400, 1_200)),
+        Kind::DelayRenewalsBit => random.millis((60, 160)),
         // Twice the shortest lease; nothing else happens meanwhile.
         Kind::ServerStop => random.spread_millis((30, 900)),
         Kind::RestartLossless | Kind::RestartLossy => random.millis((20, 200)),
@@ -256,7 +259,7 @@ fn draw(
         Kind::DelayRepliesBit => random.millis((20, 45)),
         Kind::DelayRepliesLong => random.millis((60, 150)),
         Kind::Drip => random.millis((1, 10)),
-        Kind::DelayRenewals => random.millis((100, 300)),
+        Kind::DelayRenewals | Kind::DelayRenewalsBit => random.millis((100, 300)),
         Kind::ClockStep => random.spread_millis((100, 60_000)),
         _ => Duration::ZERO,
     };

@@ -2,7 +2,7 @@
 //!
 //! A pushed grant that its client never confirmed is kept for a second and a grace at most, whatever the
 //! waiter's lease is. After one that expired unanswered, its client has lost all its places in that queue:
-//! it is not served again before it has asked again. One that its client confirmed, but no call took, is given back.
+//! it is not served again before it has asked again. One that its client confirmed is taken by its call soon, or given back.
 
 use std::collections::HashMap;
 
@@ -55,11 +55,25 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         if unanswered(lock) {
             last.insert((lock.key, client), lock);
         }
-        let is_untaken = lock.confirmed && owners.op(lock.key, lock.token).is_none();
+        if lock.confirmed {
+            let waits = untaken(owners, lock);
+            if !ran(run, truth, owners, lock, waits) || truth.gaps.touches(waits) {
+                continue;
+            }
+            finding.checked += 1;
+            if waits.length() > GRANT + GRACE + SLACK + UNTAKEN {
+                finding.violation(run, || {
+                    let millis = waits.length() / MILLI;
+                    violation(
+                        waits,
+                        format!("a grant was kept for {millis} ms, and no call took it"),
+                    )
+                });
+            }
+            continue;
+        }
         // Also one that its client gave back at last, when it went on.
-        if (lock.confirmed && !is_untaken)
-            || is_untaken && !ran(run, truth, owners, lock)
-            || matches!(lock.end, End::Open | End::Unknown)
+        if matches!(lock.end, End::Open | End::Unknown)
             || run.faults.lossy_within(lock.span, memory)
             || truth.gaps.touches(lock.span)
         {
@@ -67,7 +81,7 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         }
         finding.checked += 1;
         longest = longest.max(lock.span.length());
-        let bound = GRANT + GRACE + SLACK + if is_untaken { UNTAKEN } else { 0 };
+        let bound = GRANT + GRACE + SLACK;
         // A server that stands still lets nothing expire.
         let late = Span::new(lock.span.from + bound - SLACK, lock.span.until);
         if lock.span.length() > bound && !run.faults.freezing.touches(late) {
@@ -75,13 +89,13 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
                 let millis = lock.span.length() / MILLI;
                 violation(
                     lock.span,
-                    format!("a grant that no call took stayed for {millis} ms"),
+                    format!("an unconfirmed grant stayed for {millis} ms"),
                 )
             });
         }
     }
     finding.note = format!(
-        "grants that no call took stayed for {} ms at most",
+        "unconfirmed grants stayed for {} ms at most",
         longest / MILLI
     );
     finding
@@ -98,13 +112,24 @@ fn joined(truth: &Truth) -> HashMap<(Key, Owner), Nanos> {
     joined
 }
 
-/// Whether the process of a grant ran all the time, so that it could give that back.
-fn ran(run: &Run, truth: &Truth, owners: &Owners<'_>, lock: &LockSpan) -> bool {
+/// From a grant until its call took it; if none did, until its end.
+fn untaken(owners: &Owners<'_>, lock: &LockSpan) -> Span {
+    let op = owners.op(lock.key, lock.token);
+    let taken = op.and_then(|op| op.acquired).map(|(at, _)| at);
+    Span::new(
+        lock.span.from,
+        taken.map_or(lock.span.until, |at| at.max(lock.span.from)),
+    )
+}
+
+/// Whether the process of a grant ran all that time, so that it could give it back.
+fn ran(run: &Run, truth: &Truth, owners: &Owners<'_>, lock: &LockSpan, span: Span) -> bool {
     let Some((worker, generation)) = owners.process(truth, lock.owner) else {
         return false;
     };
-    let ended = (run.processes.get(&(worker, generation))).and_then(|process| process.ended);
-    ended.is_none_or(|at| at > lock.span.until) && run.faults.spares(worker, lock.span)
+    let process = run.processes.get(&(worker, generation));
+    let ended = process.and_then(|process| process.ended);
+    ended.is_none_or(|at| at > span.until) && run.faults.spares(worker, span)
 }
 
 /// Whether its process stood still all the time between two grants, so that it cannot have asked for the
@@ -180,5 +205,23 @@ mod tests {
         // It asked again, or went on meanwhile.
         assert_eq!(found(1250, Some(1500), true), 0);
         assert_eq!(found(1250, Some(9500), false), 0);
+    }
+
+    #[test]
+    fn what_no_call_takes_is_given_back() {
+        for (taken, expected) in [(100, 0), (3_000, 0), (3_200, 1)] {
+            let mut history = History::default();
+            history.call(Story::new(1, 1, "k", 1).held(60 + taken, 9_000, 6));
+            history.call(Story::new(1, 2, "j", 1).held(2, 20, 5));
+            let mut server = Server::default();
+            server.take(2, "k", "b:1", 5, 1250);
+            server.queue(4, "k", "a:3");
+            server.hand_over(60, "k", "b:1", "a:3", 6, 1250);
+            server.confirm(90, "k", "a:3", 15_000);
+            server.release(9_500, "k", "a:3");
+            let (run, truth) = history.build_with(server);
+            let finding = check(&run, &truth, &Owners::new(&run, &truth));
+            assert_eq!(finding.violations, expected, "{taken}");
+        }
     }
 }

@@ -51,7 +51,7 @@ fn set(link: &ProxyHandle, fault: &Planned, on: bool) {
         Kind::Drip => link.drip(Way::ToClient, if on { DRIP } else { 0 }, by),
         Kind::DropPushes => link.drop_pushes(on),
         Kind::HoldReplies => link.stop_reading(Way::ToClient, on),
-        Kind::DelayRenewals => link.delay_unsubscribed(by),
+        Kind::DelayRenewals | Kind::DelayRenewalsBit => link.delay_unsubscribed(by),
         _ => {}
     }
 }

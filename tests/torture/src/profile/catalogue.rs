@@ -338,11 +338,12 @@ pub(super) const PROFILES: &[Profile] = &[
         name: "slow-lanes",
         leases: &[(3_000, 1)],
         link: Faults {
-            kinds: &[(Kind::DelayRenewals, 1)],
-            pause: (50, 300),
+            kinds: &[(Kind::DelayRenewalsBit, 1)],
+            pause: (30, 90),
         },
         load: Load {
-            dropped: 0.4,
+            tasks: 20,
+            dropped: 0.6,
             bodies: USUAL,
             ..NARROW_LOAD
         },
