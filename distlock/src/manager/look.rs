@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::key::LockKey;
 use crate::manager::core::Core;
+use crate::manager::release;
 use crate::manager::table::Entry;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::LOOK_EVERY;
@@ -38,8 +39,21 @@ pub(crate) async fn keep_looking(core: Arc<Core>) {
             core.claims.queued.notified().await;
         }
         tokio::time::sleep(LOOK_EVERY).await;
+        leave_overdue(&core);
         for batch in batches(core.claims.waiting()) {
             look(&core, batch).await;
+        }
+    }
+}
+
+/// Takes back the places of calls whose wait is over, and whose runtimes do not run, for they would have left.
+fn leave_overdue(core: &Arc<Core>) {
+    let now = core.clock.now();
+    for entry in core.claims.waiting() {
+        if now >= entry.request.deadline() {
+            core.claims.with(&entry, |claim| claim.handle_time(now));
+            entry.changed.notify_one();
+            release::release_in_background(core, &entry);
         }
     }
 }

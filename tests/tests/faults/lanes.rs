@@ -217,6 +217,31 @@ async fn what_a_blocked_runtime_asked_for_is_given_back() {
     until_clean(&mut raw, LONG).await;
 }
 
+/// A waiter whose time is up leaves the queue, although its runtime does not run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_blocked_runtimes_wait_ends() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let manager = connect(&server, 8).await;
+    let blockable = Blockable::start();
+    blockable.open_lane(&manager, &server).await;
+    let held = manager.lock("k").lease(ms(60_000)).acquire().await.unwrap();
+    let lock = manager.lock("k").wait(ms(300));
+    let waiting = blockable.handle.spawn(async move { lock.acquire().await });
+    until_queued(&mut raw, "k", 1).await;
+    let unblock = blockable.block().await;
+    // Nobody else would look for it there for twelve seconds.
+    eventually_async(ms(6_000), async || {
+        raw.cmd(&["ZCARD", "distlock:queue:{k}"]).int() == 0
+    })
+    .await;
+    drop(unblock);
+    let error = within(LONG, waiting).await.unwrap().unwrap_err();
+    assert!(error.is_busy(), "{error:?}");
+    held.release().await.unwrap();
+    until_clean(&mut raw, LONG).await;
+}
+
 /// The same for a release that was begun: home sends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_blocked_runtime_gives_back_is_released() {

@@ -41,6 +41,8 @@ pub(crate) struct Claim {
     untold: bool,
     /// It is to be released, although nobody gave it up.
     unsent: bool,
+    /// How it came out for a call that had not heard of that when it was given up for it.
+    outcome: Option<Outcome>,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,7 @@ impl Claim {
             taken: false,
             untold: false,
             unsent: false,
+            outcome: None,
         }
     }
 
@@ -303,6 +306,9 @@ impl Claim {
             Stage::Over(end) => (end.clone(), None),
         };
         let has_place = self.may_have_place();
+        if let Stage::Asking(asking) = &self.stage {
+            self.outcome = asking.outcome().cloned();
+        }
         let keep = if believed_until.is_some() {
             keep
         } else {
@@ -358,6 +364,7 @@ impl Claim {
             }
             // It was a hold, and is over before its call saw it.
             Stage::Over(Some(End::ShutDown)) => Some(Outcome::Refused(Refusal::ShutDown)),
+            Stage::Over(None) if self.outcome.is_some() => self.outcome.clone(),
             Stage::Over(None) => Some(Outcome::Again(Some(Obstacle::Trouble(not_taken())))),
             Stage::Over(_) => Some(Outcome::Again(None)),
         }

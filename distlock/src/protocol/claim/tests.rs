@@ -289,3 +289,17 @@ fn what_nobody_hears_of_is_given_back() {
     waiting.handle_hang(at(3_000));
     assert_eq!(waiting.standing(), Standing::Queued, "it was answered");
 }
+
+#[test]
+fn a_wait_that_is_over_is_taken_back_for_a_call_that_does_not_run() {
+    let mut claim = asked();
+    claim.handle_answer(queued(), at(1_010));
+    claim.handle_time(at(11_000));
+    assert!(claim.leave(Duration::ZERO, at(11_000)));
+    let outcome = claim.poll_outcome();
+    assert!(
+        matches!(outcome, Some(Outcome::Refused(Refusal::Busy(Some(_))))),
+        "{outcome:?}"
+    );
+    assert!(!claim.leave(Duration::ZERO, at(12_000)), "once is enough");
+}

@@ -5,6 +5,8 @@
 //! further worker that was faulted meanwhile), the half second of a look, and some slack. And while the
 //! server has no lock there at all, the half second only.
 
+use std::collections::BTreeMap;
+
 use crate::check::evidence::{Finding, Id, Violation};
 use crate::check::run::{Key, MILLI, Op, Run, SECOND, grace, grant_lease};
 use crate::check::spans::{Span, Spans};
@@ -19,12 +21,21 @@ const AFTERMATH: Nanos = SECOND;
 /// A worker whose link swallowed part of a handshake dials for up to two seconds before it tries again.
 const REDIALING: Nanos = 3 * SECOND;
 
-/// When somebody waited who could be served: neither the server nor their worker was faulted.
-fn live_waits(run: &Run, ops: &[&Op], disturbed: &Spans) -> Spans {
+/// When somebody waited who could be served: neither the server nor their worker was faulted, and their runtime ran.
+fn live_waits(
+    run: &Run,
+    ops: &[&Op],
+    disturbed: &Spans,
+    hindered: &BTreeMap<(u32, u32), Spans>,
+) -> Spans {
     let mut waits = Vec::new();
     for op in ops.iter().filter(|op| op.wait > 0) {
         let faults = run.faults.of_worker(op.id.worker).widened(REDIALING);
-        waits.extend(Spans::of([op.waiting()]).minus(&faults).iter());
+        let mut live = Spans::of([op.waiting()]).minus(&faults);
+        if let Some(hindered) = hindered.get(&op.process()) {
+            live = live.minus(hindered);
+        }
+        waits.extend(live.iter());
     }
     Spans::of(waits).minus(disturbed)
 }
@@ -67,9 +78,10 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
     for lock in &truth.locks {
         locks[lock.key as usize].push(lock);
     }
+    let hindered = run.hindered();
     let mut longest = (0, 0);
     for (key, ops) in run.by_key().into_iter().enumerate() {
-        let waits = live_waits(run, &ops, &disturbed);
+        let waits = live_waits(run, &ops, &disturbed, &hindered);
         let held = Spans::of(ops.iter().filter_map(|op| op.belief()));
         let kept = Spans::of(locks[key].iter().filter(|l| l.kept).map(|l| l.span));
         let taken = Spans::of(locks[key].iter().map(|l| l.span));
