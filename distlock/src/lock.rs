@@ -126,6 +126,11 @@ impl Lock {
     /// could not be used, [`Error::Lost`] when the hold to be re-entered was lost, and the errors of
     /// misuse: [`Error::InvalidKey`], [`Error::Config`], [`Error::ForeignKey`], [`Error::ShutDown`].
     ///
+    /// # Panics
+    ///
+    /// With a manager of [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime), if it has to
+    /// wait in a tokio runtime that was built without its time driver (`enable_time`).
+    ///
     /// # Paused time
     ///
     /// A manager of [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime) takes part in

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::manager::core::{Core, Phase, shut_down_error};
+use crate::manager::counted::Counted;
 use crate::manager::hold::Hold;
 use crate::manager::release;
 use crate::manager::sole::Sole;
@@ -44,11 +45,15 @@ struct Asker {
     /// Told when a command that is done for it at home has been answered.
     at_home: Option<oneshot::Receiver<()>>,
     holds: bool,
+    process: u32,
+    /// A shutdown waits for what was asked here, so that it is undone.
+    under_way: Option<Counted>,
 }
 
 impl Drop for Asker {
     fn drop(&mut self) {
-        if self.holds {
+        // After a fork nothing of this copy is touched.
+        if self.holds || self.process != std::process::id() {
             return;
         }
         let answered = self.at_home.take().is_none_or(|mut at_home| {
@@ -78,6 +83,8 @@ impl Asker {
             entry,
             at_home: None,
             holds: false,
+            process: std::process::id(),
+            under_way: None,
         }
     }
 
@@ -93,6 +100,14 @@ impl Asker {
                 let command = claim.poll_command(now);
                 claim.poll_outcome().map_or(Ok(command), Err)
             });
+            // What was done at home has been answered, and that is told by whoever did it: not before does
+            // anything else happen, or it would be taken for a call that has gone.
+            if matches!(next, Err(Outcome::Held) | Ok(Some(_)))
+                && let Some(at_home) = self.at_home.take()
+            {
+                // An error says the same.
+                let _ = at_home.await;
+            }
             match next {
                 Err(outcome) => return outcome,
                 Ok(Some(command @ Command::Ask { wait, within })) => match self.core.store.lane() {
@@ -106,10 +121,10 @@ impl Asker {
     }
 
     /// Asks here, on this runtime.
-    async fn ask(&self, lane: &dyn Lane, wait: Duration, within: Duration) {
+    async fn ask(&mut self, lane: &dyn Lane, wait: Duration, within: Duration) {
         let (core, entry) = (&*self.core, &*self.entry);
-        // A shutdown waits for it, so that it is undone.
-        let _under_way = core.under_way.one();
+        self.under_way = Some(core.under_way.one());
+        entry.asks_on_lane(true);
         let mut answer = Sole::new(lane.ask(entry.ask(wait, within)));
         loop {
             let answer = tokio::select! {
@@ -124,12 +139,14 @@ impl Asker {
             };
             let now = core.clock.now();
             (core.claims).with(&self.entry, |claim| claim.handle_answer(answer, now));
+            self.under_way = None;
             return;
         }
     }
 
     /// Has a command sent at home.
     fn send(&mut self, command: Command) {
+        self.entry.asks_on_lane(false);
         let (answered, at_home) = oneshot::channel();
         self.at_home = Some(at_home);
         let (core, entry) = (self.core.clone(), self.entry.clone());

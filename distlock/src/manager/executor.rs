@@ -58,7 +58,9 @@ impl Executor {
 
     /// A timer for code that need not have a runtime of its own.
     pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
-        let _entered = self.handle.enter();
+        // On the caller's runtime it is his, for that which this was made on may be gone.
+        let here = self.inline && Handle::try_current().is_ok();
+        let _entered = (!here).then(|| self.handle.enter());
         tokio::time::sleep(duration)
     }
 

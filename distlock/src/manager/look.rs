@@ -35,26 +35,39 @@ pub(crate) async fn keep_looking(core: Arc<Core>) {
         return;
     }
     loop {
-        if core.claims.waiting().is_empty() {
+        if core.claims.waiting().is_empty() && core.claims.due_calls().is_empty() {
             core.claims.queued.notified().await;
         }
         tokio::time::sleep(LOOK_EVERY).await;
-        leave_overdue(&core);
+        leave_for_the_stuck(&core);
         for batch in batches(core.claims.waiting()) {
             look(&core, batch).await;
         }
     }
 }
 
-/// Takes back the places of calls whose wait is over, and whose runtimes do not run, for they would have left.
-fn leave_overdue(core: &Arc<Core>) {
+/// Takes back what calls have in the store whose runtimes do not run: they would have left when their wait was over, or
+/// gone on (R37).
+fn leave_for_the_stuck(core: &Arc<Core>) {
     let now = core.clock.now();
     for entry in core.claims.waiting() {
-        if now >= entry.request.deadline() {
-            core.claims.with(&entry, |claim| claim.handle_time(now));
+        let is_refused = core.claims.with(&entry, |claim| {
+            claim.handle_time(now);
+            claim.is_refused()
+        });
+        if is_refused {
             entry.changed.notify_one();
             release::release_in_background(core, &entry);
         }
+    }
+    // While it is away, nobody can go on.
+    if core.store.outage().is_some() {
+        return;
+    }
+    for entry in core.claims.due_calls() {
+        core.claims.with(&entry, |claim| claim.handle_look(now));
+        entry.changed.notify_one();
+        release::submit_what_is_given_back(core, &entry);
     }
 }
 

@@ -35,7 +35,13 @@ pub(crate) fn release(core: &Arc<Core>, hold: &Hold, keep: Duration) -> Tried {
         Some(lane) => {
             core.releases.leave_to_holder(release);
             let (core, entry) = (core.clone(), hold.entry.clone());
-            Tried::Here(Here { core, entry, lane })
+            Tried::Here(Here {
+                core,
+                entry,
+                lane,
+                process: std::process::id(),
+                is_done: false,
+            })
         }
         None => Tried::AtHome(retry(core, release)),
     }
@@ -257,11 +263,13 @@ pub(crate) struct Here {
     core: Arc<Core>,
     entry: Arc<Entry>,
     lane: Box<dyn Lane>,
+    process: u32,
+    is_done: bool,
 }
 
 impl Here {
     /// Sends it; an error if home has to.
-    async fn send(self) -> Result<Answered, oneshot::Receiver<Answered>> {
+    async fn send(mut self) -> Result<Answered, oneshot::Receiver<Answered>> {
         let (core, entry) = (&self.core, &self.entry);
         let request = &entry.request;
         let now = core.clock.now();
@@ -269,6 +277,7 @@ impl Here {
         let within = request.timing.command_deadline();
         let sent = (self.lane).release(&request.key, entry.owner, keep, within);
         let answer = Sole::new(sent).await;
+        self.is_done = true;
         let Some(release) = core.releases.take_from_holder(entry.owner) else {
             // It was late, and home sees to it.
             return Ok(Answered::Released);
@@ -286,7 +295,10 @@ impl Here {
 
 impl Drop for Here {
     fn drop(&mut self) {
-        take_over(&self.core, self.entry.owner);
+        // After a fork nothing of this copy is touched.
+        if !self.is_done && self.process == std::process::id() {
+            take_over(&self.core, self.entry.owner);
+        }
     }
 }
 

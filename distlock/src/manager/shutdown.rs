@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::manager::core::{Core, Phase};
 use crate::manager::counted::Counter;
 use crate::manager::release;
+use crate::manager::table::Entry;
+use crate::protocol::claim::Standing;
 
 /// Releases that are under way when a manager is dropped have this long to be answered.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -18,8 +20,7 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
         return;
     }
     core.phase.send_replace(Phase::Draining);
-    let held = core.claims.held();
-    end_claims(&core);
+    let held = end_claims(&core);
     let ending = Counter::default();
     for entry in held {
         let (of_task, one) = (core.clone(), ending.one());
@@ -53,24 +54,29 @@ pub(crate) fn abandon(core: &Arc<Core>) {
     core.store.close();
 }
 
-/// Calls that wait get an error, and what is held is lost.
-fn end_claims(core: &Arc<Core>) {
+/// Calls that wait get an error, and what is held is lost; those whose hold that was.
+fn end_claims(core: &Arc<Core>) -> Vec<Arc<Entry>> {
     let now = core.clock.now();
-    let asking = core.claims.asking();
-    for entry in asking {
-        let is_unanswered = core.claims.with(&entry, |claim| {
-            let is_unanswered = claim.is_unanswered();
+    let mut held = Vec::new();
+    for entry in core.claims.asking().into_iter().chain(core.claims.held()) {
+        let (before, is_under_way_at_home) = core.claims.with(&entry, |claim| {
+            let is_unanswered = claim.is_unanswered() && !entry.is_on_lane();
+            let before = claim.standing();
             claim.handle_shutdown(now);
-            is_unanswered
+            (before, is_unanswered)
         });
         entry.changed.notify_one();
-        // Its caller need not run for that. What is under way is taken back by whoever sent it.
-        if !is_unanswered {
-            release::release_in_background(core, &entry);
+        match before {
+            Standing::Held => {
+                release::tell_loss(core, &entry);
+                held.push(entry);
+            }
+            // What is under way at home is taken back there. For the rest nobody's runtime need run.
+            Standing::Asking | Standing::Queued | Standing::Due if !is_under_way_at_home => {
+                release::release_in_background(core, &entry);
+            }
+            _ => {}
         }
     }
-    for entry in core.claims.held() {
-        core.claims.with(&entry, |claim| claim.handle_shutdown(now));
-        release::tell_loss(core, &entry);
-    }
+    held
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) struct Table {
     rows: Mutex<Rows>,
     /// Wakes who renews, when something is due earlier than was known.
     pub(crate) due: Notify,
-    /// Wakes who looks, when a claim stands in a queue.
+    /// Wakes who looks, when a claim stands in a queue, or its call is to go on.
     pub(crate) queued: Notify,
 }
 
@@ -47,6 +47,8 @@ pub(crate) struct Entry {
     arrival: u64,
     /// Wakes the call that asks.
     pub(crate) changed: Notify,
+    /// Its ask is, or was last, under way on a lane.
+    on_lane: AtomicBool,
     /// Wakes everybody who waits for the end of the hold.
     pub(crate) over: Notify,
     /// Bodies that run under the hold, and stop by themselves when it is lost.
@@ -64,6 +66,7 @@ impl Entry {
             claim: Mutex::new(claim),
             arrival,
             changed: Notify::new(),
+            on_lane: AtomicBool::new(false),
             over: Notify::new(),
             bodies: AtomicUsize::new(0),
             without_body: Notify::new(),
@@ -74,6 +77,15 @@ impl Entry {
     /// A claim that is in no table: an id that nobody here knows.
     pub(crate) fn unknown(owner: Owner, claim: Claim, in_store: Counted) -> Arc<Self> {
         Self::new(owner, claim, 0, in_store)
+    }
+
+    /// Says whether its ask goes over a lane.
+    pub(crate) fn asks_on_lane(&self, on_lane: bool) {
+        self.on_lane.store(on_lane, Ordering::Release);
+    }
+
+    pub(crate) fn is_on_lane(&self) -> bool {
+        self.on_lane.load(Ordering::Acquire)
     }
 
     /// What it asks of the store.
@@ -163,7 +175,7 @@ impl Table {
             return;
         }
         match after.0 {
-            Standing::Queued => self.queued.notify_one(),
+            Standing::Queued | Standing::Due => self.queued.notify_one(),
             Standing::Over => entry.over.notify_waiters(),
             Standing::Asking | Standing::Held => {}
         }
@@ -185,8 +197,17 @@ impl Table {
 
     /// Those that stand in a queue, in the order of their calls.
     pub(crate) fn waiting(&self) -> Vec<Arc<Entry>> {
+        self.standing(Standing::Queued)
+    }
+
+    /// Those whose calls are to go on, in the order of these.
+    pub(crate) fn due_calls(&self) -> Vec<Arc<Entry>> {
+        self.standing(Standing::Due)
+    }
+
+    fn standing(&self, standing: Standing) -> Vec<Arc<Entry>> {
         let mut all = self.asking();
-        all.retain(|entry| lock(&entry.claim).standing() == Standing::Queued);
+        all.retain(|entry| lock(&entry.claim).standing() == standing);
         all
     }
 

@@ -187,6 +187,7 @@ impl FaultyServer {
 pub(super) fn about(asked: &Wire, request: &Request) -> Value {
     match request {
         Request::Memory => wire::text("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"),
+        Request::Server => wire::text("redis_version:7.0.15\r\nrun_id:0123456789abcdef\r\n"),
         Request::WhoAmI => wire::text(format!("id={} addr={} fd=8", asked.id, asked.address())),
         _ => Value::SimpleString("PONG".into()),
     }

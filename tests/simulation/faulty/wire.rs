@@ -37,6 +37,7 @@ pub(crate) static CONFIG: Lazy<RedisConfig> = Lazy::new(|| {
 pub(super) enum Request {
     Ping,
     Memory,
+    Server,
     WhoAmI,
     Subscribe(ClientId),
     Kill {
@@ -165,10 +166,11 @@ pub(super) fn read(command: &Cmd) -> Request {
     let mut words = Words::of(command);
     let request = match words.next() {
         "PING" => Request::Ping,
-        "INFO" => {
-            words.expect("memory");
-            Request::Memory
-        }
+        "INFO" => match words.next() {
+            "memory" => Request::Memory,
+            "server" => Request::Server,
+            section => panic!("INFO {section}"),
+        },
         "CLIENT" => match words.next() {
             "INFO" => Request::WhoAmI,
             "KILL" => {

@@ -1,7 +1,7 @@
 //! A name that moves to another server while the old one keeps its connections.
 
 use distlock::{Error, LockManager, Outage};
-use distlock_tests::{RedisServer, Reply, eventually_async, within};
+use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
 use crate::kit::{LONG, acquire_later, connect, connections, ms, until_clean};
 
@@ -29,6 +29,33 @@ async fn a_demoted_master_is_left_for_the_new_one() {
     assert!(raw.exists("distlock:lock:{k}"));
     guard.release().await.unwrap();
     until_clean(&mut raw, LONG).await;
+}
+
+/// The name means another server, and nothing is wrong with the old one: all connections stay with that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_lane_leads_to_another_server() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let proxy = old.proxy();
+    let manager = connect(&old.url_via(&proxy)).await;
+    proxy.move_to(new.addr());
+    let mut raw = new.client();
+    let dialed = |raw: &mut Resp| raw.info_field("total_connections_received");
+    let before = dialed(&mut raw);
+    let calls = async || {
+        let lock = manager.lock("k");
+        let call = tokio::spawn(async move { lock.acquire().await.unwrap().release().await });
+        call.await.unwrap().unwrap();
+    };
+    eventually_async(LONG, async || {
+        calls().await;
+        dialed(&mut raw) != before
+    })
+    .await;
+    for _ in 0..100 {
+        calls().await;
+    }
+    assert!(raw.keys("*").is_empty());
+    assert!(old.client().exists("distlock:fence:{k}"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

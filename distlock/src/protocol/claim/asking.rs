@@ -31,6 +31,8 @@ pub(super) struct Asking {
     occupant: Option<Occupant>,
     /// A grant that came while an ask was under way.
     pushed: Option<Grant>,
+    /// Since when it is known that something is to be done that only its call can do.
+    due_since: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,7 +66,23 @@ impl Asking {
             obstacle,
             occupant: None,
             pushed: None,
+            due_since: None,
         }
+    }
+
+    /// Something may be in the store, and its call is to go on.
+    pub(super) fn is_due(&self) -> bool {
+        self.asked && matches!(self.next, Next::Ask | Next::Retry(_) | Next::Confirm)
+    }
+
+    /// Looks after a call that is to go on. Whether it has not done so for so long.
+    pub(super) fn is_stuck(&mut self, patience: Duration, now: Moment) -> bool {
+        let is_due = self.is_due() && self.retry_at().is_none_or(|at| now >= at);
+        if !is_due {
+            self.due_since = None;
+            return false;
+        }
+        now >= *self.due_since.get_or_insert(now) + patience
     }
 
     pub(super) fn is_queued(&self) -> bool {
@@ -92,6 +110,7 @@ impl Asking {
     }
 
     pub(super) fn command(&mut self, request: &Request, now: Moment) -> Option<Command> {
+        self.due_since = None;
         match self.next {
             Next::Ask => {
                 let wait = request.deadline().since(now);

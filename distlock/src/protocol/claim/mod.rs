@@ -60,6 +60,8 @@ pub(crate) enum Standing {
     Asking,
     /// It stands in the queue, and is looked after.
     Queued,
+    /// Something may be in the store, and only its call can go on.
+    Due,
     Held,
     Over,
 }
@@ -104,6 +106,7 @@ impl Claim {
     pub(crate) fn standing(&self) -> Standing {
         match &self.stage {
             Stage::Asking(asking) if asking.is_queued() => Standing::Queued,
+            Stage::Asking(asking) if asking.is_due() => Standing::Due,
             Stage::Asking(_) => Standing::Asking,
             Stage::Held(_) => Standing::Held,
             Stage::Over(_) => Standing::Over,
@@ -273,6 +276,22 @@ impl Claim {
             }
             Stage::Over(_) => {}
         }
+    }
+
+    /// A look, while the store can be used: what its call does not go on with is taken back (R37).
+    pub(crate) fn handle_look(&mut self, now: Moment) {
+        let patience = self.request.timing.command_deadline() * 2;
+        if let Stage::Asking(asking) = &mut self.stage
+            && asking.is_stuck(patience, now)
+            && self.rules.take_or_leave
+        {
+            self.give_back(now);
+        }
+    }
+
+    /// Whether its call was refused, and has to leave.
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(&self.stage, Stage::Asking(asking) if asking.outcome().is_some())
     }
 
     /// The command of this claim that its caller has under way is not heard of, because its runtime does not run.

@@ -303,3 +303,29 @@ fn a_wait_that_is_over_is_taken_back_for_a_call_that_does_not_run() {
     );
     assert!(!claim.leave(Duration::ZERO, at(12_000)), "once is enough");
 }
+
+#[test]
+fn who_does_not_go_on_is_taken_back() {
+    let mut claim = asked();
+    assert_eq!(claim.standing(), Standing::Asking, "under way");
+    claim.handle_answer(Err(trouble(Outage::TimedOut)), at(2_000));
+    assert_eq!(claim.standing(), Standing::Due);
+    claim.handle_look(at(2_010));
+    assert_eq!(claim.standing(), Standing::Due, "its pause is not over");
+    claim.handle_look(at(2_100));
+    // Whoever goes on is left alone.
+    claim.handle_retry();
+    claim.poll_command(at(2_110));
+    claim.handle_answer(Err(trouble(Outage::TimedOut)), at(3_000));
+    claim.handle_look(at(4_200));
+    claim.handle_look(at(6_199));
+    assert_eq!(claim.standing(), Standing::Due);
+    claim.handle_look(at(6_200));
+    assert!(claim.poll_release() && claim.standing() == Standing::Over);
+    // Nothing of the first ask is in the store before it is sent.
+    let request = claim.request().clone();
+    let mut fresh = Claim::new(request, None, Rules::ALL);
+    assert_eq!(fresh.standing(), Standing::Asking);
+    fresh.handle_look(at(90_000));
+    assert_eq!(fresh.standing(), Standing::Asking);
+}

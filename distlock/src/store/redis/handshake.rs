@@ -99,6 +99,19 @@ impl Dialer {
         })
     }
 
+    /// Opens a connection to the server that the other one reaches. A name may mean several, or another one by now, and
+    /// what was asked for on two would exclude nobody.
+    pub(super) async fn dial_beside(&self, other: &Session) -> Result<Session, Trouble> {
+        let session = self.dial(None).await?;
+        let here = run_id(&*session.connection).await?;
+        let there = run_id(&*other.connection).await?;
+        if here.is_some() && here == there {
+            Ok(session)
+        } else {
+            Err(Trouble::new(Outage::Unreachable, "it is another server"))
+        }
+    }
+
     /// Has the server run a script that writes nothing, but might, and makes it know the others: so a
     /// replica is not taken for a master, and no command is sent twice because its script is unknown.
     async fn probe(&self, connection: &dyn Connection, scripts: &Known) -> Result<(), Trouble> {
@@ -252,6 +265,16 @@ pub(super) async fn evicts(session: &Session) -> Option<String> {
     };
     let policy = field("maxmemory_policy")?;
     (field("maxmemory") != Some("0") && policy != "noeviction").then(|| policy.to_owned())
+}
+
+/// What a server calls itself for as long as it runs, if it says so.
+async fn run_id(connection: &dyn Connection) -> Result<Option<String>, Trouble> {
+    let mut info = redis::cmd("INFO");
+    info.arg("server");
+    let info = text(connection, &info).await;
+    let info = info.map_err(|error| trouble::of(&error))?;
+    let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    Ok(id.map(|id| id.trim().to_owned()))
 }
 
 async fn text(connection: &dyn Connection, command: &redis::Cmd) -> Result<String, RedisError> {

@@ -25,6 +25,9 @@ const MOST: usize = 1_024;
 /// Who owes an answer for so long is asked nothing more until it has come.
 const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
+/// Who was told that a command is late has so long to leave.
+const LEAST_PATIENCE: Duration = Duration::from_millis(50);
+
 /// A connection on a caller's runtime.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -61,7 +64,10 @@ struct Flight {
     owner: Owner,
     sent: Moment,
     within: Duration,
-    is_late: bool,
+    /// Since when its caller was told that it is late.
+    late_since: Option<Moment>,
+    /// It was said to be hung.
+    is_told: bool,
     caller: Option<Waker>,
 }
 
@@ -71,8 +77,8 @@ pub(super) enum Found {
     InUse,
     /// Since then.
     Idle(Moment),
-    /// These owners' commands are long over their deadlines, and their callers do not run, or would have left.
-    Hung(Vec<Owner>),
+    /// Commands are long over their deadlines, and their callers were told and do not run, or would have left.
+    Hung,
 }
 
 impl Lane {
@@ -141,7 +147,8 @@ impl Lane {
             owner,
             sent,
             within,
-            is_late: flights.is_abandoned,
+            late_since: flights.is_abandoned.then_some(sent),
+            is_told: false,
             caller: None,
         };
         flights.under_way.insert(number, flight);
@@ -156,7 +163,7 @@ impl Lane {
         flights.is_abandoned = true;
         let mut callers = Vec::new();
         for flight in flights.under_way.values_mut() {
-            flight.is_late = true;
+            flight.late_since = Some(flight.sent);
             callers.extend(flight.caller.take());
         }
         drop(flights);
@@ -167,27 +174,44 @@ impl Lane {
     pub(super) fn look(&self, now: Moment) -> Found {
         let mut flights = lock(&self.flights);
         let last_used = flights.last_used;
-        if flights.under_way.is_empty() {
-            return Found::Idle(last_used);
-        }
         let mut late = Vec::new();
-        let mut hung = false;
-        for flight in flights.under_way.values_mut() {
-            if now >= flight.sent + flight.within {
-                flight.is_late = true;
+        let mut found = Found::Idle(last_used);
+        for flight in flights.under_way.values_mut().filter(|f| !f.is_told) {
+            if found != Found::Hung {
+                found = if flight.hangs(now) {
+                    Found::Hung
+                } else {
+                    Found::InUse
+                };
+            }
+            if flight.late_since.is_none() && now >= flight.sent + flight.within {
+                flight.late_since = Some(now);
                 late.extend(flight.caller.take());
             }
-            hung |= now >= flight.sent + flight.within * 2;
         }
-        let owners = || flights.under_way.values().map(|flight| flight.owner);
-        let found = if hung {
-            Found::Hung(owners().collect())
-        } else {
-            Found::InUse
-        };
         drop(flights);
         late.into_iter().for_each(Waker::wake);
         found
+    }
+
+    /// Whose commands hang, each told once; with `all`, whose commands are under way.
+    pub(super) fn hung(&self, all: bool, now: Moment) -> Vec<Owner> {
+        let mut flights = lock(&self.flights);
+        let under_way = flights.under_way.values_mut();
+        let hung = under_way.filter(|flight| !flight.is_told && (all || flight.hangs(now)));
+        hung.map(|flight| {
+            flight.is_told = true;
+            flight.owner
+        })
+        .collect()
+    }
+}
+
+impl Flight {
+    /// Whether its caller had time to leave, after it was told.
+    fn hangs(&self, now: Moment) -> bool {
+        let patience = self.within.max(LEAST_PATIENCE);
+        self.late_since.is_some_and(|since| now >= since + patience)
     }
 }
 
@@ -202,7 +226,7 @@ impl UnderWay<'_> {
     fn is_late(&self, context: &Context<'_>) -> Poll<()> {
         let mut flights = lock(&self.lane.flights);
         match flights.under_way.get_mut(&self.number) {
-            Some(flight) if !flight.is_late => {
+            Some(flight) if flight.late_since.is_none() => {
                 flight.caller = Some(context.waker().clone());
                 Poll::Pending
             }

@@ -12,6 +12,7 @@ use crate::clock::Moment;
 use crate::mutex::lock;
 use crate::store::redis::handshake::Dialer;
 use crate::store::redis::lane::{Found, Keeper, Lane};
+use crate::store::redis::session::Session;
 use crate::store::{BoxFuture, StoreEvent};
 
 /// Runtimes that are remembered without a lane.
@@ -65,6 +66,17 @@ enum Row {
     Without(Moment),
 }
 
+impl Row {
+    /// Whether there is a connection, or is to be one.
+    fn is_alive(&self) -> bool {
+        match self {
+            Row::Open(lane) => !lane.session.end.is_told(),
+            Row::Opening { .. } => true,
+            Row::Counting(_) | Row::Without(_) => false,
+        }
+    }
+}
+
 impl Lanes {
     pub(super) fn new(most: usize, dialer: Dialer) -> Arc<Self> {
         Arc::new(Lanes {
@@ -77,8 +89,8 @@ impl Lanes {
     }
 
     /// The lane of the runtime that this is called on, while that connection listens. Where there is none, one is
-    /// opened in time.
-    pub(super) fn here(self: &Arc<Self>, listener: u64) -> Option<Arc<Lane>> {
+    /// opened in time, to the same server.
+    pub(super) fn here(self: &Arc<Self>, listener: &Arc<Session>) -> Option<Arc<Lane>> {
         if self.most == 0 {
             return None;
         }
@@ -95,9 +107,12 @@ impl Lanes {
             retired,
             ..
         } = &mut *rows;
+        if by_runtime.len() >= REMEMBERED && !by_runtime.contains_key(&runtime.id()) {
+            by_runtime.retain(|_, row| row.is_alive());
+        }
         let row = by_runtime.entry(runtime.id()).or_insert(Row::Counting(0));
         match row {
-            Row::Open(lane) if lane.serves(listener) => {
+            Row::Open(lane) if lane.serves(listener.epoch) => {
                 return Some(lane.clone()).filter(|lane| lane.is_free(now));
             }
             Row::Open(lane) => {
@@ -125,20 +140,12 @@ impl Lanes {
         self: &Arc<Self>,
         rows: &mut Rows,
         runtime: Id,
-        listener: u64,
+        listener: &Arc<Session>,
         now: Moment,
     ) -> Option<BoxFuture<'static, ()>> {
-        let alive = |row: &Row| match row {
-            Row::Open(lane) => !lane.session.end.is_told(),
-            Row::Opening { .. } => true,
-            Row::Counting(_) | Row::Without(_) => false,
-        };
-        let open = rows.by_runtime.values().filter(|row| alive(row)).count();
-        if rows.is_closed || open >= self.most {
+        let open = rows.by_runtime.values().filter(|row| row.is_alive());
+        if rows.is_closed || open.count() >= self.most {
             return None;
-        }
-        if rows.by_runtime.len() > REMEMBERED {
-            rows.by_runtime.retain(|_, row| alive(row));
         }
         rows.opened += 1;
         let number = rows.opened;
@@ -155,18 +162,19 @@ impl Lanes {
             lanes: self.clone(),
             runtime,
         };
+        let listener = listener.clone();
         Some(Box::pin(async move {
             let lanes = &opening.lanes;
             let session = tokio::select! {
                 biased;
                 // There is nothing to be received.
                 _ = given_up => return,
-                session = lanes.dialer.dial(None) => session,
+                session = lanes.dialer.dial_beside(&listener) => session,
             };
             if let Ok(session) = session {
                 let now = lanes.dialer.shared.clock.now();
                 let keeper = lanes.keeper.clone();
-                let lane = Lane::new(session, number, listener, keeper, now);
+                let lane = Lane::new(session, number, listener.epoch, keeper, now);
                 opening.succeeds(lane);
             }
         }))
@@ -247,17 +255,31 @@ impl Lanes {
                 match lane.look(now) {
                     Found::Idle(since) => in_use_at = in_use_at.max(since),
                     Found::InUse => in_use_at = now,
-                    Found::Hung(owners) => {
+                    Found::Hung => {
                         in_use_at = now;
-                        if now >= may_close_at {
+                        let is_open = self.find(lane.name.number).is_some();
+                        if is_open && now < may_close_at {
+                            continue;
+                        }
+                        if is_open {
                             may_close_at = now + CLOSE_EVERY;
                             self.give_up(lane.name.number);
-                            (self.dialer.shared.events)(StoreEvent::Unheard(owners));
                         }
+                        let owners = lane.hung(is_open, now);
+                        (self.dialer.shared.events)(StoreEvent::Unheard(owners));
                     }
                 }
             }
+            if self.is_opening() {
+                in_use_at = now;
+            }
         }
+    }
+
+    fn is_opening(&self) -> bool {
+        let rows = lock(&self.rows);
+        let mut all = rows.by_runtime.values();
+        all.any(|row| matches!(row, Row::Opening { .. }))
     }
 
     /// Gives up dials that take too long.
@@ -286,8 +308,11 @@ impl Lanes {
                         until = Some(until.map_or(idle, |until| until.min(idle)));
                     }
                     // It was sent in this moment.
-                    Found::InUse | Found::Hung(_) => return,
+                    Found::InUse | Found::Hung => return,
                 }
+            }
+            if self.is_opening() {
+                return;
             }
             let used = self.keeper.used.notified();
             match until {

@@ -19,6 +19,7 @@ use crate::store::redis::codec::decode;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::handshake::{self, Dialer, Role};
 use crate::store::redis::health::{Cause, Health};
+use crate::store::redis::lane::LaneName;
 use crate::store::redis::lanes::Lanes;
 use crate::store::redis::link::{self, Link};
 use crate::store::redis::session::Session;
@@ -131,7 +132,7 @@ impl Node {
     pub(super) fn lane(&self) -> Option<Way> {
         // Who cannot be told of a grant does not ask for one.
         let session = self.commands.session().ok()?;
-        let lane = self.lanes.here(session.epoch)?;
+        let lane = self.lanes.here(&session)?;
         Some(Way {
             session,
             lane: Some(lane),
@@ -244,15 +245,18 @@ impl Node {
                     session: home.session.clone(),
                     lane: Some(lane),
                 };
-                let followed = self.release_by(&way, key, owner, keep, within).await;
-                if let Ok(held) = followed {
-                    was_held |= held;
-                    is_followed = true;
+                match self.release_by(&way, key, owner, keep, within).await {
+                    Ok(held) => {
+                        was_held |= held;
+                        is_followed = true;
+                    }
+                    // It may have been applied: what is not there any more proves nothing.
+                    Err(trouble) => was_held |= !trouble.unsent,
                 }
             }
             if !is_followed {
                 self.lanes.give_up(name.number);
-                may_come |= !name.kill(&home.session).await?;
+                may_come |= !self.kill(name, &home.session, within).await?;
             }
         }
         was_held |= self.release_by(&home, key, owner, keep, within).await?;
@@ -284,6 +288,17 @@ impl Node {
             was_held,
             again_after: None,
         }))
+    }
+
+    /// Makes sure that nothing more of a lane is applied. `false` if that cannot be said.
+    async fn kill(&self, lane: &LaneName, by: &Session, within: Duration) -> Result<bool, Trouble> {
+        match tokio::time::timeout(within, lane.kill(by)).await {
+            Ok(killed) => killed,
+            Err(_) => {
+                self.commands.suspect(within);
+                Err(Trouble::timed_out(within))
+            }
+        }
     }
 
     /// Whether there was a lock.
