@@ -14,7 +14,7 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Renewal, RenewalFailure};
 
 /// Holds renewed by one script: more would freeze the server for too long.
-const RENEW_BATCH: usize = 1_000;
+const RENEW_BATCH: usize = 500;
 
 /// Renews what is held, for as long as the manager is open.
 pub(crate) async fn keep_watch(core: Arc<Core>) {
