@@ -226,12 +226,12 @@ async fn a_blocked_runtimes_wait_ends() {
     let blockable = Blockable::start();
     blockable.open_lane(&manager, &server).await;
     let held = manager.lock("k").lease(ms(60_000)).acquire().await.unwrap();
-    let lock = manager.lock("k").wait(ms(300));
+    let lock = manager.lock("k").wait(ms(2_000));
     let waiting = blockable.handle.spawn(async move { lock.acquire().await });
     until_queued(&mut raw, "k", 1).await;
     let unblock = blockable.block().await;
     // Nobody else would look for it there for twelve seconds.
-    eventually_async(ms(6_000), async || {
+    eventually_async(ms(8_000), async || {
         raw.cmd(&["ZCARD", "distlock:queue:{k}"]).int() == 0
     })
     .await;
