@@ -229,6 +229,8 @@ async fn a_blocked_runtimes_wait_ends() {
     let lock = manager.lock("k").wait(ms(2_000));
     let waiting = blockable.handle.spawn(async move { lock.acquire().await });
     until_queued(&mut raw, "k", 1).await;
+    // It has heard of that, too.
+    blockable.calls(&manager).await;
     let unblock = blockable.block().await;
     // Nobody else would look for it there for twelve seconds.
     eventually_async(ms(8_000), async || {

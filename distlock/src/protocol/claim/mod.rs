@@ -494,10 +494,10 @@ impl Claim {
     }
 }
 
-/// What stood in the way of a call that did not take what it was given.
+/// What stood in the way of a call that did not go on, or did not take what it was given.
 fn not_taken() -> Trouble {
     Trouble::new(
         Outage::TimedOut,
-        "the lock was granted and given back, because the runtime of this call did not run",
+        "what this call had asked for, or was granted, was taken back, because its runtime did not run",
     )
 }
