@@ -128,8 +128,8 @@ impl LockGuard {
     }
 
     /// Releases the lock, and waits for the store's answer for about one command deadline (a tenth
-    /// of the lease, 50 ms to 1 s); after that it goes on in the background until it is answered, or
-    /// the lease has ended.
+    /// of the lease, 50 ms to 1 s; up to three of them if an ask of this call was never answered); after that it
+    /// goes on in the background until it is answered, or the lease has ended.
     ///
     /// # Errors
     ///
