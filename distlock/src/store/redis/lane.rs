@@ -194,11 +194,11 @@ impl Lane {
         found
     }
 
-    /// Whose commands hang, each told once; with `all`, whose commands are under way.
-    pub(super) fn hung(&self, all: bool, now: Moment) -> Vec<Owner> {
+    /// Whose commands hang, each told once.
+    pub(super) fn hung(&self, now: Moment) -> Vec<Owner> {
         let mut flights = lock(&self.flights);
         let under_way = flights.under_way.values_mut();
-        let hung = under_way.filter(|flight| !flight.is_told && (all || flight.hangs(now)));
+        let hung = under_way.filter(|flight| !flight.is_told && flight.hangs(now));
         hung.map(|flight| {
             flight.is_told = true;
             flight.owner

@@ -265,7 +265,7 @@ impl Lanes {
                             may_close_at = now + CLOSE_EVERY;
                             self.give_up(lane.name.number);
                         }
-                        let owners = lane.hung(is_open, now);
+                        let owners = lane.hung(now);
                         (self.dialer.shared.events)(StoreEvent::Unheard(owners));
                     }
                 }
