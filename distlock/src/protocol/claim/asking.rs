@@ -30,7 +30,7 @@ pub(super) struct Asking {
     /// Who had the lock when it was last looked at.
     occupant: Option<Occupant>,
     /// A grant that came while an ask was under way.
-    pushed: Option<Grant>,
+    pushed: Option<Box<Grant>>,
     /// Since when it is known that something is to be done that only its call can do.
     due_since: Option<Moment>,
 }
@@ -205,7 +205,7 @@ impl Asking {
         match self.next {
             Next::Place | Next::Retry(_) => true,
             Next::Ask | Next::Answer => {
-                self.pushed = Some(grant.clone());
+                self.pushed = Some(Box::new(grant.clone()));
                 false
             }
             _ => false,
@@ -213,7 +213,7 @@ impl Asking {
     }
 
     /// The grant that came before it was waited for.
-    pub(super) fn take_pushed(&mut self) -> Option<Grant> {
+    pub(super) fn take_pushed(&mut self) -> Option<Box<Grant>> {
         match self.next {
             Next::Place | Next::Retry(_) => self.pushed.take(),
             _ => None,
