@@ -86,7 +86,7 @@ const SABOTEURS: &[Saboteur] = &[
     saboteur("ask-before-subscribe", "subscriptions", 8, &[Id::I16]),
     saboteur("grant-age-unchecked", "late-pushes", 12, &[Id::I11]),
     saboteur("entry-leaked", "calm", 12, &[Id::I9]),
-    saboteur("lane-overtaken", "slow-lanes", 12, &[Id::I9]).short(),
+    saboteur("lane-overtaken", "slow-lanes", 12, &[Id::I9]),
     saboteur("grant-not-taken", "blocked", 12, &[Id::I14]),
 ];
 
