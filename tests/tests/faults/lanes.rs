@@ -428,15 +428,17 @@ async fn lanes_are_killed_under_load() {
         })
         .collect();
     let is_over = || tasks.iter().all(JoinHandle::is_finished);
+    let mut killed = 0;
     while !is_over() {
         for id in lanes(&mut raw) {
-            raw.cmd(&["CLIENT", "KILL", "ID", &id]);
+            killed += raw.cmd(&["CLIENT", "KILL", "ID", &id]).int();
         }
         tokio::time::sleep(ms(20)).await;
     }
     for task in tasks {
         task.await.unwrap();
     }
+    assert!(killed > 0, "no lane was there to be killed");
     until_clean(&mut raw, ms(10_000)).await;
 }
 
