@@ -15,7 +15,7 @@ if stamp > ARGV[3] then return { 4, tonumber(stamp) } end
 -- says that nobody waits; where there is no fence, the queue is looked for.
 local found = redis.call('MGET', lock, fence)
 local value, last = found[1], found[2]
-local at_once
+local at_once, open
 if last then
   at_once = #last == 16 and last < stamp and tonumber(last)
 else
@@ -23,6 +23,7 @@ else
 end
 if at_once and not value then
   redis.call('SET', fence, stamp, 'PX', fence_ttl) -- PXAT would be a sum, and its text costs more than it saves
+  last = stamp
   -- NX: MGET is silent about a value of another type.
   if redis.call('SET', lock, '2 ' .. owner .. ' ' .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
       'PX', ttl, 'NX') then

@@ -8,7 +8,8 @@ local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(stamp)
 local work, alive
 
-local function look(lock, queue, entries, fence, first, last)
+local function look(lock, queue, entries, fence, first, till)
+  local last, open
   --@include next
   local value = redis.call('GET', lock)
   if not value then
@@ -22,7 +23,7 @@ local function look(lock, queue, entries, fence, first, last)
     left = clamp(holder, limit)
   end
   local missing = {}
-  for i = first, last do
+  for i = first, till do
     if ARGV[i] ~= holder and not redis.call('ZSCORE', queue, ARGV[i]) then
       missing[#missing + 1] = i - first
     end

@@ -1,7 +1,8 @@
 -- Fragment: who is next once the lock is free. Expects the locals `lock, queue, entries, fence` (keys),
--- `client` (the calling client's uuid), `channels` (prefix of client channels), `fence_ttl` (ms), the server's
--- time in µs as a text, `stamp`, and as a number, `now`; and `work` and `alive`, nil at first, which all locks of
--- a script share. Texts are passed on as they are: formatting a number costs more than most commands.
+-- `last` (what this script read or wrote last at the fence, nil if that was no text), `open` (whether this script has
+-- freed the lock), `client` (the calling client's uuid), `channels` (prefix of client channels), `fence_ttl` (ms), the
+-- server's time in µs as a text, `stamp`, and as a number, `now`; and `work` and `alive`, nil at first, which all locks
+-- of a script share. Texts are passed on as they are: formatting a number costs more than most commands.
 
 -- What one script may do in queues, so that it does not keep the server: to look at an entry costs one, to remove
 -- it five. Each lock of a look has a little, so that none waits for the dead of another. The next call goes on.
@@ -60,9 +61,15 @@ local function purge(whose, marked, place)
   redis.call('ZADD', queue, '-' .. place, marked)
 end
 
+-- What stands at the fence. MGET is silent about a value of another type, GET refuses it.
+local function last_token()
+  last = last or redis.call('GET', fence)
+  return last
+end
+
 -- The next token, as a text.
 local function next_token()
-  local previous = redis.call('GET', fence)
+  local previous = last_token()
   if not previous then return stamp end
   local number = tonumber(string.match(previous, '^(%d+)%+?$'))
   if not number then error('FOREIGN the fence key holds a foreign value') end
@@ -75,12 +82,15 @@ end
 local function keep_fence(token, waited_for)
   local ttl = fence_ttl
   if token ~= stamp then ttl = ttl + math.ceil((tonumber(token) - now) / 1000) end
-  redis.call('SET', fence, waited_for and token .. '+' or token, 'PX', ttl)
+  last = waited_for and token .. '+' or token
+  redis.call('SET', fence, last, 'PX', ttl)
 end
 
 local function mark_fence()
-  local last = redis.call('GET', fence)
-  if last and string.find(last, '^%d+$') then redis.call('SET', fence, last .. '+', 'KEEPTTL') end
+  if last_token() and string.find(last, '^%d+$') then
+    last = last .. '+'
+    redis.call('SET', fence, last, 'KEEPTTL')
+  end
 end
 
 -- Writes the lock, last of all writes. `hold` is the TTL of this write, `ttl` the longest the holder may set.
@@ -92,7 +102,7 @@ end
 local function grant(owner, order, lease, ttl, name)
   local short = grant_lease(tonumber(lease))
   local token = next_token()
-  redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is changed
+  if not open then redis.call('DEL', lock) end -- the write that a refusing server rejects, before anything is changed
   keep_fence(token, true) -- the head stays in the queue until it confirms
   redis.call('ZADD', queue, '-' .. order, owner) -- after what may be denied: a mark without a lock is a dead client's
   take(owner, token, short + 250, ttl, name)

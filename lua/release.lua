@@ -7,6 +7,7 @@ local owner, keep = ARGV[1], ARGV[2]
 local found = redis.call('MGET', lock, fence)
 local value, last = found[1], found[2]
 local held = value and string.find(value, '2 ' .. owner .. ' ', 1, true) == 1
+local open = false
 if held then
   redis.call('DEL', lock)
   if keep ~= '0' then
@@ -14,7 +15,7 @@ if held then
     -- The zero: a renewal that is still on its way must not take the key for a hold.
     redis.call('SET', lock, '2 ' .. owner .. ' 0' .. token .. ' ' .. keep .. ' ' .. since .. ' ' .. name, 'PX', keep)
   else
-    value = false
+    open = true
   end
 end
 -- A fence without a mark: nobody waits.
@@ -35,6 +36,6 @@ if not held or head[1] == owner then
   head = nil
 end
 -- MGET is silent about a value of another type: it is not free.
-local free = not value and redis.call('EXISTS', lock) == 0
+local free = open or not value and redis.call('EXISTS', lock) == 0
 local more = free and drive('', head) == 'more'
 return (held and 1 or 0) + (more and 2 or 0)

@@ -181,7 +181,7 @@ end
     Edit {
         by: "publish-before-write",
         scripts: NEXT,
-        passage: "  redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is changed\n",
+        passage: "  if not open then redis.call('DEL', lock) end -- the write that a refusing server rejects, before anything is changed\n",
         instead: "  redis.pcall('PUBLISH', channels .. client_of(owner),
     owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. short .. ' ' .. lock)
   redis.call('DEL', lock)
