@@ -23,7 +23,6 @@ else
 end
 if at_once and not value then
   redis.call('SET', fence, stamp, 'PX', fence_ttl) -- PXAT would be a sum, and its text costs more than it saves
-  last = stamp
   -- NX: MGET is silent about a value of another type.
   if redis.call('SET', lock, '2 ' .. owner .. ' ' .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
       'PX', ttl, 'NX') then

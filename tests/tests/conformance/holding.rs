@@ -133,11 +133,13 @@ for_each_store! {
         let manager = store.manager().await;
         let started = Instant::now();
         let guard = manager.lock("k").min_hold(ms(800)).acquire().await.unwrap();
+        let other = store.manager().await.lock("k").wait(PATIENCE);
+        let waiter = tokio::spawn(async move { other.acquire().await });
+        store.until_waiting("k", 1).await;
         guard.release().await.unwrap();
         // The holder itself does not get it back sooner either.
         assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
-        let other = store.manager().await.lock("k").wait(PATIENCE);
-        let guard = other.acquire().await.unwrap();
+        let guard = waiter.await.unwrap().unwrap();
         let elapsed = started.elapsed();
         assert!(elapsed >= ms(790), "it was free after {elapsed:?}");
         assert!(elapsed < ms(800) + ms(2_500), "it was taken for {elapsed:?}");
