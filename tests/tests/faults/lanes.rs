@@ -402,6 +402,11 @@ fn a_runtime_without_drivers_is_served() {
         let calls = calls(&manager, "k");
         bare.block_on(calls);
     }
+    // Its waits end as well.
+    let _held = own.block_on(manager.lock("k").acquire()).unwrap();
+    let waits = manager.lock("k").wait(ms(100));
+    let error = bare.block_on(waits.acquire()).unwrap_err();
+    assert!(error.is_busy(), "{error:?}");
     assert_eq!(connections(&mut raw), 1 + HOME);
 }
 
@@ -445,24 +450,23 @@ async fn lanes_are_killed_under_load() {
 /// The ids of the connections that neither listen nor renew, but for the one that asks.
 fn lanes(raw: &mut Resp) -> Vec<String> {
     let own = raw.cmd(&["CLIENT", "ID"]).int().to_string();
-    let list = raw.cmd(&["CLIENT", "LIST"]);
-    let mut ids: Vec<_> = list
-        .text()
-        .unwrap()
-        .lines()
-        .filter(|line| line.contains(" sub=0 "))
-        .map(|line| {
-            line.split(' ')
-                .next()
-                .unwrap()
-                .trim_start_matches("id=")
-                .to_owned()
-        })
-        .filter(|id| *id != own)
-        .collect();
-    ids.sort_by_key(|id| id.parse::<u64>().unwrap());
+    let mut ids = ids(raw, " sub=0 ");
+    ids.retain(|id| *id != own);
     // The oldest is that for renewals.
     ids.split_off(1.min(ids.len()))
+}
+
+/// The ids of the connections of which the server says so, the oldest first.
+fn ids(raw: &mut Resp, what: &str) -> Vec<String> {
+    let list = raw.cmd(&["CLIENT", "LIST"]);
+    let lines = list.text().unwrap().lines();
+    let ids = lines.filter(|line| line.contains(what)).map(|line| {
+        let id = line.split(' ').next().unwrap();
+        id.trim_start_matches("id=").to_owned()
+    });
+    let mut ids: Vec<_> = ids.collect();
+    ids.sort_by_key(|id| id.parse::<u64>().unwrap());
+    ids
 }
 
 /// Calls that are dropped while a server that stands still has their asks are undone, whatever it does with them.
@@ -495,6 +499,26 @@ async fn open_lane_again(manager: &LockManager, raw: &mut Resp) {
     if connections(raw) <= 1 + HOME {
         open_lane(manager, raw).await;
     }
+}
+
+/// The connection that listens is lost alone: nothing more is asked on a lane of whoever listened before, for its places
+/// are those of a connection that the server takes for dead. There is another lane soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_goes_with_the_connection_that_listens() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let manager = connect(&server, 8).await;
+    open_lane(&manager, &mut raw).await;
+    let [old] = lanes(&mut raw).try_into().unwrap();
+    for id in ids(&mut raw, " sub=1 ") {
+        assert_eq!(raw.cmd(&["CLIENT", "KILL", "ID", &id]).int(), 1);
+    }
+    eventually_async(LONG, async || {
+        calls(&manager, "warm").await;
+        matches!(&*lanes(&mut raw), [new] if *new != old)
+    })
+    .await;
+    until_clean(&mut raw, LONG).await;
 }
 
 /// After an outage everything is as before, the lane included.
