@@ -257,6 +257,8 @@ pub enum Outage {
     NotReady,
     /// The user lacks a right, or its password was changed.
     Denied,
+    /// TLS: a certificate is not accepted, here or there, or its files cannot be read.
+    Untrusted,
     /// Anything else; the detail says it.
     Other,
 }
@@ -272,7 +274,7 @@ impl Outage {
 
     /// Whether it may pass by itself.
     pub(crate) fn is_transient(self) -> bool {
-        !matches!(self, Outage::Denied)
+        !matches!(self, Outage::Denied | Outage::Untrusted)
     }
 }
 
@@ -288,6 +290,7 @@ impl fmt::Display for Outage {
             Outage::WritesRefused => "the server refuses writes",
             Outage::NotReady => "the server is not ready",
             Outage::Denied => "not permitted: check the user's rights and password",
+            Outage::Untrusted => "no TLS: check the certificates on both sides",
             Outage::Other => "error",
         })
     }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod clock;
+mod credentials;
 mod error;
 mod fencing;
 mod guard;
@@ -16,6 +17,9 @@ mod random;
 mod scope;
 mod store;
 mod templates;
+#[cfg_attr(not(feature = "tls"), allow(dead_code, unreachable_pub))]
+// A URL that needs it is refused.
+mod tls;
 
 /// What the proofs of this project see of the inside, and its tests that need to be there. They live below `tests/`,
 /// and the published package has none of it.
@@ -33,6 +37,7 @@ pub mod __private;
 #[doc(hidden)]
 pub use __private::{AsManager, FromLockErrorBehindImpl, KeyValue};
 
+pub use credentials::Credentials;
 pub use error::{Error, FromLockError, Holder, LossReason, Outage};
 pub use fencing::FencingToken;
 pub use guard::LockGuard;
@@ -44,6 +49,8 @@ pub use manager::LockManager;
 pub use manager::builder::LockManagerBuilder;
 pub use manager::inspect::KeyState;
 pub use scope::{current, try_current, with_manager};
+#[cfg(feature = "tls")]
+pub use tls::Tls;
 
 #[cfg(feature = "macros")]
 #[doc = include_str!("uses.md")]

@@ -74,7 +74,7 @@ impl Bench {
             lane_after: 1,
             way: |sockets| Arc::new(sockets),
         };
-        let sockets = Arc::new(Sockets::new(config.client.clone()));
+        let sockets = Arc::new(Sockets::new(&config));
         let connecting = Node::connect(&config, sockets, client);
         let (node, _) = runtime.block_on(connecting).unwrap();
         Bench {

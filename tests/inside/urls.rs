@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::error::Outage;
 
 /// Stands at both ends of every password.
 const MARK: &str = "hunter2";

@@ -19,7 +19,9 @@ async fn locked() -> Result<u64, Error> {
 /// Runs a scenario below in a new process, which says `done` at its end.
 fn scenario(name: &str, environment: &[(&str, &str)]) {
     let mut command: Command = this_test_binary("scenarios", &[name]);
-    command.env_remove("DISTLOCK_URL");
+    for name in ["DISTLOCK_URL", "DISTLOCK_USERNAME", "DISTLOCK_PASSWORD"] {
+        command.env_remove(name);
+    }
     command.envs(environment.iter().copied());
     let mut child = Worker::spawn(&mut command);
     child.expect_line("done", PATIENCE);
@@ -193,6 +195,23 @@ async fn from_env_set() {
         .await
         .unwrap();
     manager.shutdown().await;
+}
+
+/// A URL that anybody may see, and beside it who we are.
+#[test]
+fn the_environment_has_credentials() {
+    let server = RedisServer::builder().requirepass("hunter2").start();
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let (url, password) = (("DISTLOCK_URL", &*url), ("DISTLOCK_PASSWORD", "hunter2"));
+    let (user, nobody) = (
+        ("DISTLOCK_USERNAME", "default"),
+        ("DISTLOCK_USERNAME", "nobody"),
+    );
+    scenario("set", &[url, password]);
+    scenario("set", &[url, user, password]);
+    scenario("refused", &[url]);
+    scenario("refused", &[url, user]);
+    scenario("refused", &[url, nobody, password]);
 }
 
 #[test]

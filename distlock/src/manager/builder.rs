@@ -1,12 +1,14 @@
 //! How a manager is made.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::clock::{BootClock, TokioClock};
+use crate::credentials::{Credentials, Source};
 use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::assembly::{Assembly, Parts};
@@ -21,6 +23,7 @@ use crate::store::memory::server::MemoryServer;
 use crate::store::redis::RedisStore;
 use crate::store::redis::config::RedisConfig;
 use crate::store::{LockStore, Settings};
+use crate::tls::Tls;
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -49,13 +52,16 @@ pub struct LockManagerBuilder {
     settings: Settings,
     connect_timeout: Duration,
     lanes: usize,
+    tls: Option<Tls>,
+    credentials: Option<Source>,
+    credentials_every: Option<Duration>,
     pub(crate) parts: Parts,
 }
 
 /// What a URL names.
 enum Store {
     Memory(MemoryServer),
-    Redis(RedisConfig),
+    Redis(Box<RedisConfig>),
 }
 
 impl Default for LockManagerBuilder {
@@ -67,6 +73,9 @@ impl Default for LockManagerBuilder {
             settings: Settings::named(String::new()),
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             lanes: DEFAULT_LANES,
+            tls: None,
+            credentials: None,
+            credentials_every: None,
             parts: Parts::default(),
         }
     }
@@ -83,6 +92,8 @@ impl fmt::Debug for LockManagerBuilder {
             .field("fence_ttl", &self.settings.fence_ttl)
             .field("connect_timeout", &self.connect_timeout)
             .field("lanes", &self.lanes)
+            .field("tls", &self.tls)
+            .field("credentials", &self.credentials)
             .finish()
     }
 }
@@ -151,6 +162,49 @@ impl LockManagerBuilder {
         self
     }
 
+    /// How a `rediss://` server's certificate is checked, and what is shown to it. Without it: see [`Tls`](crate::Tls).
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Where user and password come from, in place of the URL's: a file or a service that knows the password, or the token,
+    /// of the moment. It is asked before each connection is opened, and
+    /// [from time to time](LockManagerBuilder::credentials_every), when the live connections are told (`AUTH`). It may
+    /// take ten seconds, runs on the manager's thread (or the runtime of a [lane](LockManagerBuilder::lanes)) and must not
+    /// block. When it fails, what it says is in the error, so it must not say secrets.
+    ///
+    /// ```no_run
+    /// # async fn f() -> Result<(), distlock::Error> {
+    /// let manager = distlock::LockManager::builder()
+    ///     .url("rediss://redis.internal:6379")
+    ///     .credentials(|| async {
+    ///         let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
+    ///         Ok(distlock::Credentials::new("shop", password.trim()))
+    ///     })
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn credentials<F, Fut>(mut self, source: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>>
+            + Send
+            + 'static,
+    {
+        self.credentials = Some(Source::new(source));
+        self
+    }
+
+    /// How often the source of the credentials is asked for those of the live connections, default 5 min, at least a
+    /// second: before a token runs out, for then a managed service closes its connections.
+    pub fn credentials_every(mut self, every: Duration) -> Self {
+        self.credentials_every = Some(every);
+        self
+    }
+
     /// Connects, and tries for as long as the [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server
     /// cannot be reached, loads, or is a replica.
     ///
@@ -164,7 +218,7 @@ impl LockManagerBuilder {
     pub async fn connect(self) -> Result<LockManager, Error> {
         match self.store()? {
             Store::Memory(server) => self.in_memory(server),
-            Store::Redis(config) => self.redis(config).await,
+            Store::Redis(config) => self.redis(*config).await,
         }
     }
 
@@ -217,10 +271,47 @@ impl LockManagerBuilder {
             }
             None => {
                 let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
+                let tls = match (&self.tls, &config.tls) {
+                    (Some(_), None) => {
+                        return Err(Error::Config {
+                            detail: "`tls` was set, but the URL asks for a plain connection; write rediss:// for TLS"
+                                .into(),
+                        });
+                    }
+                    (Some(settings), Some(_)) => Some(settings.clone()),
+                    (None, tls) => tls.clone(),
+                };
                 let lanes = self.lanes;
-                Store::Redis(RedisConfig { lanes, ..config })
+                let credentials = self.source(&config)?;
+                Store::Redis(Box::new(RedisConfig {
+                    lanes,
+                    tls,
+                    credentials,
+                    ..config
+                }))
             }
         })
+    }
+
+    /// Where credentials come from, if not from the URL.
+    fn source(&self, config: &RedisConfig) -> Result<Option<Source>, Error> {
+        let refuse = |detail: &str| {
+            Err(Error::Config {
+                detail: detail.into(),
+            })
+        };
+        match (&self.credentials, self.credentials_every) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => refuse("`credentials_every` was set, but no `credentials`"),
+            (Some(_), _) if config.has_credentials() => refuse(
+                "`credentials` was set, and the URL has a user or a password too; take them out of the URL",
+            ),
+            (Some(_), Some(every)) if every < Duration::from_secs(1) => {
+                refuse("`credentials_every` must be at least a second")
+            }
+            (Some(source), None) => Ok(Some(source.clone())),
+            (Some(source), Some(every)) => Ok(Some(source.clone().each(every))),
+        }
     }
 
     /// An in-process store without a thread: everything runs on the current runtime and takes all time

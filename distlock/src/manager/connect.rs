@@ -1,5 +1,6 @@
 //! The ways to a manager that need no more than a URL.
 
+use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
@@ -8,6 +9,8 @@ impl LockManager {
     /// Connects to the store that the URL names:
     ///
     /// - `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path/to/socket`;
+    /// - `rediss://...`: the same over TLS, with the feature `tls-native-roots` or `tls-webpki-roots`; what else it needs
+    ///   is given to [`LockManagerBuilder::tls`];
     /// - `memory:` is an in-process store of its own, `memory:<name>` one that all managers of this
     ///   process with the same name share. They are for development and tests: they exclude nobody in
     ///   another process.
@@ -53,19 +56,43 @@ impl LockManager {
         LockManagerBuilder::default()
     }
 
-    /// Connects to the store that the environment variable `DISTLOCK_URL` names.
+    /// Connects to the store that the environment variable `DISTLOCK_URL` names, as the user in `DISTLOCK_USERNAME`, if it
+    /// is set, with the password in `DISTLOCK_PASSWORD`, if that is set: then the URL has none, and can be shown to
+    /// anybody.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] when the variable is not set, and those of [`connect`](LockManager::connect).
     pub async fn from_env() -> Result<Self, Error> {
         match std::env::var("DISTLOCK_URL") {
-            Ok(url) => Self::connect(url).await,
+            Ok(url) => {
+                let builder = Self::builder().url(url);
+                match credentials_from_env()? {
+                    None => builder.connect().await,
+                    Some(credentials) => {
+                        let known = move || std::future::ready(Ok(credentials.clone()));
+                        builder.credentials(known).connect().await
+                    }
+                }
+            }
             Err(_) => Err(Error::Config {
                 detail: "the environment variable DISTLOCK_URL is not set (or not UTF-8); set it to a URL \
                          such as redis://127.0.0.1:6379, or to memory: for development"
                     .into(),
             }),
         }
+    }
+}
+
+fn credentials_from_env() -> Result<Option<Credentials>, Error> {
+    let password = std::env::var("DISTLOCK_PASSWORD").ok();
+    let username = std::env::var("DISTLOCK_USERNAME").ok();
+    match (username, password) {
+        (None, None) => Ok(None),
+        (None, Some(password)) => Ok(Some(Credentials::password(password))),
+        (Some(username), Some(password)) => Ok(Some(Credentials::new(username, password))),
+        (Some(_), None) => Err(Error::Config {
+            detail: "DISTLOCK_USERNAME is set, and DISTLOCK_PASSWORD is not (or not UTF-8)".into(),
+        }),
     }
 }

@@ -5,13 +5,19 @@ use std::time::Duration;
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
-use crate::error::{Error, Outage};
+use crate::credentials::Source;
+use crate::error::Error;
 use crate::protocol::trouble::Trouble;
+use crate::tls::Tls;
 
 /// Where a server is, and how to talk to it.
 #[derive(Clone)]
 pub(crate) struct RedisConfig {
     pub(crate) client: Client,
+    /// For a server that is reached over TLS.
+    pub(crate) tls: Option<Tls>,
+    /// Where user and password come from, in place of the URL's.
+    pub(crate) credentials: Option<Source>,
     pub(crate) namespace: String,
     pub(crate) connect_timeout: Duration,
     /// How many runtimes may have a connection of their own.
@@ -43,19 +49,24 @@ impl RedisConfig {
         // The URL itself is never repeated: it may contain a password.
         let refuse = |what: String| Error::Config {
             detail: format!(
-                "{what}; write redis://[user:password@]host[:port][/db], redis+unix:///path, or memory:"
+                "{what}; write redis://[user:password@]host[:port][/db], rediss:// for TLS, redis+unix:///path, or memory:"
             ),
         };
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        match scheme {
-            "redis" | "valkey" | "redis+unix" | "valkey+unix" | "unix" => {}
+        let tls = match scheme {
+            "redis" | "valkey" | "redis+unix" | "valkey+unix" | "unix" => None,
+            "rediss" | "valkeys" if cfg!(feature = "tls") => Some(Tls::default()),
             "rediss" | "valkeys" => {
-                return Err(refuse("TLS URLs are not supported by this build".into()));
+                return Err(refuse(
+                    "the lock store's URL wants TLS, which this build has not: give distlock the feature \
+                     `tls-native-roots` or `tls-webpki-roots`"
+                        .into(),
+                ));
             }
             "" => return Err(refuse("the lock store's URL has no scheme".into())),
             // Not repeated either: it may be a user, or a password, before a host.
             _ => return Err(refuse("the lock store's URL has an unknown scheme".into())),
-        }
+        };
         if hides_its_host(url) {
             return Err(refuse(
                 "the lock store's URL has an `@` or a `#` where none can be (percent-encode them, `/` and `?` in a \
@@ -63,7 +74,12 @@ impl RedisConfig {
                     .into(),
             ));
         }
-        let info: ConnectionInfo = url.into_connection_info().map_err(|error| {
+        // The socket is ours, and so is its encryption.
+        let plain = match &tls {
+            Some(_) => &*format!("redis{}", &url[scheme.len()..]),
+            None => url,
+        };
+        let info: ConnectionInfo = plain.into_connection_info().map_err(|error| {
             refuse(format!(
                 "the lock store's URL is malformed ({})",
                 error.category()
@@ -82,6 +98,8 @@ impl RedisConfig {
         })?;
         Ok(RedisConfig {
             client,
+            tls,
+            credentials: None,
             namespace: namespace.to_owned(),
             connect_timeout,
             lanes: 0,
@@ -97,10 +115,19 @@ impl RedisConfig {
     /// The server alone.
     pub(crate) fn address(&self) -> String {
         match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) if self.tls.is_some() => {
+                format!("rediss://{host}:{port}")
+            }
             ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
             ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
             _ => "redis".into(),
         }
+    }
+
+    /// Whether the URL says who we are.
+    pub(crate) fn has_credentials(&self) -> bool {
+        let settings = self.client.get_connection_info().redis_settings();
+        settings.username().is_some() || settings.password().is_some()
     }
 
     /// The password of the default user, which a server that has none would take as well.
@@ -114,7 +141,7 @@ impl RedisConfig {
     /// The error of a connection that could not be set up.
     pub(crate) fn refused(&self, trouble: Trouble, waited: Duration) -> Error {
         let trouble = trouble.at(&self.address());
-        if trouble.outage == Outage::Denied {
+        if !trouble.outage.is_transient() {
             Error::Config {
                 detail: format!("{} ({})", trouble.detail, trouble.outage),
             }
@@ -127,7 +154,7 @@ impl RedisConfig {
 /// A `/`, `?` or `#` in a password ends what names the server: in `redis://user:80#secret@host` that is
 /// `user:80`, which would be connected to, and shown.
 fn hides_its_host(url: &str) -> bool {
-    let tcp = ["redis://", "valkey://"];
+    let tcp = ["redis://", "valkey://", "rediss://", "valkeys://"];
     let Some(rest) = tcp.into_iter().find_map(|scheme| url.strip_prefix(scheme)) else {
         return false;
     };
@@ -157,7 +184,6 @@ mod tests {
             "redis://:hunter2@host:port",
             "redis://:hunter2@host:6379/zero",
             "redis://",
-            "rediss://:hunter2@host",
             "hunter2@host:6379",
             "hunter2:x@host:6379",
         ] {

@@ -327,7 +327,7 @@ impl Lanes {
         }
     }
 
-    fn all(&self) -> Vec<Arc<Lane>> {
+    pub(super) fn all(&self) -> Vec<Arc<Lane>> {
         let rows = lock(&self.rows);
         let open = rows.by_runtime.values().filter_map(|row| match row {
             Row::Open(lane) => Some(lane.clone()),

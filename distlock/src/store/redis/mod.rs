@@ -23,6 +23,7 @@ use crate::store::redis::transport::Transport;
 use crate::store::redis::way::Way;
 use crate::store::{BoxFuture, Lane, LockStore};
 
+mod authentication;
 pub(crate) mod client;
 mod codec;
 pub(crate) mod config;
@@ -33,6 +34,7 @@ mod known;
 mod lane;
 mod lanes;
 mod link;
+mod login;
 mod names;
 mod node;
 mod reply;
@@ -40,6 +42,8 @@ pub(crate) mod scripts;
 mod server_time;
 mod session;
 pub(crate) mod socket;
+#[cfg(feature = "tls")]
+mod tls;
 pub(crate) mod transport;
 mod trouble;
 mod unanswered;
@@ -58,7 +62,7 @@ impl RedisStore {
     /// Connects, on the runtime that is to run the connections, and tries until the configured time is
     /// over.
     pub(crate) async fn connect(config: RedisConfig, client: Client) -> Result<Self, Error> {
-        let way = (client.way)(Sockets::new(config.client.clone()));
+        let way = (client.way)(Sockets::new(&config));
         Self::connect_over(way, config, client).await
     }
 
@@ -68,15 +72,15 @@ impl RedisStore {
         config: RedisConfig,
         client: Client,
     ) -> Result<Self, Error> {
-        let (node, policy) = Node::connect(&config, transport, client).await?;
-        let mut store = Self::of(node, &config);
+        let (node, policy) = Node::connect(&config, transport.clone(), client).await?;
+        let mut store = Self::of(node, &config, &*transport);
         store.eviction = policy;
         Ok(store)
     }
 
     /// Opens the connections in the background, on the runtime that this is called on.
     pub(crate) fn connect_lazy(config: &RedisConfig, client: Client) -> Self {
-        let way = (client.way)(Sockets::new(config.client.clone()));
+        let way = (client.way)(Sockets::new(config));
         Self::connect_lazy_over(way, config, client)
     }
 
@@ -86,12 +90,18 @@ impl RedisStore {
         config: &RedisConfig,
         client: Client,
     ) -> Self {
-        Self::of(Node::connect_lazy(config, transport, client), config)
+        let node = Node::connect_lazy(config, transport.clone(), client);
+        Self::of(node, config, &*transport)
     }
 
-    fn of(node: Node, config: &RedisConfig) -> Self {
+    fn of(node: Node, config: &RedisConfig, transport: &dyn Transport) -> Self {
+        let node = Arc::new(node);
+        if let Some(source) = &config.credentials {
+            let keeper = authentication::keep(Arc::downgrade(&node), source.clone());
+            transport.spawn(Box::pin(keeper));
+        }
         RedisStore {
-            node: Arc::new(node),
+            node,
             identity: config.identity(),
             eviction: None,
         }

@@ -34,7 +34,7 @@ const ADVICE_WITHIN: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) shared: Arc<Shared>,
-    health: Arc<Health>,
+    pub(super) health: Arc<Health>,
     unanswered: UnansweredAsks,
     /// Ask, cancel, release and look of one owner use one connection, so that they stay in order.
     pub(super) commands: Link,

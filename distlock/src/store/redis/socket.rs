@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{
@@ -17,12 +18,20 @@ use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 use tokio::task::{AbortHandle, JoinSet};
+#[cfg(feature = "tls")]
+use tokio_rustls::client::TlsStream;
 
+use crate::credentials::Source;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
+use crate::store::redis::config::RedisConfig;
+use crate::store::redis::login;
+#[cfg(feature = "tls")]
+use crate::store::redis::tls;
 use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
 use crate::store::redis::trouble;
+use crate::tls::Tls;
 
 /// Requests that wait for the socket.
 const PIPELINE: usize = 4_096;
@@ -33,21 +42,37 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The way to a server over TCP, or a Unix socket.
+/// The way to a server over TCP, with or without TLS, or a Unix socket.
 #[derive(Debug)]
-pub(crate) struct Sockets(Client);
+#[cfg_attr(not(feature = "tls"), allow(dead_code))]
+pub(crate) struct Sockets {
+    client: Client,
+    tls: Option<Tls>,
+    credentials: Option<Source>,
+    /// How long a server may take to begin with TLS: so long that it can be asked twice while connecting.
+    tls_within: Duration,
+}
 
 impl Sockets {
-    pub(super) fn new(client: Client) -> Self {
-        Sockets(client)
+    pub(super) fn new(config: &RedisConfig) -> Self {
+        Sockets {
+            client: config.client.clone(),
+            tls: config.tls.clone(),
+            credentials: config.credentials.clone(),
+            tls_within: config.connect_timeout / 2,
+        }
     }
 
     async fn connect(&self, hears: Hears) -> Result<OverSocket, Trouble> {
         let pulse = Pulse::default();
-        let info = self.0.get_connection_info();
-        let stream = Stream::open(info.addr(), pulse.clone())
-            .await
-            .map_err(|error| trouble::of(&error.into()))?;
+        let info = self.client.get_connection_info();
+        let socket = self.open(info.addr()).await?;
+        let objection = Arc::new(OnceCell::new());
+        let stream = Stream {
+            socket,
+            pulse: pulse.clone(),
+            objection: objection.clone(),
+        };
         let of_pushes = hears.clone();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -57,9 +82,19 @@ impl Sockets {
                 tell(&of_pushes, push);
                 Ok::<(), redis::aio::SendError>(())
             });
-        let settings = info.redis_settings();
-        let connected = MultiplexedConnection::new_with_config(settings, stream, config).await;
-        let (connection, driver) = connected.map_err(|error| refused(settings.db(), &error))?;
+        let mut settings = info.redis_settings().clone();
+        if let Some(source) = &self.credentials {
+            let credentials = login::ask(source).await?;
+            if let Some(user) = credentials.user() {
+                settings = settings.set_username(user);
+            }
+            settings = settings.set_password(credentials.reveal());
+        }
+        let connected = MultiplexedConnection::new_with_config(&settings, stream, config).await;
+        let (connection, driver) = connected.map_err(|error| {
+            let objection = objection.get().cloned();
+            objection.unwrap_or_else(|| refused(settings.db(), &error))
+        })?;
         let at_end = TellsEnd(hears);
         let driver = tokio::spawn(async move {
             let _at_end = at_end;
@@ -71,6 +106,51 @@ impl Sockets {
             _driver: Driver(driver.abort_handle()),
         })
     }
+}
+
+impl Sockets {
+    /// Connects. A name is looked up each time, for it may have moved to another server.
+    async fn open(&self, address: &ConnectionAddr) -> Result<Socket, Trouble> {
+        let failed = |error: io::Error| trouble::of(&error.into());
+        match address {
+            ConnectionAddr::Tcp(host, port) => {
+                let stream = connect(host, *port).await.map_err(failed)?;
+                tune(&stream).map_err(failed)?;
+                self.secure(host, stream).await
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => {
+                let stream = UnixStream::connect(path).await;
+                Ok(Socket::Unix(stream.map_err(failed)?))
+            }
+            _ => Err(failed(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    async fn secure(&self, host: &str, stream: TcpStream) -> Result<Socket, Trouble> {
+        Ok(match &self.tls {
+            None => Socket::Tcp(stream),
+            Some(tls) => {
+                let secured = tls::secure(tls, host, stream, self.tls_within);
+                Socket::Tls(Box::new(secured.await?))
+            }
+        })
+    }
+
+    #[cfg(not(feature = "tls"))]
+    async fn secure(&self, _: &str, stream: TcpStream) -> Result<Socket, Trouble> {
+        Ok(Socket::Tcp(stream))
+    }
+}
+
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    Ok(())
 }
 
 impl Transport for Sockets {
@@ -189,6 +269,9 @@ impl Pulse {
 struct Stream {
     socket: Socket,
     pulse: Pulse,
+    /// What the other side has against our certificate, which it says when we believe to be connected already.
+    #[cfg_attr(not(feature = "tls"), allow(dead_code))]
+    objection: Arc<OnceCell<Trouble>>,
 }
 
 #[derive(Debug)]
@@ -196,27 +279,8 @@ enum Socket {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
-}
-
-impl Stream {
-    /// Connects. A name is looked up each time, for it may have moved to another server.
-    async fn open(address: &ConnectionAddr, pulse: Pulse) -> io::Result<Self> {
-        let socket = match address {
-            ConnectionAddr::Tcp(host, port) => {
-                let stream = connect(host, *port).await?;
-                stream.set_nodelay(true)?;
-                let socket = SockRef::from(&stream);
-                socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
-                #[cfg(any(target_os = "linux", target_os = "android"))]
-                socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-                Socket::Tcp(stream)
-            }
-            #[cfg(unix)]
-            ConnectionAddr::Unix(path) => Socket::Unix(UnixStream::connect(path).await?),
-            _ => return Err(io::ErrorKind::Unsupported.into()),
-        };
-        Ok(Stream { socket, pulse })
-    }
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// Connects to whichever of a name's addresses answers first: one that swallows everything must not hide
@@ -249,9 +313,18 @@ impl AsyncRead for Stream {
             Socket::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
             #[cfg(unix)]
             Socket::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+            #[cfg(feature = "tls")]
+            Socket::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         };
         if buffer.filled().len() > before {
             this.pulse.beat();
+        }
+        #[cfg(feature = "tls")]
+        if let Poll::Ready(Err(error)) = &read
+            && let Some(trouble) = tls::objection(error)
+        {
+            // The first one counts.
+            let _ = this.objection.set(trouble);
         }
         read
     }
@@ -267,6 +340,8 @@ impl AsyncWrite for Stream {
             Socket::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             #[cfg(unix)]
             Socket::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            #[cfg(feature = "tls")]
+            Socket::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -275,6 +350,8 @@ impl AsyncWrite for Stream {
             Socket::Tcp(stream) => Pin::new(stream).poll_flush(context),
             #[cfg(unix)]
             Socket::Unix(stream) => Pin::new(stream).poll_flush(context),
+            #[cfg(feature = "tls")]
+            Socket::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
@@ -283,6 +360,8 @@ impl AsyncWrite for Stream {
             Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             #[cfg(unix)]
             Socket::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            #[cfg(feature = "tls")]
+            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

@@ -19,7 +19,6 @@ mod rights;
 mod suspended;
 mod table;
 mod thread_local;
-mod tls;
 mod told;
 
 use std::time::Duration;

@@ -1,0 +1,95 @@
+//! Who we are to the server.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a source is asked while connections live, unless set.
+const EVERY: Duration = Duration::from_secs(5 * 60);
+
+/// A user of the server, and its password or token.
+///
+/// Its `Debug` does not show the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    username: Option<String>,
+    password: String,
+}
+
+impl Credentials {
+    /// An ACL user.
+    pub fn new(username: impl Into<String>, password: impl Into<String>) -> Self {
+        Credentials {
+            username: Some(username.into()),
+            password: password.into(),
+        }
+    }
+
+    /// The default user (`requirepass`).
+    pub fn password(password: impl Into<String>) -> Self {
+        Credentials {
+            username: None,
+            password: password.into(),
+        }
+    }
+
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.username.as_deref()
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.password
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("username", &self.username)
+            .field("password", &"<redacted>")
+            .finish()
+    }
+}
+
+type Asked = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>;
+
+type Ask = dyn Fn() -> Pin<Box<dyn Future<Output = Asked> + Send>> + Send + Sync;
+
+/// Where the credentials of the moment come from.
+#[derive(Clone)]
+pub(crate) struct Source {
+    ask: Arc<Ask>,
+    /// How often live connections are told them.
+    pub(crate) every: Duration,
+}
+
+impl Source {
+    pub(crate) fn new<F, Fut>(ask: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Asked> + Send + 'static,
+    {
+        Source {
+            ask: Arc::new(move || Box::pin(ask())),
+            every: EVERY,
+        }
+    }
+
+    pub(crate) fn each(self, every: Duration) -> Self {
+        Source { every, ..self }
+    }
+
+    pub(crate) async fn ask(&self) -> Asked {
+        (self.ask)().await
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source")
+            .field("every", &self.every)
+            .finish_non_exhaustive()
+    }
+}

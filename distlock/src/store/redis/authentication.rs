@@ -1,0 +1,53 @@
+//! Live connections are told the credentials of the moment: they may outlive those that they were opened with.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::credentials::Source;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::health::Cause;
+use crate::store::redis::login;
+use crate::store::redis::node::Node;
+
+/// How soon it is tried again when it failed.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// Tells all connections of a node, from time to time, for as long as it lives.
+pub(super) async fn keep(node: Weak<Node>, source: Source) {
+    let mut pause = source.every;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(node) = node.upgrade() else {
+            return;
+        };
+        pause = match tell(&node, &source).await {
+            Ok(()) => {
+                node.health.recovers(Cause::NotAuthenticated);
+                source.every
+            }
+            Err(trouble) => {
+                node.health.suffers(Cause::NotAuthenticated, &trouble);
+                source.every.min(AGAIN)
+            }
+        };
+    }
+}
+
+async fn tell(node: &Node, source: &Source) -> Result<(), Trouble> {
+    let credentials = login::ask(source).await?;
+    // What is being opened asks for itself.
+    let home = [&node.commands, &node.renewals];
+    for session in home.into_iter().filter_map(|link| link.session().ok()) {
+        login::authenticate(&session, &credentials).await?;
+    }
+    let mut lanes = JoinSet::new();
+    for lane in node.lanes.all() {
+        let credentials = credentials.clone();
+        lanes.spawn(async move { login::authenticate(&lane.session, &credentials).await });
+    }
+    // A runtime that does not run may leave its lane as it is: that one is closed then, or refused and opened anew.
+    lanes.join_all().await;
+    Ok(())
+}
