@@ -149,14 +149,18 @@ proptest! {
     }
 
     #[test]
-    fn tls_is_refused(rest in any::<String>(), scheme in select(vec!["rediss", "valkeys"])) {
-        let error = parse(&format!("{scheme}://{rest}")).err();
-        prop_assert!(matches!(error, Some(Error::Config { .. })), "{:?}", error);
+    fn the_scheme_says_whether_it_is_tls(
+        rest in "[a-z.0-9]{1,20}(:[0-9]{1,4})?(/[0-9])?(#insecure|\\?insecure=true)?",
+        scheme in select(vec![("redis", false), ("valkey", false), ("rediss", true), ("valkeys", true)]),
+    ) {
+        let Ok(config) = parse(&format!("{}://{rest}", scheme.0)) else { return Ok(()) };
+        prop_assert_eq!(config.tls.is_some(), scheme.1);
+        prop_assert_eq!(config.address().starts_with("rediss://"), scheme.1);
     }
 
     #[test]
     fn what_is_right_goes_where_it_says(
-        scheme in select(vec!["redis", "valkey"]),
+        scheme in select(vec!["redis", "valkey", "rediss", "valkeys"]),
         user in prop::option::of(any::<String>()), pass in prop::option::of(any::<String>()),
         host in select(vec![("localhost", "localhost"), ("127.0.0.1", "127.0.0.1"), ("[::1]", "::1"), ("a.b-c", "a.b-c")]),
         port in prop::option::of(1u16..), db in prop::option::of(0..1_000i64),
