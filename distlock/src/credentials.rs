@@ -1,9 +1,11 @@
 //! Who we are to the server.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// How often a source is asked while connections live, unless set.
@@ -81,8 +83,18 @@ impl Source {
         Source { every, ..self }
     }
 
+    /// Asks it. Where it panics, whoever keeps a connection open goes on.
     pub(crate) async fn ask(&self) -> Asked {
-        (self.ask)().await
+        let panicked = |_| Err("it panicked".into());
+        let mut asking = match catch_unwind(AssertUnwindSafe(|| (self.ask)())) {
+            Ok(asking) => asking,
+            Err(panic) => return panicked(panic),
+        };
+        poll_fn(|context| {
+            let polled = catch_unwind(AssertUnwindSafe(|| asking.as_mut().poll(context)));
+            polled.unwrap_or_else(|panic| Poll::Ready(panicked(panic)))
+        })
+        .await
     }
 }
 

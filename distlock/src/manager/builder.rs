@@ -153,7 +153,8 @@ impl LockManagerBuilder {
     /// an uncontended call goes into. A runtime gets its connection after a few calls, and loses it when it was not used
     /// for a minute, or when it does not run while an answer is owed. So a manager has at most `n + 2` connections.
     ///
-    /// It needs the runtime's I/O driver (`enable_io`, `enable_all`). Tokio cannot be asked whether there is one: in a
+    /// It needs the runtime's I/O driver, and for TLS or [credentials](LockManagerBuilder::credentials) its timers as well
+    /// (`enable_all`). Tokio cannot be asked whether there is one: in a
     /// runtime without, the first attempt panics in a task of its own, which is caught, but may be seen on stderr, and
     /// its calls go on over the manager's thread. A program that is built with `panic = "abort"` cannot catch that, so
     /// there the default is 0.
@@ -170,10 +171,12 @@ impl LockManagerBuilder {
     }
 
     /// Where user and password come from, in place of the URL's: a file or a service that knows the password, or the token,
-    /// of the moment. It is asked before each connection is opened, and
-    /// [from time to time](LockManagerBuilder::credentials_every), when the live connections are told (`AUTH`). It may
-    /// take ten seconds, runs on the manager's thread (or the runtime of a [lane](LockManagerBuilder::lanes)) and must not
-    /// block. When it fails, what it says is in the error, so it must not say secrets.
+    /// of the moment. It is asked for each connection that is opened, and
+    /// [from time to time](LockManagerBuilder::credentials_every), when the live connections are told (`AUTH`). It runs on
+    /// the manager's thread (or the runtime of a [lane](LockManagerBuilder::lanes)) and must not block. A connection that
+    /// is being opened waits for it, for no longer than a second and no longer than the
+    /// [`connect_timeout`](LockManagerBuilder::connect_timeout): what takes longer has to be fetched ahead. When it fails
+    /// or panics it is asked again; what it says is in the error, so it must not say secrets.
     ///
     /// ```no_run
     /// # async fn f() -> Result<(), distlock::Error> {

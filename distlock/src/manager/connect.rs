@@ -1,5 +1,7 @@
 //! The ways to a manager that need no more than a URL.
 
+use std::env::VarError;
+
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::manager::LockManager;
@@ -85,14 +87,24 @@ impl LockManager {
 }
 
 fn credentials_from_env() -> Result<Option<Credentials>, Error> {
-    let password = std::env::var("DISTLOCK_PASSWORD").ok();
-    let username = std::env::var("DISTLOCK_USERNAME").ok();
+    let password = from_env("DISTLOCK_PASSWORD")?;
+    let username = from_env("DISTLOCK_USERNAME")?;
     match (username, password) {
         (None, None) => Ok(None),
         (None, Some(password)) => Ok(Some(Credentials::password(password))),
         (Some(username), Some(password)) => Ok(Some(Credentials::new(username, password))),
         (Some(_), None) => Err(Error::Config {
-            detail: "DISTLOCK_USERNAME is set, and DISTLOCK_PASSWORD is not (or not UTF-8)".into(),
+            detail: "DISTLOCK_USERNAME is set, and DISTLOCK_PASSWORD is not".into(),
+        }),
+    }
+}
+
+fn from_env(name: &str) -> Result<Option<String>, Error> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(Error::Config {
+            detail: format!("the environment variable {name} is not UTF-8"),
         }),
     }
 }

@@ -46,6 +46,10 @@ impl Mailbox {
                 self.executor
                     .spawn_blocking(move || report::store_lost(&trouble));
             }
+            StoreEvent::NotAuthenticated(trouble) => {
+                self.executor
+                    .spawn_blocking(move || report::not_authenticated(&trouble));
+            }
             StoreEvent::Back(gap) => {
                 let core = self.core();
                 self.executor.spawn_blocking(move || {

@@ -77,6 +77,15 @@ pub(crate) fn store_lost(trouble: &Trouble) {
     );
 }
 
+pub(crate) fn not_authenticated(trouble: &Trouble) {
+    tracing::warn!(
+        target: TARGET,
+        detail = %trouble,
+        "the connections that live could not be told the credentials of the moment: they go on with those they have, until \
+         the server takes them no more"
+    );
+}
+
 pub(crate) fn store_back(store: &str, gap: Duration) {
     tracing::info!(target: TARGET, store, ?gap, "the lock store can be used again");
 }

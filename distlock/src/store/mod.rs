@@ -138,6 +138,8 @@ pub(crate) enum StoreEvent {
     Reconnected,
     /// Renewals go to a new connection.
     RenewalsReconnected,
+    /// Connections that live could not be told the credentials of the moment: told once, until they are.
+    NotAuthenticated(Trouble),
     /// The store cannot be used: told once, until it is back.
     Lost(Trouble),
     /// The store can be used again, after so long.

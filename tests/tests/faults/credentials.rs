@@ -9,6 +9,9 @@ use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
 use crate::kit::{LONG, ms, until_clean};
 
+/// What makes the source panic.
+const PANIC: &str = "panic";
+
 /// Whoever keeps the password.
 #[derive(Clone)]
 struct Vault {
@@ -37,6 +40,10 @@ impl Vault {
                 async move {
                     vault.asked.fetch_add(1, Ordering::SeqCst);
                     let now = vault.now.lock().unwrap().clone();
+                    assert!(
+                        !matches!(&now, Err(why) if why == PANIC),
+                        "a bug in the source"
+                    );
                     now.map_err(Into::into)
                 }
             })
@@ -106,6 +113,20 @@ async fn live_connections_are_told_the_credentials_of_the_moment() {
     until_clean(&mut raw, LONG).await;
 }
 
+/// Whoever has a password means a server that asks for one.
+#[tokio::test]
+async fn a_server_without_a_password_is_another_one() {
+    let server = RedisServer::start();
+    let vault = Vault::new("default", "hunter2");
+    let error = vault.builder(&server).connect().await.unwrap_err();
+    let shown = format!("{error} {error:?}");
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    assert!(
+        shown.contains("requirepass") && !shown.contains("hunter2"),
+        "{shown}"
+    );
+}
+
 /// The password is changed, and all connections are cut: the next ones have the new one, and what was held still is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rotated_password_is_survived() {
@@ -162,6 +183,27 @@ async fn a_source_that_fails_is_asked_again() {
         .acquire()
         .await
         .unwrap();
+    for failure in ["the vault is sealed", PANIC] {
+        vault.set(Err(failure));
+        cut(&mut raw);
+        let says = if failure == PANIC {
+            "it panicked"
+        } else {
+            failure
+        };
+        eventually_async(LONG, async || {
+            match manager.lock("k").wait(ms(100)).acquire().await {
+                Err(error) => error.to_string().contains(says),
+                Ok(_) => false,
+            }
+        })
+        .await;
+    }
+    vault.set(Ok(Credentials::new("app", "hunter2")));
+    let guard = within(LONG, manager.lock("k").wait(LONG).acquire())
+        .await
+        .unwrap();
+    guard.release().await.unwrap();
     vault.set(Err("the vault is sealed"));
     let before = vault.asked.load(Ordering::SeqCst);
     eventually_async(LONG, async || {
@@ -177,19 +219,6 @@ async fn a_source_that_fails_is_asked_again() {
         .await
         .unwrap();
 
-    cut(&mut raw);
-    eventually_async(LONG, async || {
-        match manager.lock("k").wait(ms(100)).acquire().await {
-            Err(error) => error.to_string().contains("the vault is sealed"),
-            Ok(_) => false,
-        }
-    })
-    .await;
-    vault.set(Ok(Credentials::new("app", "hunter2")));
-    let guard = within(LONG, manager.lock("k").wait(LONG).acquire())
-        .await
-        .unwrap();
-    guard.release().await.unwrap();
     assert!(held.is_held());
     held.release().await.unwrap();
     until_clean(&mut raw, LONG).await;

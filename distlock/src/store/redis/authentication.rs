@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::credentials::Source;
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::health::Cause;
+use crate::store::StoreEvent;
 use crate::store::redis::login;
 use crate::store::redis::node::Node;
 
@@ -17,6 +17,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Tells all connections of a node, from time to time, for as long as it lives.
 pub(super) async fn keep(node: Weak<Node>, source: Source) {
     let mut pause = source.every;
+    let mut is_told = false;
     loop {
         tokio::time::sleep(pause).await;
         let Some(node) = node.upgrade() else {
@@ -24,11 +25,15 @@ pub(super) async fn keep(node: Weak<Node>, source: Source) {
         };
         pause = match tell(&node, &source).await {
             Ok(()) => {
-                node.health.recovers(Cause::NotAuthenticated);
+                is_told = false;
                 source.every
             }
             Err(trouble) => {
-                node.health.suffers(Cause::NotAuthenticated, &trouble);
+                if !is_told {
+                    let trouble = trouble.at(node.address());
+                    (node.shared.events)(StoreEvent::NotAuthenticated(trouble));
+                }
+                is_told = true;
                 source.every.min(AGAIN)
             }
         };

@@ -29,6 +29,10 @@ pub(crate) struct RedisConfig {
 pub(super) struct Password(String);
 
 impl Password {
+    pub(super) fn new(password: &str) -> Self {
+        Password(password.to_owned())
+    }
+
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }

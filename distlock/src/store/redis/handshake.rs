@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::{ErrorKind, RedisError, Value, from_redis_value};
 
+use crate::credentials::Source;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::StoreEvent;
@@ -13,6 +14,7 @@ use crate::store::redis::client::Shared;
 use crate::store::redis::codec::decode;
 use crate::store::redis::config::Password;
 use crate::store::redis::known::Known;
+use crate::store::redis::login;
 use crate::store::redis::scripts::{self, By};
 use crate::store::redis::session::{End, Predecessor, ServersName, Session};
 use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
@@ -35,6 +37,8 @@ pub(super) struct Dialer {
     pub(super) shared: Arc<Shared>,
     pub(super) role: Role,
     password: Option<Password>,
+    /// Where the password comes from, if not from the URL.
+    source: Option<Source>,
     dialed: AtomicU64,
     /// The epoch whose pushes count.
     current: Arc<AtomicU64>,
@@ -46,12 +50,14 @@ impl Dialer {
         transport: Arc<dyn Transport>,
         shared: Arc<Shared>,
         password: Option<Password>,
+        source: Option<Source>,
     ) -> Self {
         Dialer {
             transport,
             shared,
             role,
             password,
+            source,
             dialed: AtomicU64::new(0),
             current: Arc::default(),
         }
@@ -70,7 +76,7 @@ impl Dialer {
         let mut predecessor_lives = false;
         if self.role == Role::Commands {
             if old.is_none() {
-                check_password(&*connection, self.password.as_ref()).await?;
+                check_password(&*connection, self.password().await?).await?;
             }
             predecessor_lives = !kill(&*connection, old).await?;
             name = servers_name(&*connection).await?;
@@ -97,6 +103,16 @@ impl Dialer {
             end,
             scripts,
         })
+    }
+
+    /// The password of the default user, which a server that has none would take as well.
+    async fn password(&self) -> Result<Option<Password>, Trouble> {
+        let Some(source) = &self.source else {
+            return Ok(self.password.clone());
+        };
+        let credentials = login::ask(source).await?;
+        let is_default = credentials.user().is_none_or(|user| user == "default");
+        Ok(is_default.then(|| Password::new(credentials.reveal())))
     }
 
     /// Opens a connection to the server that the other one reaches. A name may mean several, or another one by now, and
@@ -221,7 +237,7 @@ fn only_missed(error: &RedisError) -> Result<(), Trouble> {
 /// be guarded.
 async fn check_password(
     connection: &dyn Connection,
-    password: Option<&Password>,
+    password: Option<Password>,
 ) -> Result<(), Trouble> {
     let Some(password) = password else {
         return Ok(());
@@ -236,8 +252,8 @@ async fn check_password(
         {
             Err(Trouble::new(
                 Outage::Denied,
-                "the URL has a password and the server asks for none: set `requirepass` there if it is the right \
-                 server, or take the password out of the URL",
+                "a password was given and the server asks for none: set `requirepass` there if it is the right server, or \
+                 take the password away",
             ))
         }
         // It was accepted before; whatever else is said here is said of the next command as well.

@@ -24,8 +24,6 @@ pub(super) enum Cause {
     NoRenewals = 2,
     /// It answers, and refuses: no memory, no rights, no writes.
     Refusing = 4,
-    /// There are no credentials, or it does not take them.
-    NotAuthenticated = 8,
 }
 
 #[derive(Debug, Default)]

@@ -29,14 +29,18 @@ pub(super) async fn authenticate(
     credentials: &Credentials,
 ) -> Result<(), Trouble> {
     let mut auth = redis::cmd("AUTH");
-    if let Some(user) = credentials.user() {
-        auth.arg(user);
-    }
-    auth.arg(credentials.reveal());
+    // By name: a default user without a password takes any, but only so.
+    auth.arg(credentials.user().unwrap_or("default"))
+        .arg(credentials.reveal());
     match tokio::time::timeout(WITHIN, session.connection.send(&auth)).await {
         Ok(Ok(_)) => Ok(()),
         // It is gone, and its successor asks for itself.
         Ok(Err(_)) if session.end.is_told() => Ok(()),
+        // Which would repeat what was sent.
+        Ok(Err(error)) if error.to_string().contains("unknown command") => Err(Trouble::new(
+            Outage::Denied,
+            "the server does not know AUTH",
+        )),
         Ok(Err(error)) => Err(trouble::of(&error)),
         Err(_) => Err(Trouble::timed_out(WITHIN)),
     }

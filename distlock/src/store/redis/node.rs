@@ -34,7 +34,7 @@ const ADVICE_WITHIN: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) shared: Arc<Shared>,
-    pub(super) health: Arc<Health>,
+    health: Arc<Health>,
     unanswered: UnansweredAsks,
     /// Ask, cancel, release and look of one owner use one connection, so that they stay in order.
     pub(super) commands: Link,
@@ -425,7 +425,13 @@ fn dialer(
     role: Role,
 ) -> Dialer {
     let (transport, shared) = (transport.clone(), shared.clone());
-    Dialer::new(role, transport, shared, config.password())
+    Dialer::new(
+        role,
+        transport,
+        shared,
+        config.password(),
+        config.credentials.clone(),
+    )
 }
 
 #[cfg(test)]

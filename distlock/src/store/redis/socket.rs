@@ -176,6 +176,13 @@ fn tell(hears: &Hears, push: PushInfo) {
 
 /// What a server says that does not let this client in.
 fn refused(db: i64, error: &redis::RedisError) -> Trouble {
+    // Which would repeat what was sent, the password with it.
+    if error.to_string().contains("unknown command") {
+        return Trouble::new(
+            Outage::Denied,
+            "the server does not know HELLO, and so does not speak RESP3; Redis 6.2 or later is needed",
+        );
+    }
     let trouble = trouble::of(error);
     if db != 0 && error.to_string().contains("refused to switch database") {
         let detail = format!(
