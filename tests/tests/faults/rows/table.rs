@@ -41,7 +41,15 @@ fn source_of(test: &str) -> Option<(PathBuf, &str)> {
     let file = match parts.as_slice() {
         [] if root.join(binary).is_dir() => root.join(binary).join("main.rs"),
         [] => root.join(format!("{binary}.rs")),
-        modules => root.join(binary).join(modules.join("/") + ".rs"),
+        modules => {
+            let module = root.join(binary).join(modules.join("/"));
+            let folder = module.join("mod.rs");
+            if folder.exists() {
+                folder
+            } else {
+                module.with_extension("rs")
+            }
+        }
     };
     Some((file, name))
 }
