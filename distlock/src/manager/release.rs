@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::manager::backlog::{Answered, Release};
 use crate::manager::core::{Core, Phase};
@@ -106,22 +107,17 @@ pub(crate) fn submit(core: &Arc<Core>, entry: &Arc<Entry>) {
 
 fn leave(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) -> bool {
     let now = core.clock.now();
-    let (leaves, keep) = core.claims.with(entry, |claim| {
-        let leaves = claim.leave(keep, now);
-        (leaves, claim.keep(now))
-    });
-    if leaves && !keep.is_zero() {
-        hand_on_after(core, entry, keep);
-    }
-    leaves
+    core.claims.with(entry, |claim| claim.leave(keep, now))
 }
 
-/// What `min_hold` keeps is handed on as soon as it may be, unless the process ends before: then the TTL does it.
-fn hand_on_after(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) {
+/// What `min_hold` keeps is handed on as soon as it may be, unless the process ends before: then the TTL does it. Not
+/// before the release was answered, which would find it gone, and take that for a loss.
+fn hand_on_at(core: &Arc<Core>, entry: &Arc<Entry>, when: Moment) {
     let (after, request, owner) = (core.clone(), entry.request.clone(), entry.owner);
     let kept = core.in_store();
+    let left = when.since(core.clock.now());
     core.spawn_while_open(async move {
-        tokio::time::sleep(keep).await;
+        tokio::time::sleep(left).await;
         undo_unknown(&after, request.key.clone(), owner, request.timing.lease);
         drop(kept);
     });
@@ -151,9 +147,8 @@ async fn work(core: Arc<Core>, mut release: Release) {
 async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
     let entry = release.entry.clone();
     let request = &entry.request;
-    let keep = core
-        .claims
-        .peek(&entry, |claim| claim.keep(core.clock.now()));
+    let now = core.clock.now();
+    let keep = core.claims.peek(&entry, |claim| claim.keep(now));
     let within = request.timing.command_deadline();
     let answer = core
         .store
@@ -161,6 +156,9 @@ async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
         .await;
     let answers = !matches!(&answer, Err(trouble) if trouble.is_no_answer());
     let left = judge(core, &entry, answer);
+    if left == Left::Done && !keep.is_zero() {
+        hand_on_at(core, &entry, now + keep);
+    }
     if let Some(tell) = release.tell.take() {
         // Nobody needs to listen.
         let _ = tell.send(left.into());
@@ -286,6 +284,9 @@ impl Here {
             return Err(retry(core, release));
         };
         let left = judge(core, entry, answer);
+        if left == Left::Done && !keep.is_zero() {
+            hand_on_at(core, entry, now + keep);
+        }
         if matches!(left, Left::Again(_)) {
             drop(retry(core, release));
         }
