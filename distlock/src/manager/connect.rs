@@ -12,7 +12,7 @@ impl LockManager {
     ///
     /// - `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path/to/socket`;
     /// - `rediss://...`: the same over TLS, with the feature `tls-native-roots` or `tls-webpki-roots`; what else it needs
-    ///   is given to [`LockManagerBuilder::tls`];
+    ///   is given to `LockManagerBuilder::tls`;
     /// - `memory:` is an in-process store of its own, `memory:<name>` one that all managers of this
     ///   process with the same name share. They are for development and tests: they exclude nobody in
     ///   another process.
