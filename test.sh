@@ -58,7 +58,7 @@ as_root() {
     elif command -v sudo >/dev/null; then
         sudo "$@"
     else
-        fail "redis-server is missing and there is no sudo; as root, run: apt-get update && apt-get install redis-server"
+        fail "a package is missing and there is no sudo; as root, run: apt-get update && apt-get install redis-server python3-pip"
     fi
 }
 
@@ -116,6 +116,11 @@ against() {
 }
 
 other_servers() {
+    # What fetches them; where it cannot be installed, `against` says what follows from that.
+    if ! python3 -m pip --version >/dev/null 2>&1 && command -v apt-get >/dev/null; then
+        { as_root apt-get update && as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y --no-install-recommends python3-pip; } >&2 || true
+    fi
     tests/servers/fetch.sh --list
 }
 

