@@ -22,6 +22,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::RedisStore;
 use crate::store::redis::config::RedisConfig;
+use crate::store::redis::url::Place;
 use crate::store::{LockStore, Settings};
 use crate::tls::Tls;
 
@@ -55,6 +56,7 @@ pub struct LockManagerBuilder {
     tls: Option<Tls>,
     credentials: Option<Source>,
     credentials_every: Option<Duration>,
+    sentinel_credentials: Option<Credentials>,
     pub(crate) parts: Parts,
 }
 
@@ -76,6 +78,7 @@ impl Default for LockManagerBuilder {
             tls: None,
             credentials: None,
             credentials_every: None,
+            sentinel_credentials: None,
             parts: Parts::default(),
         }
     }
@@ -94,6 +97,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("lanes", &self.lanes)
             .field("tls", &self.tls)
             .field("credentials", &self.credentials)
+            .field("sentinel_credentials", &self.sentinel_credentials)
             .finish()
     }
 }
@@ -208,6 +212,19 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Who we are to the sentinels of a `redis+sentinel://` URL, if they ask: user and password in the URL are for the
+    /// servers that they watch.
+    ///
+    /// ```
+    /// let builder = distlock::LockManager::builder()
+    ///     .url("redis+sentinel://shop:secret@10.0.0.1,10.0.0.2,10.0.0.3/orders")
+    ///     .sentinel_credentials(distlock::Credentials::password("another secret"));
+    /// ```
+    pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
+        self.sentinel_credentials = Some(credentials);
+        self
+    }
+
     /// Connects, and tries for as long as the [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server
     /// cannot be reached, loads, or is a replica.
     ///
@@ -274,6 +291,13 @@ impl LockManagerBuilder {
             }
             None => {
                 let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
+                if let Place::Cluster(_) = config.place {
+                    return Err(Error::Config {
+                        detail: "the URL names a cluster, which distlock does not support yet; write redis:// for a \
+                                 server, or redis+sentinel:// for sentinels"
+                            .into(),
+                    });
+                }
                 let tls = match (&self.tls, &config.tls) {
                     (Some(_), None) => {
                         return Err(Error::Config {
@@ -284,12 +308,23 @@ impl LockManagerBuilder {
                     (Some(settings), Some(_)) => Some(settings.clone()),
                     (None, tls) => tls.clone(),
                 };
+                let sentinel_credentials = self.sentinel_credentials.clone();
+                if sentinel_credentials.is_some() && !matches!(config.place, Place::Sentinel { .. })
+                {
+                    return Err(Error::Config {
+                        detail:
+                            "`sentinel_credentials` was set, but the URL names no sentinels; write \
+                                 redis+sentinel://host,host/service"
+                                .into(),
+                    });
+                }
                 let lanes = self.lanes;
                 let credentials = self.source(&config)?;
                 Store::Redis(Box::new(RedisConfig {
                     lanes,
                     tls,
                     credentials,
+                    sentinel_credentials,
                     ..config
                 }))
             }

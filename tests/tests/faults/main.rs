@@ -24,5 +24,6 @@ mod protocol;
 mod reconnect;
 mod refusing;
 mod rows;
+mod sentinel;
 mod stampede;
 mod tls;

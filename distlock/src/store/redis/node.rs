@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, Outage};
 use crate::key::LockKey;
 use crate::mutex::lock;
 use crate::protocol::rules::Rules;
@@ -386,6 +386,28 @@ impl Node {
     /// Why no command can be sent at this moment.
     pub(super) fn outage(&self) -> Option<Trouble> {
         self.commands.session().err()
+    }
+
+    /// Whether no connection that is up leads elsewhere than to this server.
+    pub(super) fn leads_only_to(&self, peer: &str) -> bool {
+        let mut up = self.sessions();
+        up.all(|session| session.connection.peer() == Some(peer))
+    }
+
+    /// Leaves every connection that leads elsewhere than to this server, which is the master now.
+    pub(super) fn leave_others(&self, peer: &str) {
+        for session in self.sessions() {
+            if session.connection.peer() != Some(peer) {
+                let why = format!("the sentinels say that {peer} is the master now");
+                session.end.tell(Trouble::new(Outage::NotReady, why));
+            }
+        }
+    }
+
+    /// The two connections, as far as they are up.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = Arc<Session>> {
+        let links = [&self.commands, &self.renewals];
+        links.into_iter().filter_map(|link| link.session().ok())
     }
 
     pub(super) fn close(&self) {
