@@ -3,6 +3,7 @@
 //! * [`RedisServer`]: a real redis-server process of its own, on a free port, ended by pid;
 //! * [`sentinel::Sentinels`]: a master, a replica, and those who watch them;
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
+//! * [`Middleman`]: a proxy of those that people use, which passes on no messages;
 //! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
 //! * [`garbage`]: a server that answers with what no server should answer;
 //! * [`Worker`]: a child process that can be frozen and killed; [`preloadable`] C code changes its libc;
@@ -15,6 +16,7 @@
 mod child;
 mod client;
 pub mod garbage;
+mod middleman;
 mod monitor;
 mod process;
 pub mod proxy;
@@ -28,6 +30,7 @@ mod spread;
 mod wait;
 
 pub use client::{Reply, Resp};
+pub use middleman::Middleman;
 pub use monitor::Monitor;
 pub use process::{Worker, child_args, is_child, this_test_binary};
 pub use proxy::{After, Proxy, ProxyHandle, ProxyStats, Way};
