@@ -253,12 +253,16 @@ pub enum Outage {
     OutOfMemory,
     /// The server refuses writes (`MISCONF`, `NOREPLICAS`).
     WritesRefused,
+    /// Fewer replicas acknowledged the lock in time than `min_replicas` asks for, or no disk did in time (`fsync`).
+    TooFewReplicas,
     /// The server is loading, busy with a script, or has lost its master.
     NotReady,
     /// The user lacks a right, or its password was changed.
     Denied,
     /// TLS: a certificate is not accepted, here or there, or its files cannot be read.
     Untrusted,
+    /// The server cannot do what a setting asks for, such as `fsync`.
+    Unsupported,
     /// Anything else; the detail says it.
     Other,
 }
@@ -274,7 +278,10 @@ impl Outage {
 
     /// Whether it may pass by itself.
     pub(crate) fn is_transient(self) -> bool {
-        !matches!(self, Outage::Denied | Outage::Untrusted)
+        !matches!(
+            self,
+            Outage::Denied | Outage::Untrusted | Outage::Unsupported
+        )
     }
 }
 
@@ -288,9 +295,13 @@ impl fmt::Display for Outage {
                 "out of memory: raise maxmemory, and keep its policy at noeviction"
             }
             Outage::WritesRefused => "the server refuses writes",
+            Outage::TooFewReplicas => {
+                "too few replicas: see `INFO replication` on the server, or lower `min_replicas`"
+            }
             Outage::NotReady => "the server is not ready",
             Outage::Denied => "not permitted: check the user's rights and password",
             Outage::Untrusted => "no TLS: check the certificates on both sides",
+            Outage::Unsupported => "not supported: change the server's settings, or the lock's",
             Outage::Other => "error",
         })
     }

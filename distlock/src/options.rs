@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::protocol::words::Durability;
 
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
@@ -23,6 +24,10 @@ pub(crate) struct Options {
     pub(crate) wait: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
+    /// Of the manager, unless set.
+    pub(crate) min_replicas: Option<u32>,
+    /// Of the manager, unless set.
+    pub(crate) fsync: Option<bool>,
     pub(crate) label: Option<Cow<'static, str>>,
 }
 
@@ -33,12 +38,30 @@ impl Default for Options {
             wait: DEFAULT_WAIT,
             max_hold: None,
             min_hold: None,
+            min_replicas: None,
+            fsync: None,
             label: None,
         }
     }
 }
 
 impl Options {
+    /// With a manager's defaults for what was not set.
+    pub(crate) fn or(self, defaults: Durability) -> Self {
+        Options {
+            min_replicas: self.min_replicas.or(Some(defaults.replicas)),
+            fsync: self.fsync.or(Some(defaults.fsync)),
+            ..self
+        }
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        Durability {
+            replicas: self.min_replicas.unwrap_or_default(),
+            fsync: self.fsync.unwrap_or_default(),
+        }
+    }
+
     /// Checks every duration.
     pub(crate) fn check(&self, key: &str) -> Result<(), Error> {
         let refuse = |what: &str, value: Duration, bound: &str| {
@@ -76,6 +99,16 @@ impl Options {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// The error of a lock, or a manager, that asks a store for replicas which cannot have any.
+pub(crate) fn without_replicas(whose: &str) -> Error {
+    Error::Config {
+        detail: format!(
+            "{whose}`min_replicas` or `fsync` was asked for, and the memory store has neither replicas nor a disk: leave \
+             them out where there is no server"
+        ),
     }
 }
 

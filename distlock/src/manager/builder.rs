@@ -15,7 +15,8 @@ use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::core::shut_down_error;
 use crate::manager::executor::Executor;
 use crate::manager::report;
-use crate::options::FENCE_TTLS;
+use crate::options::{FENCE_TTLS, without_replicas};
+use crate::protocol::words::Durability;
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -50,6 +51,7 @@ pub struct LockManagerBuilder {
     client_name: Option<String>,
     /// But for the name, which is `client_name`.
     settings: Settings,
+    durability: Durability,
     connect_timeout: Duration,
     lanes: usize,
     tls: Option<Tls>,
@@ -71,6 +73,7 @@ impl Default for LockManagerBuilder {
             namespace: "distlock".into(),
             client_name: None,
             settings: Settings::named(String::new()),
+            durability: Durability::NONE,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             lanes: DEFAULT_LANES,
             tls: None,
@@ -90,6 +93,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("client_name", &self.client_name)
             .field("max_waiters", &self.settings.max_waiters)
             .field("fence_ttl", &self.settings.fence_ttl)
+            .field("durability", &self.durability)
             .field("connect_timeout", &self.connect_timeout)
             .field("lanes", &self.lanes)
             .field("tls", &self.tls)
@@ -160,6 +164,32 @@ impl LockManagerBuilder {
     /// there the default is 0.
     pub fn lanes(mut self, n: usize) -> Self {
         self.lanes = n;
+        self
+    }
+
+    /// How many replicas of the server must have acknowledged a lock before it counts as held, and each of its renewals;
+    /// default 0. It is the default of all locks of this manager, see [`Lock::min_replicas`](crate::Lock::min_replicas)
+    /// for what it gives, and what it does not.
+    ///
+    /// ```no_run
+    /// # async fn f() -> Result<(), distlock::Error> {
+    /// let manager = distlock::LockManager::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .min_replicas(1)
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn min_replicas(mut self, n: u32) -> Self {
+        self.durability.replicas = n;
+        self
+    }
+
+    /// Whether a lock counts as held only once it is on the server's disk, and on those of its
+    /// [`min_replicas`](LockManagerBuilder::min_replicas); default `false`. It is the default of all locks of this
+    /// manager, see [`Lock::fsync`](crate::Lock::fsync).
+    pub fn fsync(mut self, on: bool) -> Self {
+        self.durability.fsync = on;
         self
     }
 
@@ -252,7 +282,7 @@ impl LockManagerBuilder {
                     let _on_the_thread = assembly.executor.enter();
                     RedisStore::connect_lazy(&config, client)
                 };
-                Ok(assembly.finish(Box::new(store), self.name()))
+                Ok(assembly.finish(Box::new(store), self.name(), self.durability))
             }
         }
     }
@@ -324,7 +354,7 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] outside of a tokio runtime.
     pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
-        self.check()?;
+        self.check_in_memory()?;
         let executor = Executor::current()?;
         let parts = Parts {
             clock: Arc::new(TokioClock::new()),
@@ -346,11 +376,11 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] for an option that cannot work, and when the system refuses to start a thread.
     pub fn memory(self) -> Result<LockManager, Error> {
-        self.check()?;
         self.in_memory(MemoryServer::new(Arc::new(BootClock)))
     }
 
     fn in_memory(self, server: MemoryServer) -> Result<LockManager, Error> {
+        self.check_in_memory()?;
         let assembly = Assembly::on_io_thread(self.parts.clone())?;
         Ok(self.finish_in_memory(assembly, server))
     }
@@ -358,7 +388,7 @@ impl LockManagerBuilder {
     fn finish_in_memory(self, assembly: Assembly, server: MemoryServer) -> LockManager {
         let client = ClientId::new(&SystemRandom);
         let store = MemoryStore::new(server, client, self.settings(), assembly.mailbox.sink());
-        assembly.finish(Box::new(store), self.name())
+        assembly.finish(Box::new(store), self.name(), self.durability)
     }
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
@@ -375,7 +405,7 @@ impl LockManagerBuilder {
         if let Some(policy) = store.eviction() {
             report::eviction(store.identity(), policy);
         }
-        Ok(assembly.finish(Box::new(store), self.name()))
+        Ok(assembly.finish(Box::new(store), self.name(), self.durability))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -406,6 +436,15 @@ impl LockManagerBuilder {
             ));
         }
         Ok(())
+    }
+
+    fn check_in_memory(&self) -> Result<(), Error> {
+        self.check()?;
+        if self.durability.is_none() {
+            Ok(())
+        } else {
+            Err(without_replicas(""))
+        }
     }
 
     fn settings(&self) -> Settings {

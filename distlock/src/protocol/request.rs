@@ -6,6 +6,7 @@ use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::options::Options;
 use crate::protocol::timing::Timing;
+use crate::protocol::words::Durability;
 
 /// How much longer than its wait a caller's place is kept.
 const PLACE_GRACE: Duration = Duration::from_secs(1);
@@ -15,6 +16,7 @@ const PLACE_GRACE: Duration = Duration::from_secs(1);
 pub(crate) struct Request {
     pub(crate) key: LockKey,
     pub(crate) timing: Timing,
+    pub(crate) durability: Durability,
     pub(crate) options: Options,
     /// When the call began.
     pub(crate) started: Moment,
@@ -26,6 +28,7 @@ impl Request {
         Request {
             key,
             timing: Timing::new(options.lease),
+            durability: options.durability(),
             options,
             started,
         }

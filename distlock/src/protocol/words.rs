@@ -26,12 +26,42 @@ pub(crate) struct Grant {
     pub(crate) lease: Duration,
 }
 
+/// What has to have a write, beside the server's memory, before a hold counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Durability {
+    /// How many replicas.
+    pub(crate) replicas: u32,
+    /// The disk: the server's own, and that of each of these replicas.
+    pub(crate) fsync: bool,
+}
+
+impl Durability {
+    /// The server's word is enough.
+    pub(crate) const NONE: Durability = Durability {
+        replicas: 0,
+        fsync: false,
+    };
+
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// What is enough for both.
+    pub(crate) fn and(self, other: Durability) -> Durability {
+        Durability {
+            replicas: self.replicas.max(other.replicas),
+            fsync: self.fsync || other.fsync,
+        }
+    }
+}
+
 /// A request for a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) owner: Owner,
     pub(crate) timing: Timing,
+    pub(crate) durability: Durability,
     /// How long the caller still waits; zero never stands in the queue.
     pub(crate) wait: Duration,
     /// The command's deadline; a store that is applied later refuses.
@@ -98,6 +128,7 @@ pub(crate) struct Renewal {
     pub(crate) owner: Owner,
     pub(crate) token: FencingToken,
     pub(crate) timing: Timing,
+    pub(crate) durability: Durability,
 }
 
 /// The answer to a renewal batch: only the failures, by index.

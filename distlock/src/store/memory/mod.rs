@@ -11,7 +11,7 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
+    Ask, AskReply, Durability, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
     RenewalFailure, Renewed,
 };
 use crate::store::client_id::ClientId;
@@ -86,6 +86,7 @@ impl LockStore for MemoryStore {
         key: &'a LockKey,
         owner: Owner,
         timing: Timing,
+        _durability: Durability,
         _within: Duration,
     ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
         Box::pin(async move {

@@ -17,7 +17,7 @@ use crate::store::redis::trouble;
 use crate::store::redis::way::Way;
 
 /// A connection that is silent for this long while it owes an answer is tested.
-const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
 impl Node {
     /// Runs a script for an owner on one of the two ways.
@@ -147,14 +147,12 @@ impl Node {
     }
 
     /// A server that is a replica now will not be a master again soon, and another one may have its name:
-    /// both connections are opened anew.
+    /// all connections are opened anew.
     pub(super) fn note_role(&self, session: &Session, trouble: &Trouble) {
         let demoted = trouble.outage == Outage::ReadOnly || trouble::lost_its_master(trouble);
         if demoted && session.end.tell(trouble.clone()) {
-            for link in [&self.commands, &self.renewals] {
-                if let Ok(session) = link.session() {
-                    session.end.tell(trouble.clone());
-                }
+            for session in self.sessions() {
+                session.end.tell(trouble.clone());
             }
         }
     }

@@ -28,6 +28,8 @@ pub(super) enum Role {
     Renewals,
     /// Asks and releases of the callers of one runtime.
     Lane,
+    /// Confirmations and renewals that replicas are to acknowledge.
+    Acks,
 }
 
 /// How a connection is opened.
@@ -63,6 +65,17 @@ impl Dialer {
         }
     }
 
+    /// Another one, for connections of the same kind.
+    pub(super) fn another(&self) -> Self {
+        Dialer::new(
+            self.role,
+            self.transport.clone(),
+            self.shared.clone(),
+            self.password.clone(),
+            self.source.clone(),
+        )
+    }
+
     /// Opens a connection. On a command connection the first command kills the old one, so that what
     /// it still had under way is never applied; then it subscribes; asks come after that.
     pub(super) async fn dial(&self, old: Option<&Predecessor>) -> Result<Session, Trouble> {
@@ -92,6 +105,7 @@ impl Dialer {
         let scripts = match self.role {
             Role::Commands | Role::Lane => Known::all(scripts),
             Role::Renewals => Known::renew(scripts),
+            Role::Acks => Known::proofs(scripts),
         };
         self.probe(&*connection, &scripts).await?;
         Ok(Session {

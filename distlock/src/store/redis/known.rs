@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis::{Cmd, RedisResult};
 use tokio::sync::Mutex;
 
-use crate::store::redis::scripts::Scripts;
+use crate::store::redis::scripts::{Script, Scripts};
 use crate::store::redis::transport::Connection;
 
 /// The scripts that a connection uses. The server was made to know them when it was opened, and is again
@@ -14,36 +14,18 @@ use crate::store::redis::transport::Connection;
 #[derive(Debug)]
 pub(super) struct Known {
     scripts: Arc<Scripts>,
-    only_renew: bool,
+    used: Used,
     /// How often they were loaded.
     loaded: AtomicU64,
     loading: Mutex<()>,
 }
 
+/// Those of all that a connection uses.
+type Used = fn(&Scripts) -> Vec<&Script>;
+
 impl Known {
     pub(super) fn all(scripts: Arc<Scripts>) -> Self {
-        Self::these(scripts, false)
-    }
-
-    pub(super) fn renew(scripts: Arc<Scripts>) -> Self {
-        Self::these(scripts, true)
-    }
-
-    fn these(scripts: Arc<Scripts>, only_renew: bool) -> Self {
-        Known {
-            scripts,
-            only_renew,
-            loaded: AtomicU64::new(0),
-            loading: Mutex::default(),
-        }
-    }
-
-    /// The commands that make the server know them.
-    pub(super) fn loads(&self) -> Vec<Cmd> {
-        let all = &*self.scripts;
-        let used = if self.only_renew {
-            vec![&all.renew]
-        } else {
+        Self::these(scripts, |all| {
             vec![
                 &all.ask,
                 &all.confirm,
@@ -52,7 +34,29 @@ impl Known {
                 &all.look,
                 &all.inspect,
             ]
-        };
+        })
+    }
+
+    pub(super) fn renew(scripts: Arc<Scripts>) -> Self {
+        Self::these(scripts, |all| vec![&all.renew])
+    }
+
+    pub(super) fn proofs(scripts: Arc<Scripts>) -> Self {
+        Self::these(scripts, |all| vec![&all.confirm, &all.renew])
+    }
+
+    fn these(scripts: Arc<Scripts>, used: Used) -> Self {
+        Known {
+            scripts,
+            used,
+            loaded: AtomicU64::new(0),
+            loading: Mutex::default(),
+        }
+    }
+
+    /// The commands that make the server know them.
+    pub(super) fn loads(&self) -> Vec<Cmd> {
+        let used = (self.used)(&self.scripts);
         used.into_iter().map(|script| script.load()).collect()
     }
 

@@ -1,8 +1,9 @@
 //! The store in Redis. This folder is the only place that knows the `redis` crate.
 //!
 //! `node` is one server: a `link` for commands and one for renewals, each kept open by a `handshake` over a
-//! `transport`, which is `socket` in production, and `lanes`, each of which is a `lane` on a runtime that calls. An
-//! `exchange` is a command on one of these, and its answer. `codec` turns the protocol's words into commands and answers
+//! `transport`, which is `socket` in production, and `lanes`, each of which is a `lane` on a runtime that calls; `acks`
+//! has links for what replicas are to have, and `durable` is what goes over them. An `exchange` is a command on one of
+//! the others, and its answer. `codec` turns the protocol's words into commands and answers
 //! into words, by `scripts` and `names`.
 
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
+    Ask, AskReply, Durability, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
+    Renewed,
 };
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
@@ -23,10 +25,12 @@ use crate::store::redis::transport::Transport;
 use crate::store::redis::way::Way;
 use crate::store::{BoxFuture, Lane, LockStore};
 
+mod acks;
 mod authentication;
 pub(crate) mod client;
 mod codec;
 pub(crate) mod config;
+mod durable;
 mod exchange;
 mod handshake;
 mod health;
@@ -121,8 +125,8 @@ impl RedisStore {
 impl LockStore for RedisStore {
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
         Box::pin(async move {
-            let asked = async { self.node.ask(&self.node.home()?, &ask).await };
-            self.located(asked.await)
+            let asked = self.node.ask_at_home(&ask).await;
+            self.located(asked)
         })
     }
 
@@ -139,9 +143,18 @@ impl LockStore for RedisStore {
         key: &'a LockKey,
         owner: Owner,
         timing: Timing,
+        durability: Durability,
         within: Duration,
     ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
-        Box::pin(async move { self.located(self.node.confirm(key, owner, timing, within).await) })
+        Box::pin(async move {
+            let node = &self.node;
+            let confirmed = if durability.is_none() {
+                node.confirm(key, owner, timing, within).await
+            } else {
+                (node.confirm_durably(key, owner, timing, durability, within)).await
+            };
+            self.located(confirmed)
+        })
     }
 
     fn renew<'a>(
@@ -149,7 +162,16 @@ impl LockStore for RedisStore {
         batch: &'a [Renewal],
         within: Duration,
     ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
-        Box::pin(async move { self.located(self.node.renew(batch, within).await) })
+        Box::pin(async move {
+            let needs = batch.iter().map(|renewal| renewal.durability);
+            let durability = needs.fold(Durability::NONE, Durability::and);
+            let renewed = if durability.is_none() {
+                self.node.renew(batch, within).await
+            } else {
+                self.node.renew_durably(batch, durability, within).await
+            };
+            self.located(renewed)
+        })
     }
 
     fn release<'a>(

@@ -3,6 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redis::Value;
+
+use crate::clock::Moment;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::mutex::lock;
@@ -14,6 +17,7 @@ use crate::protocol::words::{
     RenewalFailure, Renewed,
 };
 use crate::store::StoreEvent;
+use crate::store::redis::acks::AcksByNeed;
 use crate::store::redis::client::{Client, Shared};
 use crate::store::redis::codec::decode;
 use crate::store::redis::config::RedisConfig;
@@ -42,6 +46,7 @@ pub(super) struct Node {
     /// not share its fate.
     pub(super) renewals: Link,
     pub(super) lanes: Arc<Lanes>,
+    pub(super) acks: AcksByNeed,
     address: String,
 }
 
@@ -109,6 +114,8 @@ impl Node {
         let lanes = Lanes::new(config.lanes, lanes);
         (commands.transport).spawn(Box::pin(lanes.clone().keep()));
         let needed = config.connect_timeout;
+        let acks = dialer(config, &commands.transport, &shared, Role::Acks);
+        let acks = AcksByNeed::new(acks, needed, health.clone());
         let reconnected = tell(StoreEvent::Reconnected);
         let renewals_reconnected = tell(StoreEvent::RenewalsReconnected);
         Node {
@@ -124,6 +131,7 @@ impl Node {
             shared,
             health,
             lanes,
+            acks,
             address: config.address(),
         }
     }
@@ -211,10 +219,21 @@ impl Node {
             encoder.renew(by, batch)
         });
         let (sent, answer) = renewed.await?;
+        self.renewed(batch, &session, sent, answer)
+    }
+
+    /// What came of a renewal.
+    pub(super) fn renewed(
+        &self,
+        batch: &[Renewal],
+        session: &Session,
+        sent: Moment,
+        answer: Value,
+    ) -> Result<Renewed, Trouble> {
         let failures = decode::renew(batch, answer)?;
         for (_, failure) in &failures {
             if let RenewalFailure::Trouble(trouble) = failure {
-                self.note_role(&session, trouble);
+                self.note_role(session, trouble);
             }
         }
         Ok(Renewed { sent, failures })
@@ -388,9 +407,17 @@ impl Node {
         self.commands.session().err()
     }
 
+    /// The connections that are up, but for the lanes.
+    pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
+        let home = [&self.commands, &self.renewals];
+        let home = home.into_iter().filter_map(|link| link.session().ok());
+        home.chain(self.acks.sessions()).collect()
+    }
+
     pub(super) fn close(&self) {
         self.commands.close();
         self.renewals.close();
+        self.acks.close();
         self.lanes.close();
     }
 
