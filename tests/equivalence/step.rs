@@ -11,7 +11,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, Look, Owner, Renewal};
+use crate::protocol::words::{Ask, Durability, Look, Owner, Renewal};
 use crate::store::LockStore;
 use crate::store::client_id::ClientId;
 
@@ -147,13 +147,16 @@ impl Step {
                             key: name,
                             owner,
                             timing,
+                            durability: Durability::NONE,
                             wait,
                             within: LIMIT,
                         };
                         seen.ask(client, key, owner, store.ask(ask).await?)
                     }
                     Act::Confirm { timing } => {
-                        let proof = store.confirm(name, owner, timing, LIMIT).await?;
+                        let proof = store
+                            .confirm(name, owner, timing, Durability::NONE, LIMIT)
+                            .await?;
                         seen.confirm(client, key, owner, proof)
                     }
                     Act::Release { keep } => {
@@ -176,6 +179,7 @@ impl Step {
                         owner: owners[key],
                         token: FencingToken::new(token),
                         timing,
+                        durability: Durability::NONE,
                     }
                 };
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();

@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::clock::BootClock;
 use crate::fencing::FencingToken;
-use crate::protocol::words::{Grant, RenewalFailure};
+use crate::protocol::words::{Durability, Grant, RenewalFailure};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::redis::scripts::Scripts;
@@ -151,6 +151,7 @@ impl Bench {
                 key: &self.key,
                 owner: 7,
                 timing: Timing::new(LEASE),
+                durability: Durability::NONE,
                 wait: LEASE,
                 within: WITHIN,
             };
@@ -164,6 +165,7 @@ impl Bench {
             owner,
             token: FencingToken::new(5),
             timing: Timing::new(LEASE),
+            durability: Durability::NONE,
         };
         OWNERS.map(renewal).to_vec()
     }

@@ -11,7 +11,9 @@ use super::hooks::HandClock;
 use super::{MemoryServer, MemoryStore};
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
-use crate::protocol::words::{Ask, AskReply, Grant, Inspection, Look, LookReply, Owner};
+use crate::protocol::words::{
+    Ask, AskReply, Durability, Grant, Inspection, Look, LookReply, Owner,
+};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::{LockStore, Settings, StoreEvent};
@@ -87,6 +89,7 @@ impl Client {
             key: &key,
             owner,
             timing: Timing::new(lease),
+            durability: Durability::NONE,
             wait,
             within: WITHIN,
         };
@@ -129,10 +132,13 @@ impl Client {
     }
 
     fn confirm(&self, name: &str, owner: Owner) -> Option<u64> {
-        let proof = at_once(
-            self.store
-                .confirm(&key(name), owner, Timing::new(LEASE), WITHIN),
-        );
+        let proof = at_once(self.store.confirm(
+            &key(name),
+            owner,
+            Timing::new(LEASE),
+            Durability::NONE,
+            WITHIN,
+        ));
         proof.unwrap().map(|proof| proof.token.get())
     }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, AskReply, Look, LookReply, Owner, Proof, Renewal, Renewed};
+use crate::protocol::words::{
+    Ask, AskReply, Durability, Look, LookReply, Owner, Proof, Renewal, Renewed,
+};
 use crate::store::LockStore;
 use crate::store::memory::MemoryStore;
 
@@ -89,12 +91,14 @@ impl Op {
                 key,
                 owner: *owner,
                 timing: *timing,
+                durability: Durability::NONE,
                 wait: *wait,
                 within,
             }))
             .map(Answer::Asked),
             Op::Confirm { key, owner, timing } => {
-                at_once(store.confirm(key, *owner, *timing, within)).map(Answer::Confirmed)
+                at_once(store.confirm(key, *owner, *timing, Durability::NONE, within))
+                    .map(Answer::Confirmed)
             }
             Op::Renew(batch) => at_once(store.renew(batch, within)).map(Answer::Renewed),
             Op::Release { key, owner, keep } => at_once(store.release(key, *owner, *keep, within))

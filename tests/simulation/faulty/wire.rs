@@ -11,7 +11,7 @@ use super::server::Applied;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
-use crate::protocol::words::{Grant, Look, LookReply, Owner, Renewal};
+use crate::protocol::words::{Durability, Grant, Look, LookReply, Owner, Renewal};
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{SeenHold, owner_text};
 use crate::store::redis::config::RedisConfig;
@@ -266,6 +266,7 @@ fn op(words: &mut Words<'_>, verb: Verb, keys: u64) -> (ClientId, Op) {
                     owner,
                     token: FencingToken::new(token.parse().unwrap()),
                     timing: timing(words.millis()),
+                    durability: Durability::NONE,
                 }
             });
             let renewals = renewals.collect();

@@ -23,6 +23,7 @@ mod paused;
 mod protocol;
 mod reconnect;
 mod refusing;
+mod replicas;
 mod rows;
 mod stampede;
 mod tls;
