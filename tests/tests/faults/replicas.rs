@@ -6,8 +6,8 @@ use distlock::{Error, LockGuard, LockManager, LossReason, Outage};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
 use crate::kit::{
-    Acquiring, LONG, acquire_later, connect, expiry_after_renewal, leftovers, lock_key, ms,
-    until_clean, until_queued,
+    Acquiring, LONG, acquire_later, connect, connections, expiry_after_renewal, leftovers,
+    lock_key, ms, until_clean, until_queued,
 };
 
 /// A tenth of it is how long a command may take: enough for a replica on a loaded machine.
@@ -528,4 +528,27 @@ async fn the_memory_store_has_neither() {
         let error = manager.unwrap_err();
         assert!(matches!(error, Error::Config { .. }), "{error:?}");
     }
+}
+
+/// What cannot be acknowledged, because there is no connection for that, was taken all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_acknowledged_is_given_back() {
+    let master = master();
+    let _replica = replica_of(&master).await;
+    let builder = LockManager::builder().url(master.url()).lanes(0);
+    let manager = builder.min_replicas(1).connect().await.unwrap();
+    let mut raw = master.client();
+    let most = connections(&mut raw).to_string();
+    let set = ["CONFIG", "SET", "maxclients", &most];
+    assert_eq!(raw.cmd(&set), Reply::Status("OK".into()));
+    // Its own end would come too late.
+    let lock = manager.lock("k").lease(LONG * 2).wait(ms(1_200));
+    let error = lock.acquire().await.unwrap_err();
+    assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
+    until_clean(&mut raw, LONG).await;
+    let error = lock.try_acquire().await.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    until_clean(&mut raw, LONG).await;
+    raw.cmd(&["CONFIG", "SET", "maxclients", "1000"]);
+    lock.wait(LONG).run(async |_| ()).await.unwrap();
 }
