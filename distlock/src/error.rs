@@ -263,6 +263,8 @@ pub enum Outage {
     Untrusted,
     /// The server cannot do what a setting asks for, such as `fsync`.
     Unsupported,
+    /// The sentinels do not know the service that the URL names.
+    NoSuchService,
     /// Anything else; the detail says it.
     Other,
 }
@@ -280,7 +282,7 @@ impl Outage {
     pub(crate) fn is_transient(self) -> bool {
         !matches!(
             self,
-            Outage::Denied | Outage::Untrusted | Outage::Unsupported
+            Outage::Denied | Outage::Untrusted | Outage::Unsupported | Outage::NoSuchService
         )
     }
 }
@@ -302,6 +304,7 @@ impl fmt::Display for Outage {
             Outage::Denied => "not permitted: check the user's rights and password",
             Outage::Untrusted => "no TLS: check the certificates on both sides",
             Outage::Unsupported => "not supported: change the server's settings, or the lock's",
+            Outage::NoSuchService => "no such service: check the URL",
             Outage::Other => "error",
         })
     }

@@ -1,6 +1,7 @@
 //! Support for the tests of distlock: everything that is needed to show a lock under real faults.
 //!
 //! * [`RedisServer`]: a real redis-server process of its own, on a free port, ended by pid;
+//! * [`sentinel::Sentinels`]: a master, a replica, and those who watch them;
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
 //! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
 //! * [`garbage`]: a server that answers with what no server should answer;
@@ -18,6 +19,7 @@ mod monitor;
 mod process;
 pub mod proxy;
 pub mod resp;
+pub mod sentinel;
 mod server;
 mod shim;
 mod skew;

@@ -15,7 +15,7 @@ use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::core::shut_down_error;
 use crate::manager::executor::Executor;
 use crate::manager::report;
-use crate::options::{FENCE_TTLS, without_replicas};
+use crate::options::FENCE_TTLS;
 use crate::protocol::words::Durability;
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
@@ -23,6 +23,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::RedisStore;
 use crate::store::redis::config::RedisConfig;
+use crate::store::redis::url::Place;
 use crate::store::{LockStore, Settings};
 use crate::tls::Tls;
 
@@ -51,12 +52,13 @@ pub struct LockManagerBuilder {
     client_name: Option<String>,
     /// But for the name, which is `client_name`.
     settings: Settings,
-    durability: Durability,
+    pub(crate) durability: Durability,
     connect_timeout: Duration,
     lanes: usize,
     tls: Option<Tls>,
     credentials: Option<Source>,
     credentials_every: Option<Duration>,
+    sentinel_credentials: Option<Credentials>,
     pub(crate) parts: Parts,
 }
 
@@ -79,6 +81,7 @@ impl Default for LockManagerBuilder {
             tls: None,
             credentials: None,
             credentials_every: None,
+            sentinel_credentials: None,
             parts: Parts::default(),
         }
     }
@@ -98,6 +101,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("lanes", &self.lanes)
             .field("tls", &self.tls)
             .field("credentials", &self.credentials)
+            .field("sentinel_credentials", &self.sentinel_credentials)
             .finish()
     }
 }
@@ -167,32 +171,6 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How many replicas of the server must have acknowledged a lock before it counts as held, and each of its renewals;
-    /// default 0. It is the default of all locks of this manager, see [`Lock::min_replicas`](crate::Lock::min_replicas)
-    /// for what it gives, and what it does not.
-    ///
-    /// ```no_run
-    /// # async fn f() -> Result<(), distlock::Error> {
-    /// let manager = distlock::LockManager::builder()
-    ///     .url("redis://127.0.0.1:6379")
-    ///     .min_replicas(1)
-    ///     .connect()
-    ///     .await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn min_replicas(mut self, n: u32) -> Self {
-        self.durability.replicas = n;
-        self
-    }
-
-    /// Whether a lock counts as held only once it is on the server's disk, and on those of its
-    /// [`min_replicas`](LockManagerBuilder::min_replicas); default `false`. It is the default of all locks of this
-    /// manager, see [`Lock::fsync`](crate::Lock::fsync).
-    pub fn fsync(mut self, on: bool) -> Self {
-        self.durability.fsync = on;
-        self
-    }
-
     /// How a `rediss://` server's certificate is checked, and what is shown to it. Without it: see [`Tls`](crate::Tls).
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -235,6 +213,19 @@ impl LockManagerBuilder {
     /// second: before a token runs out, for then a managed service closes its connections.
     pub fn credentials_every(mut self, every: Duration) -> Self {
         self.credentials_every = Some(every);
+        self
+    }
+
+    /// Who we are to the sentinels of a `redis+sentinel://` URL, if they ask: user and password in the URL are for the
+    /// servers that they watch.
+    ///
+    /// ```
+    /// let builder = distlock::LockManager::builder()
+    ///     .url("redis+sentinel://shop:secret@10.0.0.1,10.0.0.2,10.0.0.3/orders")
+    ///     .sentinel_credentials(distlock::Credentials::password("another secret"));
+    /// ```
+    pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
+        self.sentinel_credentials = Some(credentials);
         self
     }
 
@@ -304,6 +295,13 @@ impl LockManagerBuilder {
             }
             None => {
                 let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
+                if let Place::Cluster(_) = config.place {
+                    return Err(Error::Config {
+                        detail: "the URL names a cluster, which distlock does not support yet; write redis:// for a \
+                                 server, or redis+sentinel:// for sentinels"
+                            .into(),
+                    });
+                }
                 let tls = match (&self.tls, &config.tls) {
                     (Some(_), None) => {
                         return Err(Error::Config {
@@ -314,12 +312,23 @@ impl LockManagerBuilder {
                     (Some(settings), Some(_)) => Some(settings.clone()),
                     (None, tls) => tls.clone(),
                 };
+                let sentinel_credentials = self.sentinel_credentials.clone();
+                if sentinel_credentials.is_some() && !matches!(config.place, Place::Sentinel { .. })
+                {
+                    return Err(Error::Config {
+                        detail:
+                            "`sentinel_credentials` was set, but the URL names no sentinels; write \
+                                 redis+sentinel://host,host/service"
+                                .into(),
+                    });
+                }
                 let lanes = self.lanes;
                 let credentials = self.source(&config)?;
                 Store::Redis(Box::new(RedisConfig {
                     lanes,
                     tls,
                     credentials,
+                    sentinel_credentials,
                     ..config
                 }))
             }
@@ -408,7 +417,7 @@ impl LockManagerBuilder {
         Ok(assembly.finish(Box::new(store), self.name(), self.durability))
     }
 
-    fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         let refuse = |detail: &str| {
             Err(Error::Config {
                 detail: detail.into(),
@@ -436,15 +445,6 @@ impl LockManagerBuilder {
             ));
         }
         Ok(())
-    }
-
-    fn check_in_memory(&self) -> Result<(), Error> {
-        self.check()?;
-        if self.durability.is_none() {
-            Ok(())
-        } else {
-            Err(without_replicas(""))
-        }
     }
 
     fn settings(&self) -> Settings {

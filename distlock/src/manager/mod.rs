@@ -21,6 +21,7 @@ pub(crate) mod builder;
 pub(crate) mod connect;
 pub(crate) mod core;
 pub(crate) mod counted;
+pub(crate) mod durability;
 pub(crate) mod events;
 pub(crate) mod executor;
 pub(crate) mod hold;

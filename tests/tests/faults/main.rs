@@ -25,5 +25,6 @@ mod reconnect;
 mod refusing;
 mod replicas;
 mod rows;
+mod sentinel;
 mod stampede;
 mod tls;

@@ -14,7 +14,7 @@ use crate::store::redis::codec::encode::Encoder;
 use crate::store::redis::names::Names;
 use crate::store::redis::scripts::Scripts;
 use crate::store::redis::server_time::ServerTime;
-use crate::store::redis::socket::Sockets;
+use crate::store::redis::sockets::Sockets;
 use crate::store::redis::transport::Transport;
 use crate::store::{EventSink, IsIdle, Settings};
 

@@ -118,7 +118,10 @@ impl Node {
             Err(Failure::TimedOut) => Trouble::timed_out(within),
         };
         self.note_role(session, &trouble);
-        Err(trouble)
+        Err(match session.connection.peer() {
+            Some(peer) => trouble.at(peer),
+            None => trouble,
+        })
     }
 
     async fn attempt(

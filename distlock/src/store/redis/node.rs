@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::clock::Moment;
-use crate::error::Error;
+use crate::error::{Error, Outage};
 use crate::key::LockKey;
 use crate::mutex::lock;
 use crate::protocol::rules::Rules;
@@ -407,11 +407,27 @@ impl Node {
         self.commands.session().err()
     }
 
+    /// Whether no connection that is up leads elsewhere than to this server.
+    pub(super) fn leads_only_to(&self, peer: &str) -> bool {
+        let mut up = self.sessions();
+        up.all(|session| session.connection.peer() == Some(peer))
+    }
+
+    /// Leaves every connection that leads elsewhere than to this server, which is the master now.
+    pub(super) fn leave_others(&self, peer: &str) {
+        for session in self.sessions() {
+            if session.connection.peer() != Some(peer) {
+                let why = format!("the sentinels say that {peer} is the master now");
+                session.end.tell(Trouble::new(Outage::NotReady, why));
+            }
+        }
+    }
+
     /// The connections that are up, but for the lanes.
-    pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
-        let home = [&self.commands, &self.renewals];
-        let home = home.into_iter().filter_map(|link| link.session().ok());
-        home.chain(self.acks.sessions()).collect()
+    pub(super) fn sessions(&self) -> impl Iterator<Item = Arc<Session>> {
+        let links = [&self.commands, &self.renewals];
+        let home = links.into_iter().filter_map(|link| link.session().ok());
+        home.chain(self.acks.sessions())
     }
 
     pub(super) fn close(&self) {
