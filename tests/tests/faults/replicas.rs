@@ -14,13 +14,13 @@ use crate::kit::{
 const LEASE: std::time::Duration = ms(4_000);
 
 /// A server that does not let its replicas wait for each other.
-fn master() -> RedisServer {
+pub(crate) fn master() -> RedisServer {
     let builder = RedisServer::builder();
     builder.arg("--repl-diskless-sync-delay", "0").start()
 }
 
 /// A replica that has all that its master has.
-async fn replica_of(master: &RedisServer) -> RedisServer {
+pub(crate) async fn replica_of(master: &RedisServer) -> RedisServer {
     let port = master.port().to_string();
     let replica = RedisServer::builder()
         .args(["--replicaof", "127.0.0.1", &port])
@@ -551,4 +551,51 @@ async fn what_cannot_be_acknowledged_is_given_back() {
     until_clean(&mut raw, LONG).await;
     raw.cmd(&["CONFIG", "SET", "maxclients", "1000"]);
     lock.wait(LONG).run(async |_| ()).await.unwrap();
+}
+
+/// Ends what clients wait for on the server: how many of them there were.
+fn unblock(raw: &mut Resp) -> usize {
+    let list = raw.cmd(&["CLIENT", "LIST"]);
+    let blocked = |line: &str| {
+        let field = |name| line.split(' ').find_map(|field| field.strip_prefix(name));
+        let is_blocked = field("flags=").is_some_and(|flags: &str| flags.contains('b'));
+        is_blocked
+            .then(|| field("id=").map(str::to_owned))
+            .flatten()
+    };
+    let blocked = list.text().unwrap().lines().filter_map(blocked);
+    let unblocked = |id: &String| raw.cmd(&["CLIENT", "UNBLOCK", id]).int() == 1;
+    blocked.filter(unblocked).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_counts_is_what_counts() {
+    let master = master();
+    let replica = replica_of(&master).await;
+    let manager = connect_for(&master, 1).await;
+    let lease = ms(8_000);
+    let guard = manager.lock("held").lease(lease).acquire().await.unwrap();
+    replica.stop_process();
+    let mut raw = master.client();
+    let acquiring = acquire_later(&manager, "k", lease, ms(3_000));
+    let mut early = 0;
+    let deadline = Instant::now() + LONG;
+    // Told at once that there is none, it does not take that for an acknowledgement.
+    while !acquiring.is_finished() && Instant::now() < deadline {
+        early += unblock(&mut raw);
+        tokio::time::sleep(ms(5)).await;
+    }
+    assert!(early > 0, "nobody waited");
+    let error = within(LONG, acquiring).await.unwrap().0.unwrap_err();
+    assert!(too_few(&error), "{error:?}");
+    // No more does a renewal.
+    let mut lost = std::pin::pin!(guard.lost());
+    let error = loop {
+        tokio::select! {
+            error = &mut lost => break error,
+            () = tokio::time::sleep(ms(5)) => drop(unblock(&mut raw)),
+        }
+        assert!(Instant::now() < deadline, "it is held without a replica");
+    };
+    assert!(error.to_string().contains("min_replicas"), "{error}");
 }
