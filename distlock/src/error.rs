@@ -298,7 +298,7 @@ impl fmt::Display for Outage {
             }
             Outage::WritesRefused => "the server refuses writes",
             Outage::TooFewReplicas => {
-                "too few replicas: see `INFO replication` on the server, or lower `min_replicas`"
+                "too few acknowledged in time: see `INFO replication` on the server, or ask for less"
             }
             Outage::NotReady => "the server is not ready",
             Outage::Denied => "not permitted: check the user's rights and password",

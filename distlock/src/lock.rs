@@ -129,9 +129,11 @@ impl Lock {
     /// Whether the lock, and each of its renewals, counts only once it is on the server's disk, and on those of its
     /// [`min_replicas`](Lock::min_replicas); default: the manager's, which is `false`.
     ///
-    /// A server that is started again then still has the lock, with any `appendfsync` policy. It needs a server with
-    /// `WAITAOF` (Redis 7.2, Valkey) and `appendonly yes`, there and on these replicas; without, calls fail at once with
-    /// [`Outage::Unsupported`](crate::Outage::Unsupported).
+    /// A server that is started again then still has the lock, and so has a replica. It needs a server with `WAITAOF`
+    /// (Redis 7.2, Valkey 8) and `appendonly yes`; without, calls fail at once with
+    /// [`Outage::Unsupported`](crate::Outage::Unsupported). And it needs `appendfsync always`, on these replicas as well: with
+    /// `everysec` a server may take a second, which is longer than a command may take, and calls fail with
+    /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas).
     ///
     /// ```no_run
     /// # async fn f(manager: distlock::LockManager) -> Result<(), distlock::Error> {

@@ -20,6 +20,7 @@ use crate::manager::LockManager;
 use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::executor::Executor;
 use crate::protocol::timing::Timing;
+use crate::protocol::words::Durability;
 use crate::random::Random;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
@@ -144,7 +145,7 @@ impl World {
         };
         Arc::new(Client {
             index,
-            manager: assembly.finish(Box::new(store), format!("c{index}")),
+            manager: assembly.finish(Box::new(store), format!("c{index}"), Durability::NONE),
             site,
             host,
         })

@@ -243,8 +243,10 @@ async fn replicas_and_disks_need_the_right_to_wait_for_them() {
     let can_fsync = !raw.cmd(&["WAITAOF", "0", "0", "1"]).is_error();
     let mut kinds = vec![(lock().min_replicas(1), "+wait")];
     if can_fsync {
-        let on = ["CONFIG", "SET", "appendonly", "yes"];
-        assert_eq!(raw.cmd(&on), Reply::Status("OK".into()));
+        for (setting, value) in [("appendfsync", "always"), ("appendonly", "yes")] {
+            let set = ["CONFIG", "SET", setting, value];
+            assert_eq!(raw.cmd(&set), Reply::Status("OK".into()));
+        }
         kinds.push((lock().fsync(true), "+waitaof"));
     }
     for (lock, right) in kinds {

@@ -165,18 +165,10 @@ async fn a_replica_that_thaws_is_waited_for() {
     // One that is granted in the queue waits for it as well, and keeps its turn.
     let guard = first.lock("k").lease(LEASE).acquire().await.unwrap();
     let mut raw = master.client();
-    let turns: Vec<_> = [&second, &first, &second]
-        .into_iter()
-        .zip(1..)
-        .map(async |(manager, place)| {
-            let waiting = acquire_later(manager, "k", LEASE, LONG);
-            until_queued(&mut master.client(), "k", place).await;
-            waiting
-        })
-        .collect();
     let mut waiting = Vec::new();
-    for turn in turns {
-        waiting.push(turn.await);
+    for (manager, place) in [&second, &first, &second].into_iter().zip(1..) {
+        waiting.push(acquire_later(manager, "k", LEASE, LONG));
+        until_queued(&mut raw, "k", place).await;
     }
     replica.stop_process();
     guard.release().await.unwrap();

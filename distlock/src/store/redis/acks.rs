@@ -289,9 +289,12 @@ fn too_few(need: Durability, within: Duration) -> Trouble {
         (n, false) => {
             format!("fewer than {n} replicas acknowledged within {within:?} (`min_replicas`)")
         }
-        (0, true) => format!("it was not on the server's disk within {within:?} (`fsync`)"),
+        (0, true) => format!(
+            "it was not on the server's disk within {within:?} (`fsync`, which needs `appendfsync always` there)"
+        ),
         (n, true) => format!(
-            "it was not on the disks of the server and {n} replicas within {within:?} (`fsync`, `min_replicas`)"
+            "it was not on the disks of the server and {n} replicas within {within:?} (`fsync`, which needs \
+             `appendonly yes` and `appendfsync always` on them, and `min_replicas`)"
         ),
     };
     Trouble::new(Outage::TooFewReplicas, detail)
