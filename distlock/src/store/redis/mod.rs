@@ -6,6 +6,7 @@
 //! the others, and its answer. `codec` turns the protocol's words into commands and answers
 //! into words, by `scripts` and `names`.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,7 +112,7 @@ impl RedisStore {
         let node = Arc::new(node);
         if let Some(source) = &config.credentials {
             let keeper = authentication::keep(Arc::downgrade(&node), source.clone());
-            transport.spawn(Box::pin(keeper));
+            transport.spawn(Box::pin(while_open(&node, keeper)));
         }
         RedisStore {
             node,
@@ -123,7 +124,8 @@ impl RedisStore {
     /// On the runtime that runs the connections.
     fn watched_by(self, sentinels: Option<Arc<Sentinels>>) -> Self {
         if let Some(sentinels) = sentinels {
-            tokio::spawn(sentinel::watch(Arc::downgrade(&self.node), sentinels));
+            let watching = sentinel::watch(Arc::downgrade(&self.node), sentinels);
+            tokio::spawn(while_open(&self.node, watching));
         }
         self
     }
@@ -136,6 +138,20 @@ impl RedisStore {
     /// An outage says where it is.
     fn located<T>(&self, result: Result<T, Trouble>) -> Result<T, Trouble> {
         result.map_err(|trouble| trouble.at(self.node.address()))
+    }
+}
+
+/// What works for a node ends with it.
+fn while_open(
+    node: &Node,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let closed = node.until_closed();
+    async move {
+        tokio::select! {
+            () = closed => {}
+            () = work => {}
+        }
     }
 }
 

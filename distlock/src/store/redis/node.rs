@@ -1,9 +1,11 @@
 //! One server: the connections to it, and what is known of it. A store that spans several has a node for each.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Value;
+use tokio::sync::watch;
 
 use crate::clock::Moment;
 use crate::error::{Error, Outage};
@@ -47,6 +49,7 @@ pub(super) struct Node {
     pub(super) renewals: Link,
     pub(super) lanes: Arc<Lanes>,
     pub(super) acks: AcksByNeed,
+    closed: watch::Sender<bool>,
     address: String,
 }
 
@@ -132,6 +135,7 @@ impl Node {
             health,
             lanes,
             acks,
+            closed: watch::Sender::new(false),
             address: config.address(),
         }
     }
@@ -435,6 +439,16 @@ impl Node {
         self.renewals.close();
         self.acks.close();
         self.lanes.close();
+        self.closed.send_replace(true);
+    }
+
+    /// Resolves when the node is closed or dropped.
+    pub(super) fn until_closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut closed = self.closed.subscribe();
+        async move {
+            // An error: it was dropped.
+            let _ = closed.wait_for(|closed| *closed).await;
+        }
     }
 
     /// Notices a server that answers and refuses.
