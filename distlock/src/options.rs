@@ -5,7 +5,6 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::protocol::words::Durability;
 
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
@@ -16,6 +15,35 @@ pub(crate) const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const FENCE_TTL: Duration = Duration::from_secs(2 * 60 * 60);
 pub(crate) const FENCE_TTLS: RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(366 * 24 * 60 * 60);
+
+/// What has to have a write, beside the server's memory, before a hold counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Durability {
+    /// How many replicas.
+    pub(crate) replicas: u32,
+    /// The disk: the server's own, and that of each of these replicas.
+    pub(crate) fsync: bool,
+}
+
+impl Durability {
+    /// The server's word is enough.
+    pub(crate) const NONE: Durability = Durability {
+        replicas: 0,
+        fsync: false,
+    };
+
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// What is enough for both.
+    pub(crate) fn and(self, other: Durability) -> Durability {
+        Durability {
+            replicas: self.replicas.max(other.replicas),
+            fsync: self.fsync || other.fsync,
+        }
+    }
+}
 
 /// The options of a [`Lock`](crate::Lock).
 #[derive(Clone, Debug)]

@@ -9,9 +9,10 @@ use super::reply::{Reply, Seen};
 use super::side::InMemory;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, Durability, Look, Owner, Renewal};
+use crate::protocol::words::{Ask, Look, Owner, Renewal};
 use crate::store::LockStore;
 use crate::store::client_id::ClientId;
 

@@ -12,7 +12,7 @@ use crate::manager::counted::Counter;
 use crate::manager::events::Mailbox;
 use crate::manager::executor::{Executor, IoThread};
 use crate::manager::{LockManager, look, release, shutdown, watch};
-use crate::protocol::words::Durability;
+use crate::options::Durability;
 use crate::random::{Random, SystemRandom};
 use crate::store::client_id::ClientId;
 use crate::store::redis::client::{Client, Way};

@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 use crate::error::{Error, Holder};
 use crate::manager::core::{Core, Phase, shut_down_error};
 use crate::manager::executor::IoThread;
-use crate::protocol::words::{Durability, wall};
+use crate::options::Durability;
+use crate::protocol::words::wall;
 
 pub(crate) mod acquire;
 pub(crate) mod assembly;

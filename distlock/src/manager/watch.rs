@@ -8,10 +8,11 @@ use crate::manager::hold::Hold;
 use crate::manager::release;
 use crate::manager::report;
 use crate::manager::table::Entry;
+use crate::options::Durability;
 use crate::protocol::claim::Standing;
 use crate::protocol::outcome::Command;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Durability, Renewal, RenewalFailure};
+use crate::protocol::words::{Renewal, RenewalFailure};
 
 /// Holds renewed by one script: more would freeze the server for too long.
 const RENEW_BATCH: usize = 500;

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::key::LockKey;
-use crate::options::Options;
+use crate::options::{Durability, Options};
 use crate::protocol::timing::Timing;
-use crate::protocol::words::Durability;
 
 /// How much longer than its wait a caller's place is kept.
 const PLACE_GRACE: Duration = Duration::from_secs(1);

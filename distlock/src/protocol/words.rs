@@ -6,6 +6,7 @@ use crate::clock::Moment;
 use crate::error::Holder;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 
@@ -24,35 +25,6 @@ pub(crate) struct Grant {
     pub(crate) granted_at: Option<Moment>,
     /// The short lease of the grant.
     pub(crate) lease: Duration,
-}
-
-/// What has to have a write, beside the server's memory, before a hold counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Durability {
-    /// How many replicas.
-    pub(crate) replicas: u32,
-    /// The disk: the server's own, and that of each of these replicas.
-    pub(crate) fsync: bool,
-}
-
-impl Durability {
-    /// The server's word is enough.
-    pub(crate) const NONE: Durability = Durability {
-        replicas: 0,
-        fsync: false,
-    };
-
-    pub(crate) fn is_none(self) -> bool {
-        self == Self::NONE
-    }
-
-    /// What is enough for both.
-    pub(crate) fn and(self, other: Durability) -> Durability {
-        Durability {
-            replicas: self.replicas.max(other.replicas),
-            fsync: self.fsync || other.fsync,
-        }
-    }
 }
 
 /// A request for a lock.

@@ -9,12 +9,11 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::key::LockKey;
-use crate::options::FENCE_TTL;
+use crate::options::{Durability, FENCE_TTL};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Durability, Grant, Inspection, Look, LookReply, Owner, Proof, ReleaseReply,
-    Renewal, Renewed,
+    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
 };
 
 pub(crate) mod client_id;

@@ -7,11 +7,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{
-    Ask, AskReply, Durability, Look, LookReply, Owner, Proof, Renewal, Renewed,
-};
+use crate::protocol::words::{Ask, AskReply, Look, LookReply, Owner, Proof, Renewal, Renewed};
 use crate::store::LockStore;
 use crate::store::memory::MemoryStore;
 

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Durability, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
     RenewalFailure, Renewed,
 };
 use crate::store::client_id::ClientId;

@@ -8,9 +8,10 @@ use redis::Cmd;
 
 use crate::error::Outage;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, AskReply, Durability, Owner, Proof, Renewal, Renewed};
+use crate::protocol::words::{Ask, AskReply, Owner, Proof, Renewal, Renewed};
 use crate::store::redis::acks::{Answer, Told};
 use crate::store::redis::codec::decode;
 use crate::store::redis::node::Node;

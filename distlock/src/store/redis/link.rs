@@ -21,6 +21,9 @@ const FIRST_REDIAL: Duration = Duration::from_millis(250);
 /// A server that is near is connected to again within this, or it is tried once more.
 const LONGEST_REDIAL: Duration = Duration::from_secs(1);
 
+/// A connection that is silent for this long while it owes an answer is tested.
+pub(super) const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+
 /// A connection on which a command went unanswered must answer a PING within this at the latest.
 const PING_WITHIN: Duration = Duration::from_millis(500);
 

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Durability, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
-    Renewed,
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
 };
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;

@@ -7,11 +7,11 @@ use redis::Value;
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::{Trouble, one_line};
 use crate::protocol::words::{
-    AskReply, Durability, Inspection, Look, LookReply, Occupant, Owner, Proof, Renewal,
-    RenewalFailure,
+    AskReply, Inspection, Look, LookReply, Occupant, Owner, Proof, Renewal, RenewalFailure,
 };
 use crate::store::client_id::{ClientId, plain_number};
 use crate::store::redis::names::Names;

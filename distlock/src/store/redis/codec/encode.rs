@@ -5,8 +5,9 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
-use crate::protocol::words::{Ask, Durability, Look, Owner, Renewal};
+use crate::protocol::words::{Ask, Look, Owner, Renewal};
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::names::Names;
