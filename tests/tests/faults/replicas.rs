@@ -174,9 +174,15 @@ async fn a_replica_that_thaws_is_waited_for() {
     guard.release().await.unwrap();
     let fresh = acquire_later(&first, "fresh", LEASE, LONG);
     eventually_async(LONG, async || raw.exists(&lock_key("fresh"))).await;
+    let whose = |raw: &mut Resp| {
+        let value = raw.get(&lock_key("k")).expect("it was handed on");
+        value.split(' ').nth(1).expect("an owner").to_owned()
+    };
+    let granted = whose(&mut raw);
     // Long enough for more than one attempt of each.
     tokio::time::sleep(ms(1_500)).await;
     assert!(!fresh.is_finished() && waiting.iter().all(|turn| !turn.is_finished()));
+    assert_eq!(whose(&mut raw), granted, "it lost its turn");
     replica.cont_process();
     acquired(fresh).await.release().await.unwrap();
     for turn in waiting {
