@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::clock::BootClock;
 use crate::fencing::FencingToken;
+use crate::options::Durability;
 use crate::protocol::words::{Grant, RenewalFailure};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
@@ -151,6 +152,7 @@ impl Bench {
                 key: &self.key,
                 owner: 7,
                 timing: Timing::new(LEASE),
+                durability: Durability::NONE,
                 wait: LEASE,
                 within: WITHIN,
             };
@@ -164,6 +166,7 @@ impl Bench {
             owner,
             token: FencingToken::new(5),
             timing: Timing::new(LEASE),
+            durability: Durability::NONE,
         };
         OWNERS.map(renewal).to_vec()
     }

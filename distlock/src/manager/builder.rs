@@ -15,7 +15,7 @@ use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::core::shut_down_error;
 use crate::manager::executor::Executor;
 use crate::manager::report;
-use crate::options::FENCE_TTLS;
+use crate::options::{Durability, FENCE_TTLS};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -51,6 +51,7 @@ pub struct LockManagerBuilder {
     client_name: Option<String>,
     /// But for the name, which is `client_name`.
     settings: Settings,
+    pub(crate) durability: Durability,
     connect_timeout: Duration,
     lanes: usize,
     tls: Option<Tls>,
@@ -73,6 +74,7 @@ impl Default for LockManagerBuilder {
             namespace: "distlock".into(),
             client_name: None,
             settings: Settings::named(String::new()),
+            durability: Durability::NONE,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             lanes: DEFAULT_LANES,
             tls: None,
@@ -93,6 +95,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("client_name", &self.client_name)
             .field("max_waiters", &self.settings.max_waiters)
             .field("fence_ttl", &self.settings.fence_ttl)
+            .field("durability", &self.durability)
             .field("connect_timeout", &self.connect_timeout)
             .field("lanes", &self.lanes)
             .field("tls", &self.tls)
@@ -269,7 +272,7 @@ impl LockManagerBuilder {
                     let _on_the_thread = assembly.executor.enter();
                     RedisStore::connect_lazy(&config, client)
                 };
-                Ok(assembly.finish(Box::new(store), self.name()))
+                Ok(assembly.finish(Box::new(store), self.name(), self.durability))
             }
         }
     }
@@ -359,7 +362,7 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] outside of a tokio runtime.
     pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
-        self.check()?;
+        self.check_in_memory()?;
         let executor = Executor::current()?;
         let parts = Parts {
             clock: Arc::new(TokioClock::new()),
@@ -381,11 +384,11 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] for an option that cannot work, and when the system refuses to start a thread.
     pub fn memory(self) -> Result<LockManager, Error> {
-        self.check()?;
         self.in_memory(MemoryServer::new(Arc::new(BootClock)))
     }
 
     fn in_memory(self, server: MemoryServer) -> Result<LockManager, Error> {
+        self.check_in_memory()?;
         let assembly = Assembly::on_io_thread(self.parts.clone())?;
         Ok(self.finish_in_memory(assembly, server))
     }
@@ -393,7 +396,7 @@ impl LockManagerBuilder {
     fn finish_in_memory(self, assembly: Assembly, server: MemoryServer) -> LockManager {
         let client = ClientId::new(&SystemRandom);
         let store = MemoryStore::new(server, client, self.settings(), assembly.mailbox.sink());
-        assembly.finish(Box::new(store), self.name())
+        assembly.finish(Box::new(store), self.name(), self.durability)
     }
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
@@ -410,10 +413,10 @@ impl LockManagerBuilder {
         if let Some(policy) = store.eviction() {
             report::eviction(store.identity(), policy);
         }
-        Ok(assembly.finish(Box::new(store), self.name()))
+        Ok(assembly.finish(Box::new(store), self.name(), self.durability))
     }
 
-    fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         let refuse = |detail: &str| {
             Err(Error::Config {
                 detail: detail.into(),

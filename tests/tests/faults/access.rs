@@ -4,6 +4,7 @@ use distlock::{Error, LockGuard, LockManager};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
 use crate::kit::{LONG, acquire_later, lock_key, ms, until_queued};
+use crate::replicas::{master, replica_of};
 
 const USER: &str = "distlock";
 const PASSWORD: &str = "secret";
@@ -228,4 +229,35 @@ async fn a_database_needs_the_right_to_select_it() {
     set_user(&mut raw, &[all(), vec!["+select"]].concat());
     let manager = LockManager::connect(&url).await.unwrap();
     manager.lock("k").run(async |_| ()).await.unwrap();
+}
+
+/// So does `min_replicas`, and `fsync` another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_and_disks_need_the_right_to_wait_for_them() {
+    let server = master();
+    let _replica = replica_of(&server).await;
+    let mut raw = server.client();
+    set_user(&mut raw, &all());
+    let manager = LockManager::connect(url(server.port())).await.unwrap();
+    let lock = || manager.lock("k").wait(LONG);
+    let can_fsync = !raw.cmd(&["WAITAOF", "0", "0", "1"]).is_error();
+    let mut kinds = vec![(lock().min_replicas(1), "+wait")];
+    if can_fsync {
+        for (setting, value) in [("appendfsync", "always"), ("appendonly", "yes")] {
+            let set = ["CONFIG", "SET", setting, value];
+            assert_eq!(raw.cmd(&set), Reply::Status("OK".into()));
+        }
+        kinds.push((lock().fsync(true), "+waitaof"));
+    }
+    for (lock, right) in kinds {
+        set_user(&mut raw, &all());
+        let error = lock.acquire().await.unwrap_err();
+        assert!(error.to_string().contains(right), "{right}: {error}");
+        set_user(&mut raw, &[all(), vec![right]].concat());
+        raw.cmd(&["ACL", "LOG", "RESET"]);
+        let guard = lock.lease(ms(900)).acquire().await.unwrap();
+        renewed(&guard).await.unwrap();
+        guard.release().await.unwrap();
+        assert_eq!(denied(&mut raw), Vec::<String>::new(), "{right}");
+    }
 }

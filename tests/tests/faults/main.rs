@@ -24,6 +24,7 @@ mod protocol;
 mod proxies;
 mod reconnect;
 mod refusing;
+mod replicas;
 mod rows;
 mod sentinel;
 mod stampede;

@@ -9,15 +9,12 @@ use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::Owner;
 use crate::store::redis::lane::Lane;
-use crate::store::redis::link::Link;
+use crate::store::redis::link::{LONGEST_SILENCE, Link};
 use crate::store::redis::node::Node;
 use crate::store::redis::scripts::{self, By};
 use crate::store::redis::session::Session;
 use crate::store::redis::trouble;
 use crate::store::redis::way::Way;
-
-/// A connection that is silent for this long while it owes an answer is tested.
-const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
 impl Node {
     /// Runs a script for an owner on one of the two ways.
@@ -150,7 +147,7 @@ impl Node {
     }
 
     /// A server that is a replica now will not be a master again soon, and another one may have its name:
-    /// both connections are opened anew.
+    /// all connections are opened anew.
     pub(super) fn note_role(&self, session: &Session, trouble: &Trouble) {
         let demoted = trouble.outage == Outage::ReadOnly || trouble::lost_its_master(trouble);
         if demoted && session.end.tell(trouble.clone()) {

@@ -29,6 +29,8 @@ pub(super) enum Role {
     Renewals,
     /// Asks and releases of the callers of one runtime.
     Lane,
+    /// Confirmations and renewals that replicas are to acknowledge.
+    Acks,
 }
 
 /// How a connection is opened.
@@ -62,6 +64,17 @@ impl Dialer {
             dialed: AtomicU64::new(0),
             current: Arc::default(),
         }
+    }
+
+    /// Another one, for connections of the same kind.
+    pub(super) fn another(&self) -> Self {
+        Dialer::new(
+            self.role,
+            self.transport.clone(),
+            self.shared.clone(),
+            self.password.clone(),
+            self.source.clone(),
+        )
     }
 
     /// Opens a connection. On a command connection the first command kills the old one, so that what
@@ -106,6 +119,7 @@ impl Dialer {
             _ if !connection.has_pushes() => Used::Unloaded,
             Role::Commands | Role::Lane => Used::All,
             Role::Renewals => Used::Renew,
+            Role::Acks => Used::Proofs,
         };
         let scripts = Known::new(shared.scripts.clone(), used);
         self.probe(&*connection, &scripts).await?;

@@ -24,6 +24,8 @@ pub(super) enum Cause {
     NoRenewals = 2,
     /// It answers, and refuses: no memory, no rights, no writes.
     Refusing = 4,
+    /// There is no connection for what replicas are to acknowledge.
+    NoAcks = 8,
 }
 
 #[derive(Debug, Default)]

@@ -4,8 +4,10 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redis::Value;
 use tokio::sync::watch;
 
+use crate::clock::Moment;
 use crate::error::{Error, Outage};
 use crate::key::LockKey;
 use crate::mutex::lock;
@@ -17,6 +19,7 @@ use crate::protocol::words::{
     RenewalFailure, Renewed,
 };
 use crate::store::StoreEvent;
+use crate::store::redis::acks::AcksByNeed;
 use crate::store::redis::client::{Client, Shared};
 use crate::store::redis::codec::decode;
 use crate::store::redis::config::RedisConfig;
@@ -47,6 +50,7 @@ pub(super) struct Node {
     /// not share its fate.
     pub(super) renewals: Link,
     pub(super) lanes: Arc<Lanes>,
+    pub(super) acks: AcksByNeed,
     closed: watch::Sender<bool>,
     address: String,
 }
@@ -115,6 +119,8 @@ impl Node {
         let lanes = Lanes::new(config.lanes, lanes);
         (commands.transport).spawn(Box::pin(lanes.clone().keep()));
         let needed = config.connect_timeout;
+        let acks = dialer(config, &commands.transport, &shared, Role::Acks);
+        let acks = AcksByNeed::new(acks, needed, health.clone());
         let reconnected = tell(StoreEvent::Reconnected);
         let renewals_reconnected = tell(StoreEvent::RenewalsReconnected);
         Node {
@@ -131,6 +137,7 @@ impl Node {
             shared,
             health,
             lanes,
+            acks,
             closed: watch::Sender::new(false),
             address: config.address(),
         }
@@ -227,10 +234,21 @@ impl Node {
             encoder.renew(by, batch)
         });
         let (sent, answer) = renewed.await?;
+        self.renewed(batch, &session, sent, answer)
+    }
+
+    /// What came of a renewal.
+    pub(super) fn renewed(
+        &self,
+        batch: &[Renewal],
+        session: &Session,
+        sent: Moment,
+        answer: Value,
+    ) -> Result<Renewed, Trouble> {
         let failures = decode::renew(batch, answer)?;
         for (_, failure) in &failures {
             if let RenewalFailure::Trouble(trouble) = failure {
-                self.note_role(&session, trouble);
+                self.note_role(session, trouble);
             }
         }
         Ok(Renewed { sent, failures })
@@ -427,15 +445,17 @@ impl Node {
         }
     }
 
-    /// The two connections, as far as they are up.
+    /// The connections that are up, but for the lanes.
     pub(super) fn sessions(&self) -> impl Iterator<Item = Arc<Session>> {
         let links = [&self.commands, &self.renewals];
-        links.into_iter().filter_map(|link| link.session().ok())
+        let home = links.into_iter().filter_map(|link| link.session().ok());
+        home.chain(self.acks.sessions())
     }
 
     pub(super) fn close(&self) {
         self.commands.close();
         self.renewals.close();
+        self.acks.close();
         self.lanes.close();
         self.closed.send_replace(true);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Ask, Look, Owner, Renewal};
 use crate::store::Settings;
@@ -115,6 +116,19 @@ impl Encoder<'_> {
     fn owner(&self, owner: Owner) -> String {
         format!("{}:{owner}", self.client.as_str())
     }
+}
+
+/// Waits for as many as need be, for so long: never for good, which is what zero would mean.
+pub(crate) fn wait(need: Durability, within: Duration) -> Cmd {
+    let mut cmd = if need.fsync {
+        let mut cmd = redis::cmd("WAITAOF");
+        cmd.arg(1);
+        cmd
+    } else {
+        redis::cmd("WAIT")
+    };
+    cmd.arg(need.replicas).arg(millis(within).max(1));
+    cmd
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {
