@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::protocol::words::Grant;
 use crate::random::Random;
 use crate::store::client_id::ClientId;
+use crate::store::redis::cluster::place::Place;
 use crate::store::redis::codec::decode::Decoder;
 use crate::store::redis::codec::encode::Encoder;
 use crate::store::redis::names::Names;
@@ -19,6 +20,7 @@ use crate::store::redis::transport::Transport;
 use crate::store::{EventSink, IsIdle, Settings};
 
 /// Who uses a Redis store.
+#[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) id: ClientId,
     pub(crate) settings: Settings,
@@ -46,14 +48,19 @@ pub(super) struct Shared {
     pub(super) random: Arc<dyn Random>,
     pub(super) events: EventSink,
     pub(super) lane_after: u32,
+    /// Of a node of a cluster.
+    pub(super) place: Option<Place>,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
 }
 
 impl Shared {
-    pub(super) fn new(namespace: &str, client: Client) -> Self {
+    pub(super) fn new(namespace: &str, client: Client, place: Option<Place>) -> Self {
         Shared {
-            names: Names::new(namespace),
+            names: match &place {
+                None => Names::new(namespace),
+                Some(_) => Names::in_slots(namespace),
+            },
             scripts: client.scripts,
             server_time: ServerTime::default(),
             settings: client.settings,
@@ -61,6 +68,7 @@ impl Shared {
             random: client.random,
             events: client.events,
             lane_after: client.lane_after,
+            place,
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
         }

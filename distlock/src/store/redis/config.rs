@@ -22,6 +22,8 @@ pub(crate) struct RedisConfig {
     pub(crate) connect_timeout: Duration,
     /// How many runtimes may have a connection of their own.
     pub(crate) lanes: usize,
+    /// The server is a node of a cluster.
+    pub(crate) in_cluster: bool,
 }
 
 /// A password, which is shown to nobody but the server.
@@ -107,6 +109,7 @@ impl RedisConfig {
             namespace: namespace.to_owned(),
             connect_timeout,
             lanes: 0,
+            in_cluster: false,
         })
     }
 

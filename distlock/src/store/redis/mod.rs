@@ -25,8 +25,10 @@ use crate::store::{BoxFuture, Lane, LockStore};
 
 mod authentication;
 pub(crate) mod client;
+pub(crate) mod cluster;
 mod codec;
 pub(crate) mod config;
+mod ended;
 mod exchange;
 mod handshake;
 mod health;
@@ -72,7 +74,7 @@ impl RedisStore {
         config: RedisConfig,
         client: Client,
     ) -> Result<Self, Error> {
-        let (node, policy) = Node::connect(&config, transport.clone(), client).await?;
+        let (node, policy) = Node::connect(&config, transport.clone(), client, None).await?;
         let mut store = Self::of(node, &config, &*transport);
         store.eviction = policy;
         Ok(store)
@@ -90,7 +92,7 @@ impl RedisStore {
         config: &RedisConfig,
         client: Client,
     ) -> Self {
-        let node = Node::connect_lazy(config, transport.clone(), client);
+        let node = Node::connect_lazy(config, transport.clone(), client, None);
         Self::of(node, config, &*transport)
     }
 
@@ -141,7 +143,7 @@ impl LockStore for RedisStore {
         timing: Timing,
         within: Duration,
     ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
-        Box::pin(async move { self.located(self.node.confirm(key, owner, timing, within).await) })
+        Box::pin(async move { self.located(self.node.confirm(&[], key, owner, timing, within).await) })
     }
 
     fn renew<'a>(
@@ -149,7 +151,7 @@ impl LockStore for RedisStore {
         batch: &'a [Renewal],
         within: Duration,
     ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
-        Box::pin(async move { self.located(self.node.renew(batch, within).await) })
+        Box::pin(async move { self.located(self.node.renew(&[], batch, within).await) })
     }
 
     fn release<'a>(
@@ -167,7 +169,7 @@ impl LockStore for RedisStore {
         looks: &'a [Look],
         within: Duration,
     ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
-        Box::pin(async move { self.located(self.node.look(looks, within).await) })
+        Box::pin(async move { self.located(self.node.look(&[], looks, within).await) })
     }
 
     fn inspect<'a>(
@@ -175,7 +177,7 @@ impl LockStore for RedisStore {
         key: &'a LockKey,
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        Box::pin(async move { self.located(self.node.inspect(key, within).await) })
+        Box::pin(async move { self.located(self.node.inspect(&[], key, within).await) })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

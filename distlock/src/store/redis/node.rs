@@ -1,7 +1,10 @@
 //! One server: the connections to it, and what is known of it. A store that spans several has a node for each.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use redis::Cmd;
 
 use crate::error::Error;
 use crate::key::LockKey;
@@ -15,6 +18,7 @@ use crate::protocol::words::{
 };
 use crate::store::StoreEvent;
 use crate::store::redis::client::{Client, Shared};
+use crate::store::redis::cluster::place::Place;
 use crate::store::redis::codec::decode;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::handshake::{self, Dialer, Role};
@@ -24,6 +28,7 @@ use crate::store::redis::lanes::Lanes;
 use crate::store::redis::link::{self, Link};
 use crate::store::redis::session::Session;
 use crate::store::redis::transport::Transport;
+use crate::store::redis::trouble;
 use crate::store::redis::unanswered::UnansweredAsks;
 use crate::store::redis::way::Way;
 
@@ -52,9 +57,10 @@ impl Node {
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
         client: Client,
+        place: Option<Place>,
     ) -> Result<(Self, Option<String>), Error> {
         let limit = config.connect_timeout;
-        let shared = Shared::new(&config.namespace, client);
+        let shared = Shared::new(&config.namespace, client, place);
         let shared = Arc::new(shared);
         let started = shared.clock.now();
         let (commands, renewals) = dialers(config, &transport, &shared);
@@ -82,8 +88,9 @@ impl Node {
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
         client: Client,
+        place: Option<Place>,
     ) -> Self {
-        let shared = Shared::new(&config.namespace, client);
+        let shared = Shared::new(&config.namespace, client, place);
         let shared = Arc::new(shared);
         let dialers = dialers(config, &transport, &shared);
         Self::keep(config, shared, dialers, (None, None))
@@ -109,8 +116,11 @@ impl Node {
         let lanes = Lanes::new(config.lanes, lanes);
         (commands.transport).spawn(Box::pin(lanes.clone().keep()));
         let needed = config.connect_timeout;
-        let reconnected = tell(StoreEvent::Reconnected);
-        let renewals_reconnected = tell(StoreEvent::RenewalsReconnected);
+        // Nobody has anything at a node of a cluster that is used for the first time.
+        let is_first = shared.place.is_some() && first.is_none();
+        let reconnected = but_for_the_first(is_first, tell(StoreEvent::Reconnected));
+        let renewals_reconnected =
+            but_for_the_first(is_first, tell(StoreEvent::RenewalsReconnected));
         Node {
             commands: Link::keep(commands, first, needed, health.clone(), reconnected),
             renewals: Link::keep(
@@ -136,6 +146,7 @@ impl Node {
         Some(Way {
             session,
             lane: Some(lane),
+            before: Vec::new(),
         })
     }
 
@@ -145,6 +156,7 @@ impl Node {
         Ok(Way {
             session,
             lane: None,
+            before: Vec::new(),
         })
     }
 
@@ -162,6 +174,10 @@ impl Node {
         let decoder = shared.decoder(&id);
         let (sent, answer) = match asked {
             Ok(answered) => answered,
+            Err(refusal) if trouble::is_redirect(&refusal) => {
+                pending.is_answered();
+                return Err(refusal);
+            }
             Err(refusal) => {
                 self.note_refusal(&refusal);
                 let said = decoder.refused_ask(ask.key, refusal)?;
@@ -179,8 +195,10 @@ impl Node {
         Ok(decoded.said)
     }
 
+    /// `before` it, in the same write, goes what a cluster needs; so for the other verbs.
     pub(super) async fn confirm(
         &self,
+        before: &[Cmd],
         key: &LockKey,
         owner: Owner,
         timing: Timing,
@@ -189,7 +207,7 @@ impl Node {
         let shared = &*self.shared;
         let session = self.commands.session()?;
         let encoder = shared.encoder(&session.client);
-        let confirmed = self.call(&self.commands, &session, within, |by| {
+        let confirmed = self.call(&self.commands, &session, before, within, |by| {
             encoder.confirm(by, key, owner, timing)
         });
         let (sent, answer) = confirmed.await?;
@@ -200,6 +218,7 @@ impl Node {
 
     pub(super) async fn renew(
         &self,
+        before: &[Cmd],
         batch: &[Renewal],
         within: Duration,
     ) -> Result<Renewed, Trouble> {
@@ -207,7 +226,7 @@ impl Node {
         // This connection does not listen: the name is that of the other.
         let id = self.shared.id();
         let encoder = self.shared.encoder(&id);
-        let renewed = self.call(&self.renewals, &session, within, |by| {
+        let renewed = self.call(&self.renewals, &session, before, within, |by| {
             encoder.renew(by, batch)
         });
         let (sent, answer) = renewed.await?;
@@ -244,6 +263,7 @@ impl Node {
                 let way = Way {
                     session: home.session.clone(),
                     lane: Some(lane),
+                    before: Vec::new(),
                 };
                 match self.release_by(&way, key, owner, keep, within).await {
                     Ok(held) => {
@@ -330,13 +350,14 @@ impl Node {
 
     pub(super) async fn look(
         &self,
+        before: &[Cmd],
         looks: &[Look],
         within: Duration,
     ) -> Result<Vec<LookReply>, Trouble> {
         let shared = &*self.shared;
         let session = self.commands.session()?;
         let encoder = shared.encoder(&session.client);
-        let looked = self.call(&self.commands, &session, within, |by| {
+        let looked = self.call(&self.commands, &session, before, within, |by| {
             encoder.look(by, looks)
         });
         let (sent, answer) = looked.await?;
@@ -353,13 +374,14 @@ impl Node {
 
     pub(super) async fn inspect(
         &self,
+        before: &[Cmd],
         key: &LockKey,
         within: Duration,
     ) -> Result<Inspection, Trouble> {
         let shared = &*self.shared;
         let session = self.commands.session()?;
         let encoder = shared.encoder(&session.client);
-        let inspected = self.call(&self.commands, &session, within, |by| {
+        let inspected = self.call(&self.commands, &session, before, within, |by| {
             encoder.inspect(by, key)
         });
         let inspected = inspected.await;
@@ -405,6 +427,16 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.lanes.close();
+    }
+}
+
+/// Tells each time, or from the second time on.
+fn but_for_the_first(is_first: bool, tell: impl Fn()) -> impl Fn() {
+    let is_first = AtomicBool::new(is_first);
+    move || {
+        if !is_first.swap(false, Ordering::AcqRel) {
+            tell();
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
 use crate::store::redis::config::RedisConfig;
+use crate::store::redis::ended::{self, Renames};
 use crate::store::redis::login;
 #[cfg(feature = "tls")]
 use crate::store::redis::tls;
@@ -51,6 +52,7 @@ pub(crate) struct Sockets {
     credentials: Option<Source>,
     /// How long a server may take to begin with TLS: so long that it can be asked twice while connecting.
     tls_within: Duration,
+    in_cluster: bool,
 }
 
 impl Sockets {
@@ -60,6 +62,7 @@ impl Sockets {
             tls: config.tls.clone(),
             credentials: config.credentials.clone(),
             tls_within: config.connect_timeout / 2,
+            in_cluster: config.in_cluster,
         }
     }
 
@@ -72,6 +75,7 @@ impl Sockets {
             socket,
             pulse: pulse.clone(),
             objection: objection.clone(),
+            renames: self.in_cluster.then(Renames::new),
         };
         let of_pushes = hears.clone();
         let config = AsyncConnectionConfig::new()
@@ -169,7 +173,9 @@ impl Transport for Sockets {
 fn tell(hears: &Hears, push: PushInfo) {
     match push.kind {
         PushKind::Disconnection => hears(Heard::End),
-        PushKind::Message => hears(Heard::Message(push.data)),
+        PushKind::Message | PushKind::SMessage => hears(Heard::Message(push.data)),
+        PushKind::SSubscribe => hears(Heard::Subscribed(push.data)),
+        PushKind::Other(name) if name == ended::RENAMED => hears(Heard::Unsubscribed(push.data)),
         _ => {}
     }
 }
@@ -279,6 +285,8 @@ struct Stream {
     /// What the other side has against our certificate, which it says when we believe to be connected already.
     #[cfg_attr(not(feature = "tls"), allow(dead_code))]
     objection: Arc<OnceCell<Trouble>>,
+    /// In a cluster.
+    renames: Option<Renames>,
 }
 
 #[derive(Debug)]
@@ -325,6 +333,9 @@ impl AsyncRead for Stream {
         };
         if buffer.filled().len() > before {
             this.pulse.beat();
+            if let Some(renames) = &mut this.renames {
+                renames.read(&mut buffer.filled_mut()[before..]);
+            }
         }
         #[cfg(feature = "tls")]
         if let Poll::Ready(Err(error)) = &read
