@@ -259,6 +259,8 @@ pub enum Outage {
     Denied,
     /// TLS: a certificate is not accepted, here or there, or its files cannot be read.
     Untrusted,
+    /// The sentinels do not know the service that the URL names.
+    NoSuchService,
     /// Anything else; the detail says it.
     Other,
 }
@@ -274,7 +276,10 @@ impl Outage {
 
     /// Whether it may pass by itself.
     pub(crate) fn is_transient(self) -> bool {
-        !matches!(self, Outage::Denied | Outage::Untrusted)
+        !matches!(
+            self,
+            Outage::Denied | Outage::Untrusted | Outage::NoSuchService
+        )
     }
 }
 
@@ -291,6 +296,7 @@ impl fmt::Display for Outage {
             Outage::NotReady => "the server is not ready",
             Outage::Denied => "not permitted: check the user's rights and password",
             Outage::Untrusted => "no TLS: check the certificates on both sides",
+            Outage::NoSuchService => "no such service: check the URL",
             Outage::Other => "error",
         })
     }

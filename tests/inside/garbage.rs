@@ -20,7 +20,7 @@ use crate::protocol::words::{Grant, RenewalFailure};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::redis::scripts::Scripts;
-use crate::store::redis::socket::Sockets;
+use crate::store::redis::sockets::Sockets;
 use crate::store::{EventSink, Settings};
 
 /// Of each kind of answer.

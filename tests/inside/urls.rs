@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use redis::ProtocolVersion;
+
 use super::*;
 use crate::error::Outage;
 
@@ -73,6 +75,9 @@ fn with_password() -> impl Strategy<Value = String> {
         "valkeys://",
         "unix://",
         "redis+unix://",
+        "redis+sentinel://",
+        "rediss+sentinel://",
+        "redis+cluster://",
         "http://",
         "redis:/",
         "redis:",
@@ -100,6 +105,9 @@ fn with_password() -> impl Strategy<Value = String> {
         "@a@b",
         "@ho st",
         "@127.0.0.1",
+        "@a:1,[::1],c",
+        "@a,@b",
+        ",b@a",
     ]);
     let tail = select(vec![
         "",
@@ -113,6 +121,8 @@ fn with_password() -> impl Strategy<Value = String> {
         "#insecure",
         "/0?db=1#x",
         "?pass=hunter2",
+        "/service",
+        "/service/3",
         "/x.sock?pass=hunter2&user=u",
     ]);
     (scheme, user, password(), host, tail).prop_map(|(scheme, user, password, host, tail)| {
@@ -124,7 +134,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 5_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_is_a_url_or_an_error(text in any::<String>(), scheme in select(vec!["", "redis://", "valkey://", "unix://", "redis+unix://", "rediss://"])) {
+    fn any_text_is_a_url_or_an_error(text in any::<String>(), scheme in select(vec!["", "redis://", "valkey://", "unix://", "redis+unix://", "rediss://", "redis+sentinel://", "valkeys+sentinel://a/", "redis+cluster://"])) {
         let url = format!("{scheme}{text}");
         if let Err(error) = parse(&url) {
             prop_assert!(matches!(error, Error::Config { .. }), "{:?}", &error);
@@ -143,7 +153,7 @@ proptest! {
     #[test]
     fn what_is_accepted_is_a_host_behind_the_last_at(url in with_password()) {
         let Ok(config) = parse(&url) else { return Ok(()) };
-        let ConnectionAddr::Tcp(host, port) = config.client.get_connection_info().addr() else { return Ok(()) };
+        let Place::Server(ConnectionAddr::Tcp(host, port)) = &config.place else { return Ok(()) };
         let behind = url.rsplit_once('@').map(|(_, behind)| behind.trim_start_matches('['));
         prop_assert!(behind.is_some_and(|behind| behind.starts_with(host.as_str())), "{:?} goes to {}:{}", url, host, port);
     }
@@ -174,9 +184,9 @@ proptest! {
         let tail = [port.map(|port| format!(":{port}")), db.map(|db| format!("/{db}"))];
         let url = format!("{scheme}://{credentials}{}{}", host.0, tail.map(Option::unwrap_or_default).concat());
         let config = parse(&url).map_err(|error| TestCaseError::fail(format!("{url}: {error}")))?;
-        let info = config.client.get_connection_info();
-        prop_assert_eq!(info.addr(), &ConnectionAddr::Tcp(host.1.into(), port.unwrap_or(6379)), "{}", &url);
-        let redis = info.redis_settings();
+        let address = ConnectionAddr::Tcp(host.1.into(), port.unwrap_or(6379));
+        prop_assert_eq!(&config.place, &Place::Server(address), "{}", &url);
+        let redis = &config.settings;
         prop_assert_eq!(redis.db(), db.unwrap_or(0), "{}", &url);
         let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
         prop_assert_eq!(redis.username().map(str::to_owned), not_empty(user), "{}", &url);

@@ -1,6 +1,8 @@
 //! Support for the tests of distlock: everything that is needed to show a lock under real faults.
 //!
 //! * [`RedisServer`]: a real redis-server process of its own, on a free port, ended by pid;
+//! * [`sentinel::Sentinels`]: a master, a replica, and those who watch them;
+//! * [`RedisCluster`]: masters with a replica each, whose slots move and whose nodes die;
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
 //! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
 //! * [`garbage`]: a server that answers with what no server should answer;
@@ -13,11 +15,13 @@
 
 mod child;
 mod client;
+mod cluster;
 pub mod garbage;
 mod monitor;
 mod process;
 pub mod proxy;
 pub mod resp;
+pub mod sentinel;
 mod server;
 mod shim;
 mod skew;
@@ -26,6 +30,7 @@ mod spread;
 mod wait;
 
 pub use client::{Reply, Resp};
+pub use cluster::RedisCluster;
 pub use monitor::Monitor;
 pub use process::{Worker, child_args, is_child, this_test_binary};
 pub use proxy::{After, Proxy, ProxyHandle, ProxyStats, Way};

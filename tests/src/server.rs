@@ -46,6 +46,7 @@ pub struct RedisServerBuilder {
     append_only: bool,
     unix_socket: bool,
     clock: bool,
+    sentinel: bool,
 }
 
 impl RedisServerBuilder {
@@ -81,6 +82,12 @@ impl RedisServerBuilder {
     /// A Unix socket beside the port, see [`RedisServer::unix_url`].
     pub fn unix_socket(mut self) -> Self {
         self.unix_socket = true;
+        self
+    }
+
+    /// A sentinel, which watches nobody until it is told whom.
+    pub fn sentinel(mut self) -> Self {
+        self.sentinel = true;
         self
     }
 
@@ -195,6 +202,11 @@ impl RedisServer {
         self.dir.path().join("redis.sock")
     }
 
+    /// The default user's password.
+    pub fn password(&self) -> Option<&str> {
+        self.options.password.as_deref()
+    }
+
     /// The port; a restart keeps it.
     pub fn port(&self) -> u16 {
         self.port
@@ -230,7 +242,7 @@ impl RedisServer {
         }
     }
 
-    fn try_client(&self) -> io::Result<Resp> {
+    pub(crate) fn try_client(&self) -> io::Result<Resp> {
         let mut client = Resp::connect(self.addr())?;
         if let Some(password) = &self.options.password {
             let reply = client.try_cmd(&["AUTH", password])?;
@@ -265,6 +277,11 @@ impl RedisServer {
     #[track_caller]
     pub fn pid(&self) -> u32 {
         running(&mut self.process()).pid()
+    }
+
+    /// Whether the process was not killed; a frozen one runs.
+    pub fn is_running(&self) -> bool {
+        self.process().is_some()
     }
 
     /// Freezes the process (SIGSTOP); returns once it stands still.
@@ -369,6 +386,14 @@ impl RedisServer {
     fn command(&self) -> Command {
         let options = &self.options;
         let mut command = Command::new(program());
+        if options.sentinel {
+            let config = self.dir.path().join("sentinel.conf");
+            // What it was told, it has written there.
+            if !config.exists() {
+                fs::write(&config, "").expect("the directory is writable");
+            }
+            command.arg(config).arg("--sentinel");
+        }
         command
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
             .args(["--daemonize", "no", "--logfile", LOG, "--save", ""])
@@ -441,7 +466,7 @@ fn cannot_spawn(error: io::Error) -> NotStarted {
 }
 
 /// A port that is free now; somebody else may take it before the server does.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .unwrap_or_else(|error| panic!("no free port on 127.0.0.1: {error}"))

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::clock::Moment;
-use crate::error::Error;
+use crate::error::{Error, Outage};
 use crate::manager::core::{Core, Phase, shut_down_error};
 use crate::manager::counted::Counted;
 use crate::manager::hold::Hold;
@@ -260,7 +260,8 @@ fn error(core: &Core, request: &Request, refusal: Refusal) -> Error {
         },
         Refusal::Unavailable(trouble) => {
             // Who waited for a connection is told why there is still none.
-            let still = core.store.outage().filter(|_| trouble.unsent);
+            let is_past = trouble.unsent || trouble.outage == Outage::Unreachable;
+            let still = core.store.outage().filter(|_| is_past);
             still.unwrap_or(trouble).into_error(Some(key), waited)
         }
         Refusal::Foreign(detail) => Error::ForeignKey { key, detail },

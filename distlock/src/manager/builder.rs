@@ -21,7 +21,10 @@ use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::RedisStore;
+use crate::store::redis::client::Client;
+use crate::store::redis::cluster::ClusterStore;
 use crate::store::redis::config::RedisConfig;
+use crate::store::redis::url::Place;
 use crate::store::{LockStore, Settings};
 use crate::tls::Tls;
 
@@ -55,6 +58,7 @@ pub struct LockManagerBuilder {
     tls: Option<Tls>,
     credentials: Option<Source>,
     credentials_every: Option<Duration>,
+    sentinel_credentials: Option<Credentials>,
     pub(crate) parts: Parts,
 }
 
@@ -76,6 +80,7 @@ impl Default for LockManagerBuilder {
             tls: None,
             credentials: None,
             credentials_every: None,
+            sentinel_credentials: None,
             parts: Parts::default(),
         }
     }
@@ -94,6 +99,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("lanes", &self.lanes)
             .field("tls", &self.tls)
             .field("credentials", &self.credentials)
+            .field("sentinel_credentials", &self.sentinel_credentials)
             .finish()
     }
 }
@@ -208,6 +214,19 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Who we are to the sentinels of a `redis+sentinel://` URL, if they ask: user and password in the URL are for the
+    /// servers that they watch.
+    ///
+    /// ```
+    /// let builder = distlock::LockManager::builder()
+    ///     .url("redis+sentinel://shop:secret@10.0.0.1,10.0.0.2,10.0.0.3/orders")
+    ///     .sentinel_credentials(distlock::Credentials::password("another secret"));
+    /// ```
+    pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
+        self.sentinel_credentials = Some(credentials);
+        self
+    }
+
     /// Connects, and tries for as long as the [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server
     /// cannot be reached, loads, or is a replica.
     ///
@@ -248,11 +267,18 @@ impl LockManagerBuilder {
             Store::Redis(config) => {
                 let assembly = Assembly::on_io_thread(self.parts.clone())?;
                 let client = assembly.client(self.settings());
-                let store = {
+                let store: Box<dyn LockStore> = {
                     let _on_the_thread = assembly.executor.enter();
-                    RedisStore::connect_lazy(&config, client)
+                    match &config.place {
+                        Place::Cluster(seeds) => {
+                            Box::new(ClusterStore::connect_lazy(&config, seeds, client))
+                        }
+                        Place::Server(_) | Place::Sentinel { .. } => {
+                            Box::new(RedisStore::connect_lazy(&config, client))
+                        }
+                    }
                 };
-                Ok(assembly.finish(Box::new(store), self.name()))
+                Ok(assembly.finish(store, self.name()))
             }
         }
     }
@@ -284,12 +310,23 @@ impl LockManagerBuilder {
                     (Some(settings), Some(_)) => Some(settings.clone()),
                     (None, tls) => tls.clone(),
                 };
+                let sentinel_credentials = self.sentinel_credentials.clone();
+                if sentinel_credentials.is_some() && !matches!(config.place, Place::Sentinel { .. })
+                {
+                    return Err(Error::Config {
+                        detail:
+                            "`sentinel_credentials` was set, but the URL names no sentinels; write \
+                                 redis+sentinel://host,host/service"
+                                .into(),
+                    });
+                }
                 let lanes = self.lanes;
                 let credentials = self.source(&config)?;
                 Store::Redis(Box::new(RedisConfig {
                     lanes,
                     tls,
                     credentials,
+                    sentinel_credentials,
                     ..config
                 }))
             }
@@ -363,7 +400,7 @@ impl LockManagerBuilder {
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let assembly = Assembly::on_io_thread(self.parts.clone())?;
-        let connecting = RedisStore::connect(config, assembly.client(self.settings()));
+        let connecting = connect(config, assembly.client(self.settings()));
         let (mut reply, answer) = oneshot::channel();
         assembly.executor.spawn_later(async move {
             tokio::select! {
@@ -371,11 +408,11 @@ impl LockManagerBuilder {
                 () = reply.closed() => {}
             }
         });
-        let store = answer.await.map_err(|_| shut_down_error())??;
-        if let Some(policy) = store.eviction() {
-            report::eviction(store.identity(), policy);
+        let (store, eviction) = answer.await.map_err(|_| shut_down_error())??;
+        if let Some(policy) = eviction {
+            report::eviction(store.identity(), &policy);
         }
-        Ok(assembly.finish(Box::new(store), self.name()))
+        Ok(assembly.finish(store, self.name()))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -418,6 +455,21 @@ impl LockManagerBuilder {
     fn name(&self) -> String {
         self.client_name.clone().unwrap_or_else(host_and_pid)
     }
+}
+
+/// Connects to a server, or to a cluster. How it evicts locks when its memory is full comes with it, if it does.
+async fn connect(
+    config: RedisConfig,
+    client: Client,
+) -> Result<(Box<dyn LockStore>, Option<String>), Error> {
+    if let Place::Cluster(seeds) = &config.place {
+        let store = ClusterStore::connect(&config, seeds, client).await?;
+        let eviction = store.eviction().map(str::to_owned);
+        return Ok((Box::new(store), eviction));
+    }
+    let store = RedisStore::connect(config, client).await?;
+    let eviction = store.eviction().map(str::to_owned);
+    Ok((Box::new(store), eviction))
 }
 
 /// What may stand before the kind of a key in the store (`shop:lock:...`). A kind in the namespace itself

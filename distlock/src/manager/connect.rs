@@ -13,6 +13,8 @@ impl LockManager {
     /// - `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path/to/socket`;
     /// - `rediss://...`: the same over TLS, with the feature `tls-native-roots` or `tls-webpki-roots`; what else it needs
     ///   is given to `LockManagerBuilder::tls`;
+    /// - `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]`: whichever server the sentinels say is
+    ///   the master of the service, now and after each failover; `rediss+sentinel://` over TLS to all of them;
     /// - `memory:` is an in-process store of its own, `memory:<name>` one that all managers of this
     ///   process with the same name share. They are for development and tests: they exclude nobody in
     ///   another process.
@@ -60,7 +62,8 @@ impl LockManager {
 
     /// Connects to the store that the environment variable `DISTLOCK_URL` names, as the user in `DISTLOCK_USERNAME`, if it
     /// is set, with the password in `DISTLOCK_PASSWORD`, if that is set: then the URL has none, and can be shown to
-    /// anybody.
+    /// anybody. `DISTLOCK_SENTINEL_USERNAME` and `DISTLOCK_SENTINEL_PASSWORD` are for the sentinels of a
+    /// `redis+sentinel://` URL.
     ///
     /// # Errors
     ///
@@ -68,8 +71,11 @@ impl LockManager {
     pub async fn from_env() -> Result<Self, Error> {
         match std::env::var("DISTLOCK_URL") {
             Ok(url) => {
-                let builder = Self::builder().url(url);
-                match credentials_from_env()? {
+                let mut builder = Self::builder().url(url);
+                if let Some(credentials) = credentials_from_env("DISTLOCK_SENTINEL_")? {
+                    builder = builder.sentinel_credentials(credentials);
+                }
+                match credentials_from_env("DISTLOCK_")? {
                     None => builder.connect().await,
                     Some(credentials) => {
                         let known = move || std::future::ready(Ok(credentials.clone()));
@@ -86,15 +92,15 @@ impl LockManager {
     }
 }
 
-fn credentials_from_env() -> Result<Option<Credentials>, Error> {
-    let password = from_env("DISTLOCK_PASSWORD")?;
-    let username = from_env("DISTLOCK_USERNAME")?;
+fn credentials_from_env(prefix: &str) -> Result<Option<Credentials>, Error> {
+    let password = from_env(&format!("{prefix}PASSWORD"))?;
+    let username = from_env(&format!("{prefix}USERNAME"))?;
     match (username, password) {
         (None, None) => Ok(None),
         (None, Some(password)) => Ok(Some(Credentials::password(password))),
         (Some(username), Some(password)) => Ok(Some(Credentials::new(username, password))),
         (Some(_), None) => Err(Error::Config {
-            detail: "DISTLOCK_USERNAME is set, and DISTLOCK_PASSWORD is not".into(),
+            detail: format!("{prefix}USERNAME is set, and {prefix}PASSWORD is not"),
         }),
     }
 }

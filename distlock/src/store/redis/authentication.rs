@@ -43,8 +43,7 @@ pub(super) async fn keep(node: Weak<Node>, source: Source) {
 async fn tell(node: &Node, source: &Source) -> Result<(), Trouble> {
     let credentials = login::ask(source).await?;
     // What is being opened asks for itself.
-    let home = [&node.commands, &node.renewals];
-    for session in home.into_iter().filter_map(|link| link.session().ok()) {
+    for session in node.sessions() {
         login::authenticate(&session, &credentials).await?;
     }
     let mut lanes = JoinSet::new();

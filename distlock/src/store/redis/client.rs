@@ -9,13 +9,13 @@ use crate::clock::Clock;
 use crate::protocol::words::Grant;
 use crate::random::Random;
 use crate::store::client_id::ClientId;
-use crate::store::redis::cluster::place::Place;
+use crate::store::redis::cluster::member::Member;
 use crate::store::redis::codec::decode::Decoder;
 use crate::store::redis::codec::encode::Encoder;
 use crate::store::redis::names::Names;
 use crate::store::redis::scripts::Scripts;
 use crate::store::redis::server_time::ServerTime;
-use crate::store::redis::socket::Sockets;
+use crate::store::redis::sockets::Sockets;
 use crate::store::redis::transport::Transport;
 use crate::store::{EventSink, IsIdle, Settings};
 
@@ -49,15 +49,15 @@ pub(super) struct Shared {
     pub(super) events: EventSink,
     pub(super) lane_after: u32,
     /// Of a node of a cluster.
-    pub(super) place: Option<Place>,
+    pub(super) member: Option<Member>,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
 }
 
 impl Shared {
-    pub(super) fn new(namespace: &str, client: Client, place: Option<Place>) -> Self {
+    pub(super) fn new(namespace: &str, client: Client, member: Option<Member>) -> Self {
         Shared {
-            names: match &place {
+            names: match &member {
                 None => Names::new(namespace),
                 Some(_) => Names::in_slots(namespace),
             },
@@ -68,7 +68,7 @@ impl Shared {
             random: client.random,
             events: client.events,
             lane_after: client.lane_after,
-            place,
+            member,
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
         }

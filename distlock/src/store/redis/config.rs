@@ -1,23 +1,28 @@
-//! The URL of a server, and what is said about it without its password.
+//! Where a store is, and what is said about it without its password.
 
 use std::fmt;
 use std::time::Duration;
 
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, RedisConnectionInfo};
 
-use crate::credentials::Source;
+use crate::credentials::{Credentials, Source};
 use crate::error::Error;
 use crate::protocol::trouble::Trouble;
+use crate::store::redis::url::{Host, Place, Url};
 use crate::tls::Tls;
 
 /// Where a server is, and how to talk to it.
 #[derive(Clone)]
 pub(crate) struct RedisConfig {
-    pub(crate) client: Client,
+    pub(crate) place: Place,
+    /// User, password, database.
+    pub(crate) settings: RedisConnectionInfo,
     /// For a server that is reached over TLS.
     pub(crate) tls: Option<Tls>,
     /// Where user and password come from, in place of the URL's.
     pub(crate) credentials: Option<Source>,
+    /// Who we are to the sentinels.
+    pub(crate) sentinel_credentials: Option<Credentials>,
     pub(crate) namespace: String,
     pub(crate) connect_timeout: Duration,
     /// How many runtimes may have a connection of their own.
@@ -53,59 +58,18 @@ impl RedisConfig {
         connect_timeout: Duration,
     ) -> Result<Self, Error> {
         // The URL itself is never repeated: it may contain a password.
-        let refuse = |what: String| Error::Config {
+        let url = Url::parse(url).map_err(|what| Error::Config {
             detail: format!(
-                "{what}; write redis://[user:password@]host[:port][/db], rediss:// for TLS, redis+unix:///path, or memory:"
+                "{what}; write redis://[user:password@]host[:port][/db], redis+sentinel://host,host/service[/db], rediss \
+                 for TLS, redis+unix:///path, or memory:"
             ),
-        };
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-        let tls = match scheme {
-            "redis" | "valkey" | "redis+unix" | "valkey+unix" | "unix" => None,
-            "rediss" | "valkeys" if cfg!(feature = "tls") => Some(Tls::default()),
-            "rediss" | "valkeys" => {
-                return Err(refuse(
-                    "the lock store's URL wants TLS, which this build has not: give distlock the feature \
-                     `tls-native-roots` or `tls-webpki-roots`"
-                        .into(),
-                ));
-            }
-            "" => return Err(refuse("the lock store's URL has no scheme".into())),
-            // Not repeated either: it may be a user, or a password, before a host.
-            _ => return Err(refuse("the lock store's URL has an unknown scheme".into())),
-        };
-        if hides_its_host(url) {
-            return Err(refuse(
-                "the lock store's URL has an `@` or a `#` where none can be (percent-encode them, `/` and `?` in a \
-                 password)"
-                    .into(),
-            ));
-        }
-        // The socket is ours, and so is its encryption.
-        let plain = match &tls {
-            Some(_) => &*format!("redis{}", &url[scheme.len()..]),
-            None => url,
-        };
-        let info: ConnectionInfo = plain.into_connection_info().map_err(|error| {
-            refuse(format!(
-                "the lock store's URL is malformed ({})",
-                error.category()
-            ))
-        })?;
-        let redis = info.redis_settings().clone();
-        let redis = redis
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_skip_set_lib_name();
-        let info = info.set_redis_settings(redis);
-        let client = Client::open(info).map_err(|error| {
-            refuse(format!(
-                "the lock store's URL is malformed ({})",
-                error.category()
-            ))
         })?;
         Ok(RedisConfig {
-            client,
-            tls,
+            place: url.place,
+            settings: url.settings,
+            tls: url.is_encrypted.then(Tls::default),
             credentials: None,
+            sentinel_credentials: None,
             namespace: namespace.to_owned(),
             connect_timeout,
             lanes: 0,
@@ -115,31 +79,49 @@ impl RedisConfig {
 
     /// The server, its database and our namespace: what decides whether two managers share locks.
     pub(crate) fn identity(&self) -> String {
-        let db = self.client.get_connection_info().redis_settings().db();
-        format!("{}/{db} {}", self.address(), self.namespace)
+        format!(
+            "{}/{} {}",
+            self.address(),
+            self.settings.db(),
+            self.namespace
+        )
     }
 
-    /// The server alone.
+    /// The server alone, or who knows which one it is.
     pub(crate) fn address(&self) -> String {
-        match self.client.get_connection_info().addr() {
-            ConnectionAddr::Tcp(host, port) if self.tls.is_some() => {
-                format!("rediss://{host}:{port}")
+        match &self.place {
+            Place::Server(ConnectionAddr::Tcp(host, port)) => {
+                format!("{}://{host}:{port}", self.scheme())
             }
-            ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
-            ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
-            _ => "redis".into(),
+            Place::Server(ConnectionAddr::Unix(path)) => format!("redis+unix://{}", path.display()),
+            Place::Server(_) => "redis".into(),
+            Place::Sentinel { sentinels, service } => {
+                format!(
+                    "{}+sentinel://{}/{service}",
+                    self.scheme(),
+                    listed(sentinels)
+                )
+            }
+            Place::Cluster(nodes) => format!("{}+cluster://{}", self.scheme(), listed(nodes)),
+        }
+    }
+
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() {
+            "rediss"
+        } else {
+            "redis"
         }
     }
 
     /// Whether the URL says who we are.
     pub(crate) fn has_credentials(&self) -> bool {
-        let settings = self.client.get_connection_info().redis_settings();
-        settings.username().is_some() || settings.password().is_some()
+        self.settings.username().is_some() || self.settings.password().is_some()
     }
 
     /// The password of the default user, which a server that has none would take as well.
     pub(super) fn password(&self) -> Option<Password> {
-        let settings = self.client.get_connection_info().redis_settings();
+        let settings = &self.settings;
         let is_default = settings.username().is_none_or(|user| user == "default");
         let password = settings.password().filter(|_| is_default);
         password.map(|password| Password(password.to_owned()))
@@ -158,15 +140,9 @@ impl RedisConfig {
     }
 }
 
-/// A `/`, `?` or `#` in a password ends what names the server: in `redis://user:80#secret@host` that is
-/// `user:80`, which would be connected to, and shown.
-fn hides_its_host(url: &str) -> bool {
-    let tcp = ["redis://", "valkey://", "rediss://", "valkeys://"];
-    let Some(rest) = tcp.into_iter().find_map(|scheme| url.strip_prefix(scheme)) else {
-        return false;
-    };
-    let behind = rest.find(['/', '?', '#']).map_or("", |end| &rest[end..]);
-    behind.contains(['@', '#'])
+fn listed(hosts: &[Host]) -> String {
+    let hosts = hosts.iter().map(|(host, port)| format!("{host}:{port}"));
+    hosts.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -193,6 +169,12 @@ mod tests {
             "redis://",
             "hunter2@host:6379",
             "hunter2:x@host:6379",
+            "redis+sentinel://:hunter2@host,host",
+            "redis+sentinel://:hunter2@host,/service",
+            "redis+sentinel://:hunter2@host,host:port/service",
+            "redis+sentinel://:hunter2@host,hunter2@host/service",
+            "redis+cluster://:hunter2@host,host/3",
+            "rediss+nothing://:hunter2@host",
         ] {
             let error = match parse(url) {
                 Ok(_) => panic!("{url} was accepted"),
@@ -209,6 +191,11 @@ mod tests {
     fn the_identity_names_server_database_and_namespace_only() {
         let config = parse("redis://user:hunter2@localhost:7000/3").unwrap();
         assert_eq!(config.identity(), "redis://localhost:7000/3 distlock");
+        let config = parse("redis+sentinel://user:hunter2@b,a:1/service/2").unwrap();
+        assert_eq!(
+            config.identity(),
+            "redis+sentinel://a:1,b:26379/service/2 distlock"
+        );
         assert_eq!(
             parse("redis://localhost").unwrap().identity(),
             "redis://localhost:6379/0 distlock"

@@ -120,8 +120,16 @@ impl Node {
             Err(Failure::Error(error)) => trouble::of(&error),
             Err(Failure::TimedOut) => Trouble::timed_out(within),
         };
+        if self.shared.member.is_none()
+            && let Some(trouble) = trouble::not_alone(&trouble)
+        {
+            return Err(trouble);
+        }
         self.note_role(session, &trouble);
-        Err(trouble)
+        Err(match session.connection.peer() {
+            Some(peer) => trouble.at(peer),
+            None => trouble,
+        })
     }
 
     async fn attempt(
@@ -155,10 +163,8 @@ impl Node {
     pub(super) fn note_role(&self, session: &Session, trouble: &Trouble) {
         let demoted = trouble.outage == Outage::ReadOnly || trouble::lost_its_master(trouble);
         if demoted && session.end.tell(trouble.clone()) {
-            for link in [&self.commands, &self.renewals] {
-                if let Ok(session) = link.session() {
-                    session.end.tell(trouble.clone());
-                }
+            for session in self.sessions() {
+                session.end.tell(trouble.clone());
             }
         }
     }

@@ -11,13 +11,14 @@ use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::StoreEvent;
 use crate::store::redis::client::Shared;
-use crate::store::redis::cluster::place;
+use crate::store::redis::cluster::member;
 use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::cluster::subscribed::Subscribed;
 use crate::store::redis::codec::decode;
 use crate::store::redis::config::Password;
 use crate::store::redis::known::Known;
 use crate::store::redis::login;
+use crate::store::redis::reply::Reply;
 use crate::store::redis::scripts::{self, By};
 use crate::store::redis::session::{End, Predecessor, ServersName, Session};
 use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
@@ -117,10 +118,10 @@ impl Dialer {
 
     /// In a cluster a node is tried out in a slot of its own.
     fn slot_to_try(&self) -> Result<Option<Slot>, Trouble> {
-        let Some(place) = &self.shared.place else {
+        let Some(member) = &self.shared.member else {
             return Ok(None);
         };
-        match place.some_slot() {
+        match member.some_slot() {
             Some(slot) => Ok(Some(slot)),
             None => Err(Trouble::new(
                 Outage::NotReady,
@@ -186,8 +187,15 @@ impl Dialer {
                 // Forgotten again in between, but it may be run.
                 Err(error) if scripts::is_unknown(&error) => {}
                 Err(error) => {
+                    check_kind(connection).await?;
+                    let trouble = trouble::of(&error);
+                    if shared.member.is_none()
+                        && let Some(trouble) = trouble::not_alone(&trouble)
+                    {
+                        return Err(trouble);
+                    }
                     return Err(needs(
-                        trouble::of(&error),
+                        trouble,
                         &format!("EVAL and EVALSHA on keys like `{key}`"),
                     ));
                 }
@@ -205,9 +213,9 @@ impl Dialer {
                 end.tell(why);
             }
             Heard::Message(message) => {
-                let is_of_the_owner = || match &shared.place {
+                let is_of_the_owner = || match &shared.member {
                     None => true,
-                    Some(place) => place::slot_of(&message).is_some_and(|slot| place.owns(slot)),
+                    Some(member) => member::slot_of(&message).is_some_and(|slot| member.owns(slot)),
                 };
                 if listens
                     && current.load(Ordering::Acquire) == epoch
@@ -218,20 +226,37 @@ impl Dialer {
                 }
             }
             Heard::Subscribed(push) => {
-                if let Some(slot) = place::slot_of(&push) {
+                if let Some(slot) = member::slot_of(&push) {
                     subscribed.begins(slot);
                 }
             }
             Heard::Unsubscribed(push) => {
-                if let Some(slot) = place::slot_of(&push) {
+                if let Some(slot) = member::slot_of(&push) {
                     subscribed.ends(slot);
-                    if let Some(place) = &shared.place {
-                        place.gave_away(slot);
+                    if let Some(member) = &shared.member {
+                        member.gave_away(slot);
                     }
                 }
             }
         })
     }
+}
+
+/// Who runs no scripts may be no server for data.
+async fn check_kind(connection: &dyn Connection) -> Result<(), Trouble> {
+    match role(connection).await.as_deref() {
+        Ok("sentinel") => Err(Trouble::new(
+            Outage::Denied,
+            "it is a sentinel: write redis+sentinel://host,host/service, with the name of the service that it watches",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What a server takes itself for.
+pub(super) async fn role(connection: &dyn Connection) -> Result<String, Trouble> {
+    let role = connection.send(&redis::cmd("ROLE")).await;
+    Reply::list(role.map_err(|error| trouble::of(&error))?)?.text()
 }
 
 /// A server that refuses all writes for a while is a master all the same; each call is told.
@@ -324,11 +349,11 @@ async fn subscribe_in_slots(
     shared: &Shared,
     slot: Slot,
 ) -> Result<(), Trouble> {
-    let waited = shared.place.iter().flat_map(|place| place.waited());
+    let waited = shared.member.iter().flat_map(|member| member.waited());
     let slots = std::iter::once(slot).chain(waited);
     let client = shared.id();
     let commands: Vec<_> = slots
-        .map(|slot| place::subscribe(&shared.names, slot, &client))
+        .map(|slot| member::subscribe(&shared.names, slot, &client))
         .collect();
     let replies = connection.send_all(&commands).await;
     let mut replies = replies.map_err(|error| trouble::of(&error))?.into_iter();

@@ -1,7 +1,7 @@
 //! The store in Redis. This folder is the only place that knows the `redis` crate.
 //!
 //! `node` is one server: a `link` for commands and one for renewals, each kept open by a `handshake` over a
-//! `transport`, which is `socket` in production, and `lanes`, each of which is a `lane` on a runtime that calls. An
+//! `transport`, which is `sockets` in production, and `lanes`, each of which is a `lane` on a runtime that calls. An
 //! `exchange` is a command on one of these, and its answer. `codec` turns the protocol's words into commands and answers
 //! into words, by `scripts` and `names`.
 
@@ -18,7 +18,8 @@ use crate::protocol::words::{
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::node::Node;
-use crate::store::redis::socket::Sockets;
+use crate::store::redis::sentinel::Sentinels;
+use crate::store::redis::sockets::Sockets;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::way::Way;
 use crate::store::{BoxFuture, Lane, LockStore};
@@ -41,14 +42,17 @@ mod names;
 mod node;
 mod reply;
 pub(crate) mod scripts;
+mod sentinel;
 mod server_time;
 mod session;
-pub(crate) mod socket;
+mod socket;
+pub(crate) mod sockets;
 #[cfg(feature = "tls")]
 mod tls;
 pub(crate) mod transport;
 mod trouble;
 mod unanswered;
+pub(crate) mod url;
 mod way;
 
 /// One client of a Redis server.
@@ -64,8 +68,11 @@ impl RedisStore {
     /// Connects, on the runtime that is to run the connections, and tries until the configured time is
     /// over.
     pub(crate) async fn connect(config: RedisConfig, client: Client) -> Result<Self, Error> {
-        let way = (client.way)(Sockets::new(&config));
-        Self::connect_over(way, config, client).await
+        let sockets = Sockets::new(&config);
+        let sentinels = sockets.sentinels();
+        let way = (client.way)(sockets);
+        let store = Self::connect_over(way, config, client).await?;
+        Ok(store.watched_by(sentinels))
     }
 
     /// Connects over something else than a socket.
@@ -82,8 +89,10 @@ impl RedisStore {
 
     /// Opens the connections in the background, on the runtime that this is called on.
     pub(crate) fn connect_lazy(config: &RedisConfig, client: Client) -> Self {
-        let way = (client.way)(Sockets::new(config));
-        Self::connect_lazy_over(way, config, client)
+        let sockets = Sockets::new(config);
+        let sentinels = sockets.sentinels();
+        let way = (client.way)(sockets);
+        Self::connect_lazy_over(way, config, client).watched_by(sentinels)
     }
 
     /// The same over something else than a socket.
@@ -107,6 +116,14 @@ impl RedisStore {
             identity: config.identity(),
             eviction: None,
         }
+    }
+
+    /// On the runtime that runs the connections.
+    fn watched_by(self, sentinels: Option<Arc<Sentinels>>) -> Self {
+        if let Some(sentinels) = sentinels {
+            tokio::spawn(sentinel::watch(Arc::downgrade(&self.node), sentinels));
+        }
+        self
     }
 
     /// The policy by which this server evicts locks when its memory is full; `None` if it does not, or does not say.

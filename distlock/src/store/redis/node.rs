@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use crate::error::Error;
+use crate::error::{Error, Outage};
 use crate::key::LockKey;
 use crate::mutex::lock;
 use crate::protocol::rules::Rules;
@@ -18,7 +18,8 @@ use crate::protocol::words::{
 };
 use crate::store::StoreEvent;
 use crate::store::redis::client::{Client, Shared};
-use crate::store::redis::cluster::place::Place;
+use crate::store::redis::cluster::member::{self, Member};
+use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::codec::decode;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::handshake::{self, Dialer, Role};
@@ -29,7 +30,7 @@ use crate::store::redis::link::{self, Link};
 use crate::store::redis::session::Session;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::trouble;
-use crate::store::redis::unanswered::UnansweredAsks;
+use crate::store::redis::unanswered::{Unanswered, UnansweredAsks};
 use crate::store::redis::way::Way;
 
 /// Whether the server evicts is asked at connect, but not waited for.
@@ -57,10 +58,10 @@ impl Node {
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
         client: Client,
-        place: Option<Place>,
+        member: Option<Member>,
     ) -> Result<(Self, Option<String>), Error> {
         let limit = config.connect_timeout;
-        let shared = Shared::new(&config.namespace, client, place);
+        let shared = Shared::new(&config.namespace, client, member);
         let shared = Arc::new(shared);
         let started = shared.clock.now();
         let (commands, renewals) = dialers(config, &transport, &shared);
@@ -88,9 +89,9 @@ impl Node {
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
         client: Client,
-        place: Option<Place>,
+        member: Option<Member>,
     ) -> Self {
-        let shared = Shared::new(&config.namespace, client, place);
+        let shared = Shared::new(&config.namespace, client, member);
         let shared = Arc::new(shared);
         let dialers = dialers(config, &transport, &shared);
         Self::keep(config, shared, dialers, (None, None))
@@ -117,7 +118,7 @@ impl Node {
         (commands.transport).spawn(Box::pin(lanes.clone().keep()));
         let needed = config.connect_timeout;
         // Nobody has anything at a node of a cluster that is used for the first time.
-        let is_first = shared.place.is_some() && first.is_none();
+        let is_first = shared.member.is_some() && first.is_none();
         let reconnected = but_for_the_first(is_first, tell(StoreEvent::Reconnected));
         let renewals_reconnected =
             but_for_the_first(is_first, tell(StoreEvent::RenewalsReconnected));
@@ -281,14 +282,30 @@ impl Node {
         }
         was_held |= self.release_by(&home, key, owner, keep, within).await?;
         self.unanswered.forget(owner);
-        let again_after = may_come.then(|| {
-            let now = self.shared.server_time.estimate(self.shared.clock.now());
-            Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + within
-        });
+        let again_after = may_come.then(|| self.until_refused(&unanswered, within));
         Ok(ReleaseReply {
             was_held,
             again_after,
         })
+    }
+
+    /// After how long a release is certainly behind what was asked for and not answered.
+    fn until_refused(&self, unanswered: &Unanswered, within: Duration) -> Duration {
+        let now = self.shared.server_time.estimate(self.shared.clock.now());
+        Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + within
+    }
+
+    /// Whether an ask of this owner was never answered.
+    pub(super) fn owes_answer(&self, owner: Owner) -> bool {
+        self.unanswered.get(owner).is_some()
+    }
+
+    /// Forgets an ask that was never answered here, and is taken back elsewhere: after how long that is to be done once
+    /// more, for it may still be applied.
+    pub(super) fn forget_ask(&self, owner: Owner, within: Duration) -> Option<Duration> {
+        let unanswered = self.unanswered.get(owner)?;
+        self.unanswered.forget(owner);
+        Some(self.until_refused(&unanswered, within))
     }
 
     /// Releases what was asked for and answered; `None` if that cannot be said here, and home has to do it.
@@ -410,10 +427,48 @@ impl Node {
         self.commands.session().err()
     }
 
+    /// Whether one of its two connections is away.
+    pub(super) fn is_lost(&self) -> bool {
+        self.sessions().count() < 2
+    }
+
+    /// The command that subscribes a connection in a slot.
+    pub(super) fn subscribe(&self, session: &Session, slot: Slot) -> Cmd {
+        member::subscribe(&self.shared.names, slot, &session.client)
+    }
+
+    /// Whether no connection that is up leads elsewhere than to this server.
+    pub(super) fn leads_only_to(&self, peer: &str) -> bool {
+        let mut up = self.sessions();
+        up.all(|session| session.connection.peer() == Some(peer))
+    }
+
+    /// Leaves every connection that leads elsewhere than to this server, which is the master now.
+    pub(super) fn leave_others(&self, peer: &str) {
+        for session in self.sessions() {
+            if session.connection.peer() != Some(peer) {
+                let why = format!("the sentinels say that {peer} is the master now");
+                session.end.tell(Trouble::new(Outage::NotReady, why));
+            }
+        }
+    }
+
+    /// The two connections, as far as they are up.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = Arc<Session>> {
+        let links = [&self.commands, &self.renewals];
+        links.into_iter().filter_map(|link| link.session().ok())
+    }
+
     pub(super) fn close(&self) {
         self.commands.close();
         self.renewals.close();
         self.lanes.close();
+    }
+
+    /// Closes it for good: others have what it had.
+    pub(super) fn retire(&self) {
+        self.close();
+        self.health.ends();
     }
 
     /// Notices a server that answers and refuses.

@@ -33,6 +33,11 @@ pub(crate) trait Connection: Send + Sync + fmt::Debug {
 
     /// Counts the signs of life that the server has given.
     fn pulse(&self) -> u64;
+
+    /// The server that it leads to, where that may be another one each time.
+    fn peer(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// What a connection hears without having asked.

@@ -104,6 +104,15 @@ pub(super) fn is_redirect(trouble: &Trouble) -> bool {
     )
 }
 
+/// What to say where a server that is used as if it were alone says that it is not.
+pub(super) fn not_alone(trouble: &Trouble) -> Option<Trouble> {
+    let is_of_a_cluster = matches!(code(&trouble.detail), "MOVED" | "ASK" | "CROSSSLOT");
+    is_of_a_cluster.then(|| {
+        let detail = "it is a node of a cluster: write redis+cluster://host,host";
+        Trouble::new(Outage::Denied, detail)
+    })
+}
+
 /// Something else than ours stands at one of the lock's keys.
 pub(super) fn is_foreign(trouble: &Trouble) -> bool {
     matches!(code(&trouble.detail), "WRONGTYPE" | "FOREIGN")

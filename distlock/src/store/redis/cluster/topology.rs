@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
+use crate::error::Outage;
 use crate::mutex::lock;
+use crate::protocol::trouble::Trouble;
 use crate::store::redis::cluster::map::{Address, Map};
 use crate::store::redis::cluster::slots::Slot;
 use crate::store::{EventSink, StoreEvent};
@@ -18,6 +20,8 @@ const LINGER: Duration = Duration::from_secs(10);
 /// What the connections to all nodes of a cluster share.
 pub(in crate::store::redis) struct Topology {
     map: Mutex<Arc<Map>>,
+    /// Why there is no map yet.
+    not_found: Mutex<Option<Trouble>>,
     /// Until when somebody of ours may wait in a slot.
     waited: Mutex<HashMap<Slot, Moment>>,
     /// That the map is to be asked for.
@@ -32,6 +36,10 @@ impl Topology {
     pub(in crate::store::redis) fn new(clock: Arc<dyn Clock>, events: EventSink) -> Arc<Self> {
         Arc::new(Topology {
             map: Mutex::new(Arc::new(Map::empty())),
+            not_found: Mutex::new(Some(Trouble::new(
+                Outage::Unreachable,
+                "the nodes of the cluster are being asked for its slots",
+            ))),
             waited: Mutex::default(),
             doubted: Notify::new(),
             changed: Notify::new(),
@@ -57,10 +65,23 @@ impl Topology {
     pub(in crate::store::redis) fn learn(&self, map: Map) {
         let map = Arc::new(map);
         let before = std::mem::replace(&mut *lock(&self.map), map.clone());
+        *lock(&self.not_found) = None;
         self.changed.notify_waiters();
         if before.is_outdated_by(&map) {
             self.moved();
         }
+    }
+
+    /// Nobody says where the slots are. What is known stays so.
+    pub(in crate::store::redis) fn is_not_found(&self, trouble: &Trouble) {
+        if let Some(before) = &mut *lock(&self.not_found) {
+            *before = trouble.clone();
+        }
+    }
+
+    /// Why it was never known where the slots are; `None` if it was.
+    pub(in crate::store::redis) fn unknown(&self) -> Option<Trouble> {
+        lock(&self.not_found).clone()
     }
 
     /// A node has said where a slot is.

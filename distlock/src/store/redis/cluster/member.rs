@@ -10,14 +10,14 @@ use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::names::Names;
 
-/// The place of a node in its cluster.
+/// A node of a cluster.
 #[derive(Clone, Debug)]
-pub(in crate::store::redis) struct Place {
+pub(in crate::store::redis) struct Member {
     pub(in crate::store::redis) topology: Arc<Topology>,
     pub(in crate::store::redis) address: Address,
 }
 
-impl Place {
+impl Member {
     /// A slot of this node, to try out what may be done there.
     pub(in crate::store::redis) fn some_slot(&self) -> Option<Slot> {
         self.topology.map().some_slot_of(&self.address)

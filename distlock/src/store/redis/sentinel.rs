@@ -1,0 +1,263 @@
+//! Sentinels: who says which server is the master, and when that changes.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::config::RedisConfig;
+use crate::store::redis::handshake;
+use crate::store::redis::node::Node;
+use crate::store::redis::socket::Wire;
+use crate::store::redis::sockets::OverSocket;
+use crate::store::redis::transport::{Connection, Hears};
+use crate::store::redis::trouble;
+use crate::store::redis::url::Host;
+
+/// How long a sentinel may take to say where the master is.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long the others have to contradict the first one that says it.
+const CONTRADICTS_WITHIN: Duration = Duration::from_millis(100);
+
+/// How often a sentinel is asked whose channel is silent.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The sentinels of one service.
+#[derive(Debug)]
+pub(super) struct Sentinels {
+    hosts: Vec<Host>,
+    service: String,
+    /// What a server is called.
+    scheme: &'static str,
+    settings: RedisConnectionInfo,
+    wire: Wire,
+}
+
+impl Sentinels {
+    pub(super) fn new(config: &RedisConfig, hosts: &[Host], service: &str) -> Self {
+        let mut settings = RedisConnectionInfo::default()
+            .set_protocol(config.settings.protocol())
+            .set_skip_set_lib_name();
+        if let Some(credentials) = &config.sentinel_credentials {
+            if let Some(user) = credentials.user() {
+                settings = settings.set_username(user);
+            }
+            settings = settings.set_password(credentials.reveal());
+        }
+        Sentinels {
+            hosts: hosts.to_vec(),
+            service: service.to_owned(),
+            scheme: config.scheme(),
+            settings,
+            wire: Wire::of(config),
+        }
+    }
+
+    pub(super) fn name_of(&self, (host, port): &Host) -> String {
+        format!("{}://{host}:{port}", self.scheme)
+    }
+
+    /// Where most of them say that the master is. Who answers late is not waited for, and who is cut off from the
+    /// others and knows an old master does not count more than they do.
+    pub(super) async fn master(self: &Arc<Self>) -> Result<Host, Trouble> {
+        let mut asking = JoinSet::new();
+        for host in &self.hosts {
+            let (sentinels, host) = (self.clone(), host.clone());
+            asking.spawn(async move { sentinels.asked(&host).await });
+        }
+        let mut votes: Vec<(Host, usize)> = Vec::new();
+        let mut unknown = 0;
+        let mut troubles = Vec::new();
+        while let Some(answer) = asking.join_next().await {
+            match answer {
+                Ok(Ok(Some(master))) => {
+                    votes.push((master, 1));
+                    break;
+                }
+                Ok(Ok(None)) => unknown += 1,
+                Ok(Err(trouble)) => troubles.push(trouble),
+                // The runtime is being dropped.
+                Err(_) => {}
+            }
+        }
+        if votes.is_empty() {
+            return Err(self.nobody_knows(unknown, troubles));
+        }
+        let others = tokio::time::timeout(CONTRADICTS_WITHIN, async {
+            let is_decided = |votes: &[(Host, usize)]| {
+                votes.iter().any(|(_, count)| *count > self.hosts.len() / 2)
+            };
+            while !is_decided(&votes) {
+                match asking.join_next().await {
+                    None => return,
+                    Some(Ok(Ok(Some(master)))) => {
+                        match votes.iter_mut().find(|(named, _)| *named == master) {
+                            Some((_, count)) => *count += 1,
+                            None => votes.push((master, 1)),
+                        }
+                    }
+                    Some(_) => {}
+                }
+            }
+        });
+        // What they did not say by then is not counted.
+        let _ = others.await;
+        // The first that was named, if several were as often.
+        let most = votes.into_iter().rev().max_by_key(|(_, count)| *count);
+        most.map(|(master, _)| master)
+            .ok_or_else(|| self.nobody_knows(unknown, troubles))
+    }
+
+    fn nobody_knows(&self, unknown: usize, troubles: Vec<Trouble>) -> Trouble {
+        let service = &self.service;
+        if unknown > 0 {
+            return Trouble::new(
+                Outage::NoSuchService,
+                format!(
+                    "of {} sentinels {unknown} answer, and do not know a service `{service}`: write the name that \
+                     `SENTINEL MASTERS` shows behind their addresses in the URL",
+                    self.hosts.len()
+                ),
+            );
+        }
+        // One that answers and refuses says more than one that does not.
+        let outage = |trouble: &Trouble| trouble.outage;
+        let refusal = troubles
+            .iter()
+            .map(outage)
+            .find(|outage| !outage.is_transient());
+        let details = troubles.iter().map(|trouble| &*trouble.detail);
+        Trouble::new(
+            refusal.unwrap_or(Outage::Unreachable),
+            format!(
+                "no sentinel of `{service}` says where the master is: {}",
+                details.collect::<Vec<_>>().join("; ")
+            ),
+        )
+    }
+
+    /// Asks one of them, on a connection of its own.
+    async fn asked(&self, host: &Host) -> Result<Option<Host>, Trouble> {
+        let asked = async {
+            let deaf: Hears = Arc::new(|_| {});
+            let connection = self.connect(host, deaf).await?;
+            self.ask(&connection).await
+        };
+        let asked = match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
+            Ok(asked) => asked,
+            Err(_) => Err(Trouble::timed_out(ANSWERS_WITHIN)),
+        };
+        asked.map_err(|trouble| explained(trouble).at(&self.name_of(host)))
+    }
+
+    async fn connect(&self, (host, port): &Host, hears: Hears) -> Result<OverSocket, Trouble> {
+        let address = ConnectionAddr::Tcp(host.clone(), *port);
+        let stream = self.wire.open(&address).await?;
+        OverSocket::begin(stream, &self.settings, hears).await
+    }
+
+    /// Where it says that the master is; `None` if it does not know the service.
+    async fn ask(&self, connection: &dyn Connection) -> Result<Option<Host>, Trouble> {
+        let mut ask = redis::cmd("SENTINEL");
+        ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
+        let answer = connection.send(&ask).await.map_err(|error| {
+            let trouble = trouble::of(&error);
+            let detail = &trouble.detail;
+            if detail.contains("unknown command") {
+                let what = "it is no sentinel, but a server: name sentinels, or write redis:// for a server";
+                Trouble::new(Outage::Denied, what)
+            } else {
+                trouble
+            }
+        })?;
+        from_redis_value(answer).map_err(|error| trouble::of(&error.into()))
+    }
+}
+
+/// Which credentials a sentinel refuses: they are not the server's.
+fn explained(trouble: Trouble) -> Trouble {
+    let code = trouble.detail.split(' ').next().unwrap_or_default();
+    if trouble.outage != Outage::Denied || !["NOAUTH", "WRONGPASS", "NOPERM"].contains(&code) {
+        return trouble;
+    }
+    let what =
+        format!("{code}: a sentinel's own user and password are given to `sentinel_credentials`");
+    Trouble::new(Outage::Denied, what)
+}
+
+/// A server that the sentinels take for the master, and that is none, is about to become one, or no longer one.
+pub(super) async fn is_master(connection: &dyn Connection) -> Result<(), Trouble> {
+    match handshake::role(connection).await {
+        Ok(role) if role == "master" => Ok(()),
+        Ok(_) => Err(Trouble::new(
+            Outage::ReadOnly,
+            "the sentinels say that it is the master, and it is a replica: a failover is under way",
+        )),
+        // Without the right to ask, its refusal to write says it, unless replicas may write there.
+        Err(trouble) if trouble.outage == Outage::Denied => Ok(()),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// Has a node leave a server that is not the master any more, for as long as the node lives.
+pub(super) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
+    let mut watching = JoinSet::new();
+    for host in &sentinels.hosts {
+        watching.spawn(watch_by(host.clone(), node.clone(), sentinels.clone()));
+    }
+    watching.join_all().await;
+}
+
+async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
+    let mut pause = FIRST_PAUSE;
+    while node.strong_count() > 0 {
+        let said = Arc::new(Notify::new());
+        let heard = said.clone();
+        // Whatever it says, its end included, is a reason to ask.
+        let hears: Hears = Arc::new(move |_| heard.notify_one());
+        let listening = async {
+            let connection = sentinels.connect(&host, hears).await?;
+            let subscribed = connection.subscribe("+switch-master").await;
+            subscribed.map_err(|error| trouble::of(&error))?;
+            Ok::<_, Trouble>(connection)
+        };
+        if let Ok(Ok(connection)) = tokio::time::timeout(ASK_EVERY, listening).await {
+            pause = FIRST_PAUSE;
+            while let Ok(Ok(Some(master))) =
+                tokio::time::timeout(ASK_EVERY, sentinels.ask(&connection)).await
+            {
+                follow(&node, &sentinels, &master).await;
+                // It says so when that changes.
+                let _ = tokio::time::timeout(ASK_EVERY, said.notified()).await;
+                if node.strong_count() == 0 {
+                    return;
+                }
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Leaves every connection that leads elsewhere, if most sentinels agree with the one that said so.
+async fn follow(node: &Weak<Node>, sentinels: &Arc<Sentinels>, master: &Host) {
+    let name = sentinels.name_of(master);
+    let is_known = |node: Arc<Node>| node.leads_only_to(&name);
+    if node.upgrade().is_none_or(is_known) {
+        return;
+    }
+    if let Ok(agreed) = sentinels.master().await
+        && agreed == *master
+        && let Some(node) = node.upgrade()
+    {
+        node.leave_others(&name);
+    }
+}

@@ -1,0 +1,173 @@
+//! Servers under the watch of sentinels.
+
+use std::time::Duration;
+
+use crate::client::Reply;
+use crate::server::{RedisServer, RedisServerBuilder};
+use crate::wait::eventually;
+
+/// How long sentinels and replicas may take to find each other, or a failover.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// After how many milliseconds of silence a sentinel takes a server for dead.
+const DOWN_AFTER: &str = "500";
+
+/// A master with its replicas, and three sentinels that watch them.
+#[derive(Debug)]
+pub struct Sentinels {
+    /// The master that they began with is the first.
+    pub servers: Vec<RedisServer>,
+    /// Two of them suffice to agree.
+    pub sentinels: Vec<RedisServer>,
+}
+
+impl Sentinels {
+    /// What the servers are called together.
+    pub const SERVICE: &str = "locks";
+
+    /// A master and a replica.
+    ///
+    /// # Panics
+    ///
+    /// When they do not start, or do not find each other.
+    #[track_caller]
+    pub fn start() -> Self {
+        Self::of(&RedisServer::builder(), &RedisServer::builder().sentinel())
+    }
+
+    /// The same, with options.
+    ///
+    /// # Panics
+    ///
+    /// As [`Sentinels::start`].
+    #[track_caller]
+    pub fn of(server: &RedisServerBuilder, sentinel: &RedisServerBuilder) -> Self {
+        let master = server.clone().start();
+        let replica = server.clone().start();
+        let (host, port) = ("127.0.0.1", master.port().to_string());
+        let followed = replica.client().cmd(&["REPLICAOF", host, &port]);
+        assert!(!followed.is_error(), "{followed:?}");
+        let servers = vec![master, replica];
+        let sentinels: Vec<_> = (0..3).map(|_| sentinel.clone().start()).collect();
+        let all = Sentinels { servers, sentinels };
+        for sentinel in &all.sentinels {
+            watch(sentinel, Self::SERVICE, &all.servers[0]);
+        }
+        all.until_complete();
+        all
+    }
+
+    /// `redis+sentinel://...` with all of them.
+    pub fn url(&self) -> String {
+        self.url_of("redis+sentinel://", Self::SERVICE)
+    }
+
+    /// The same with another beginning, user and password in it, and another service.
+    pub fn url_of(&self, beginning: &str, service: &str) -> String {
+        let hosts = self
+            .sentinels
+            .iter()
+            .map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
+        format!(
+            "{beginning}{}/{service}",
+            hosts.collect::<Vec<_>>().join(",")
+        )
+    }
+
+    /// The server that most sentinels take for the master.
+    pub fn master(&self) -> Option<&RedisServer> {
+        let named: Vec<_> = self.sentinels.iter().filter_map(master_by).collect();
+        let named_by =
+            |server: &RedisServer| named.iter().filter(|port| **port == server.port()).count();
+        self.servers
+            .iter()
+            .find(|server| named_by(server) > self.sentinels.len() / 2)
+    }
+
+    /// Waits until another one than this server is the master, in its own eyes too.
+    ///
+    /// # Panics
+    ///
+    /// When none becomes it.
+    #[track_caller]
+    pub fn until_another(&self, than: &RedisServer) -> &RedisServer {
+        let other = || {
+            let master = self.master()?;
+            (master.port() != than.port() && role(master).as_deref() == Some("master"))
+                .then_some(master)
+        };
+        eventually(DEADLINE, || other().is_some());
+        other().expect("it was there")
+    }
+
+    /// Waits until the replicas have all that the master has, and the sentinels know them and each other.
+    #[track_caller]
+    pub fn until_complete(&self) {
+        eventually(DEADLINE, || {
+            let Some(master) = self.master() else {
+                return false;
+            };
+            let replicas = self.servers.len() - 1;
+            let info = master.client().cmd(&["INFO", "replication"]);
+            let online = info
+                .text()
+                .map_or(0, |info| info.matches("state=online").count());
+            let others = self.sentinels.len() - 1;
+            let known = |sentinel: &RedisServer| {
+                let info = sentinel.client().cmd(&["INFO", "sentinel"]);
+                let wanted = format!("slaves={replicas},sentinels={}", others + 1);
+                info.text()
+                    .is_some_and(|info| info.contains(&wanted) && info.contains("status=ok"))
+            };
+            online == replicas && self.sentinels.iter().all(known)
+        });
+    }
+}
+
+/// Has a sentinel watch a server; two must agree that it is dead.
+///
+/// # Panics
+///
+/// When it refuses.
+#[track_caller]
+pub fn watch(sentinel: &RedisServer, service: &str, server: &RedisServer) {
+    let mut raw = sentinel.client();
+    let mut does = |words: &[&str]| {
+        let reply = raw.cmd(words);
+        assert!(!reply.is_error(), "{words:?}: {reply:?}");
+    };
+    let port = server.port().to_string();
+    if let Some(password) = sentinel.password() {
+        does(&["SENTINEL", "CONFIG", "SET", "sentinel-pass", password]);
+    }
+    does(&["SENTINEL", "MONITOR", service, "127.0.0.1", &port, "2"]);
+    if let Some(password) = server.password() {
+        does(&["SENTINEL", "SET", service, "auth-pass", password]);
+    }
+    does(&[
+        "SENTINEL",
+        "SET",
+        service,
+        "down-after-milliseconds",
+        DOWN_AFTER,
+    ]);
+    does(&["SENTINEL", "SET", service, "failover-timeout", "3000"]);
+}
+
+/// The port of the server that a sentinel takes for the master.
+fn master_by(sentinel: &RedisServer) -> Option<u16> {
+    let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Sentinels::SERVICE];
+    let answer = sentinel.try_client().ok()?.try_cmd(&ask).ok()?;
+    match &answer {
+        Reply::Array(address) => address.last()?.text()?.parse().ok(),
+        _ => None,
+    }
+}
+
+fn role(server: &RedisServer) -> Option<String> {
+    let answer = server.try_client().ok()?.try_cmd(&["ROLE"]).ok()?;
+    match &answer {
+        Reply::Array(role) => role.first()?.text().map(str::to_owned),
+        _ => None,
+    }
+}

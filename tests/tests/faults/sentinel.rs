@@ -1,0 +1,280 @@
+//! A master under the watch of sentinels: whoever is the master keeps the locks, and calls find it.
+
+use distlock::{Credentials, Error, LockManager, Outage};
+use distlock_tests::sentinel::{self, Sentinels};
+use distlock_tests::{RedisServer, eventually_async, within};
+
+use crate::kit::{LONG, acquire_later, connect, lock_key, ms, until_clean, until_queued};
+
+const SERVICE: &str = Sentinels::SERVICE;
+
+/// Waits until what stands at a key is the same on all servers.
+async fn until_copied(all: &Sentinels, key: &str) {
+    let values = || {
+        all.servers
+            .iter()
+            .map(|server| server.client().cmd(&["GET", key]))
+    };
+    eventually_async(LONG, async || {
+        let mut values = values();
+        let first = values.next().unwrap();
+        first.text().is_some() && values.all(|value| value == first)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_service_leads_to_its_master() {
+    let all = Sentinels::start();
+    let (first, second) = (
+        connect(&all.url()).await,
+        LockManager::connect_lazy(all.url()).unwrap(),
+    );
+    let mut raw = all.servers[0].client();
+    let guard = first.lock("k").acquire().await.unwrap();
+    assert!(raw.exists(&lock_key("k")));
+    let waiting = acquire_later(&second, "k", ms(2_000), LONG);
+    until_queued(&mut raw, "k", 1).await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().0.unwrap().release().await.unwrap();
+    until_clean(&mut raw, LONG).await;
+}
+
+/// What was copied is held on at the new master: renewed, waited for in order, handed on.
+async fn goes_over(all: &Sentinels, change: impl FnOnce(&RedisServer)) {
+    let (first, second) = (connect(&all.url()).await, connect(&all.url()).await);
+    let old = &all.servers[0];
+    // A lease that outlasts the failover, and is renewed within the test.
+    let guard = first.lock("k").lease(ms(15_000)).acquire().await.unwrap();
+    let waiting = acquire_later(&second, "k", ms(15_000), LONG * 3);
+    until_queued(&mut old.client(), "k", 1).await;
+    until_copied(all, &lock_key("k")).await;
+    let copied = all.servers[1]
+        .client()
+        .cmd(&["ZCARD", "distlock:queue:{k}"])
+        .int();
+    change(old);
+    let mut raw = all.until_another(old).client();
+    println!("{copied} in the queue had been copied");
+    let mut left = raw.cmd(&["PTTL", &lock_key("k")]).int();
+    assert!(left > 0, "{left} ms left at the new master");
+    // Renewed there: more is left than just before.
+    eventually_async(LONG, async || {
+        let before = left;
+        left = raw.cmd(&["PTTL", &lock_key("k")]).int();
+        left > before
+    })
+    .await;
+    assert!(guard.is_held(), "{:?}", guard.lost().await);
+    until_queued(&mut raw, "k", 1).await;
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    let next = waiting.await.unwrap().0.unwrap();
+    assert!(next.fencing_token() > token);
+    next.release().await.unwrap();
+    until_clean(&mut raw, LONG).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_master_is_left_for_the_promoted_replica() {
+    goes_over(&Sentinels::start(), RedisServer::kill).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_by_command_loses_nothing_that_was_copied() {
+    let all = Sentinels::start();
+    let ordered = |_: &RedisServer| {
+        let ordered = all.sentinels[0]
+            .client()
+            .cmd(&["SENTINEL", "FAILOVER", SERVICE]);
+        assert!(!ordered.is_error(), "{ordered:?}");
+    };
+    goes_over(&all, ordered).await;
+}
+
+/// A frozen master is left; awake again it believes to be the master for a while, and nobody asks it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ghost_of_a_master_is_asked_for_nothing() {
+    let all = Sentinels::start();
+    let old = &all.servers[0];
+    let manager = connect(&all.url()).await;
+    let short = manager
+        .lock("short")
+        .lease(ms(400))
+        .acquire()
+        .await
+        .unwrap();
+    goes_over(&all, RedisServer::stop_process).await;
+    // Nobody could renew it in time, and it stays lost.
+    assert!(!short.is_held());
+    let lost = short.release().await.unwrap_err();
+    assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
+    old.cont_process();
+    for number in 0..200 {
+        let lock = manager.lock(format!("after-{number}"));
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    // Demoted in the end, it has what the new master has, so what it had is asked for at once.
+    let mut raw = all.until_another(old).client();
+    assert_eq!(raw.keys("distlock:fence:{after-*").len(), 200);
+    manager.shutdown().await;
+}
+
+/// Nothing is asked, so nothing goes unanswered: only the sentinels tell that the master is another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_nothing_hears_of_the_new_master() {
+    let all = Sentinels::start();
+    let _manager = connect(&all.url()).await;
+    all.servers[0].stop_process();
+    let mut raw = all.until_another(&all.servers[0]).client();
+    let channels = ["PUBSUB", "CHANNELS", "distlock:client:*"];
+    eventually_async(LONG, async || raw.cmd(&channels).array().len() == 1).await;
+    all.servers[0].cont_process();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_sentinels_connections_live_on_and_none_is_opened() {
+    let all = Sentinels::start();
+    let manager = connect(&all.url()).await;
+    for sentinel in &all.sentinels {
+        sentinel.kill();
+    }
+    manager
+        .lock("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let refused = LockManager::builder()
+        .url(all.url())
+        .connect_timeout(ms(500))
+        .connect()
+        .await
+        .unwrap_err();
+    let Error::Unavailable {
+        outage: Outage::Unreachable,
+        ..
+    } = refused
+    else {
+        panic!("{refused:?}");
+    };
+    for sentinel in &all.sentinels {
+        let address = format!("127.0.0.1:{}: ", sentinel.port());
+        assert!(refused.to_string().contains(&address), "{refused}");
+    }
+    let mut raw = all.servers[0].client();
+    for kind in ["normal", "pubsub"] {
+        raw.cmd(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+    }
+    let refused = manager.lock("k").wait(ms(700)).acquire().await.unwrap_err();
+    assert!(refused.is_unavailable(), "{refused:?}");
+    assert!(
+        refused.to_string().contains("no sentinel of `locks` says"),
+        "{refused}"
+    );
+    let waiting = acquire_later(&manager, "k", ms(5_000), LONG);
+    for sentinel in &all.sentinels {
+        sentinel.restart();
+    }
+    waiting.await.unwrap().0.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_frozen_sentinel_costs_no_call_anything() {
+    let all = Sentinels::start();
+    all.sentinels[1].stop_process();
+    let manager = within(LONG, connect(&all.url())).await;
+    manager
+        .lock("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    all.sentinels[1].cont_process();
+}
+
+/// Cut off from the others it knows an old master; so it does not count more than they do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_names_another_master_is_outvoted() {
+    let all = Sentinels::start();
+    let stray = RedisServer::start();
+    for odd in &all.sentinels {
+        odd.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);
+        sentinel::watch(odd, SERVICE, &stray);
+        for _ in 0..5 {
+            let manager = connect(&all.url()).await;
+            manager
+                .lock("k")
+                .acquire()
+                .await
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
+        }
+        assert!(stray.client().keys("*").is_empty());
+        odd.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);
+        sentinel::watch(odd, SERVICE, &all.servers[0]);
+        all.until_complete();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_in_the_url_is_told() {
+    let all = Sentinels::start();
+    let server = RedisServer::start();
+    let sentinel = all.sentinels[0].url();
+    for (url, said) in [
+        (
+            all.url_of("redis+sentinel://", "orders"),
+            "do not know a service `orders`",
+        ),
+        (
+            format!("redis+sentinel://127.0.0.1:{}/{SERVICE}", server.port()),
+            "it is no sentinel",
+        ),
+        (sentinel, "it is a sentinel"),
+    ] {
+        let error = LockManager::connect(&url).await.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
+        assert!(error.to_string().contains(said), "{url}: {error}");
+    }
+}
+
+/// Two passwords: one for the sentinels, one for the servers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_have_credentials_of_their_own() {
+    let server = RedisServer::builder()
+        .requirepass("hunter2")
+        .arg("--masterauth", "hunter2");
+    let sentinel = RedisServer::builder().sentinel().requirepass("hunter3");
+    let all = Sentinels::of(&server, &sentinel);
+    let url = all.url_of("redis+sentinel://:hunter2@", SERVICE);
+    let builder = LockManager::builder().url(&url);
+    let refused = builder.clone().connect().await.unwrap_err();
+    assert!(matches!(refused, Error::Config { .. }), "{refused:?}");
+    let wrong = builder
+        .clone()
+        .sentinel_credentials(Credentials::password("hunter4"));
+    let wrong = wrong.connect().await.unwrap_err();
+    for error in [refused, wrong] {
+        let shown = format!("{error} {error:?}");
+        assert!(shown.contains("`sentinel_credentials`"), "{shown}");
+        assert!(!shown.contains("hunter"), "{shown}");
+    }
+    let right = builder.sentinel_credentials(Credentials::password("hunter3"));
+    assert!(!format!("{right:?}").contains("hunter"));
+    let manager = right.connect().await.unwrap();
+    manager
+        .lock("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
