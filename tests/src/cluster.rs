@@ -55,11 +55,7 @@ impl RedisCluster {
         let started = || (0..masters).map(|_| start(node)).collect();
         let cluster = RedisCluster {
             masters: started(),
-            replicas: if with_replicas {
-                started()
-            } else {
-                Vec::new()
-            },
+            replicas: if with_replicas { started() } else { Vec::new() },
         };
         cluster.share_slots();
         let first = &cluster.masters[0];
@@ -67,11 +63,15 @@ impl RedisCluster {
             let (port, bus) = (node.port().to_string(), bus_port(node));
             does(first, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
         }
-        eventually(DEADLINE, || cluster.nodes().all(|node| cluster.is_known_to(node)));
+        eventually(DEADLINE, || {
+            cluster.nodes().all(|node| cluster.is_known_to(node))
+        });
         for (master, replica) in cluster.masters.iter().zip(&cluster.replicas) {
             does(replica, &["CLUSTER", "REPLICATE", &id(master)]);
         }
-        eventually(DEADLINE, || cluster.nodes().all(|node| cluster.is_ready(node)));
+        eventually(DEADLINE, || {
+            cluster.nodes().all(|node| cluster.is_ready(node))
+        });
         cluster
     }
 
@@ -106,7 +106,11 @@ impl RedisCluster {
 
     /// The slot of a key.
     pub fn slot(&self, key: &str) -> u16 {
-        let slot = self.alive().client().cmd(&["CLUSTER", "KEYSLOT", key]).int();
+        let slot = self
+            .alive()
+            .client()
+            .cmd(&["CLUSTER", "KEYSLOT", key])
+            .int();
         u16::try_from(slot).expect("there are no more")
     }
 
@@ -117,18 +121,24 @@ impl RedisCluster {
     /// When nobody has it.
     #[track_caller]
     pub fn owner(&self, slot: u16) -> &RedisServer {
-        self.owner_by(self.alive(), slot).expect("the slot is served")
+        self.owner_by(self.alive(), slot)
+            .expect("the slot is served")
     }
 
     fn owner_by(&self, node: &RedisServer, slot: u16) -> Option<&RedisServer> {
-        let ranges = node.try_client().ok()?.try_cmd(&["CLUSTER", "SLOTS"]).ok()?;
+        let ranges = node
+            .try_client()
+            .ok()?
+            .try_cmd(&["CLUSTER", "SLOTS"])
+            .ok()?;
         let Reply::Array(ranges) = ranges else {
             return None;
         };
         let slot = i64::from(slot);
-        let range = ranges.iter().map(Reply::array).find(|range| {
-            (range[0].int()..=range[1].int()).contains(&slot)
-        })?;
+        let range = ranges
+            .iter()
+            .map(Reply::array)
+            .find(|range| (range[0].int()..=range[1].int()).contains(&slot))?;
         let port = range[2].array()[1].int();
         self.nodes().find(|node| i64::from(node.port()) == port)
     }
@@ -223,7 +233,9 @@ impl RedisCluster {
     #[track_caller]
     pub fn until_promoted(&self, replica: &RedisServer, slot: u16) {
         let port = Some(replica.port());
-        eventually(DEADLINE, || self.owner_by(replica, slot).map(RedisServer::port) == port);
+        eventually(DEADLINE, || {
+            self.owner_by(replica, slot).map(RedisServer::port) == port
+        });
     }
 
     fn is_known_to(&self, node: &RedisServer) -> bool {

@@ -74,7 +74,8 @@ impl Renames {
                         self.compare(first, left, alike);
                         1
                     } else {
-                        let used = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                        let used =
+                            usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
                         self.text_goes_on(left, used, None);
                         used
                     }

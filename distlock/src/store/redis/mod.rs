@@ -160,7 +160,9 @@ impl LockStore for RedisStore {
         timing: Timing,
         within: Duration,
     ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
-        Box::pin(async move { self.located(self.node.confirm(&[], key, owner, timing, within).await) })
+        Box::pin(
+            async move { self.located(self.node.confirm(&[], key, owner, timing, within).await) },
+        )
     }
 
     fn renew<'a>(

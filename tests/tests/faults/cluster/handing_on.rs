@@ -4,16 +4,8 @@ use std::sync::Arc;
 
 use distlock_tests::{RedisCluster, Resp, within};
 
-use crate::kit::{
-    Exclusion, LONG, acquire_later, connect, give_back, lock_key, ms, until_clean, until_queued,
-};
-
-/// Waits until nothing but fences is left.
-pub(super) async fn until_all_clean(cluster: &RedisCluster) {
-    for node in &cluster.masters {
-        until_clean(&mut node.client(), LONG).await;
-    }
-}
+use crate::cluster::until_all_clean;
+use crate::kit::{Exclusion, LONG, acquire_later, connect, give_back, lock_key, ms, until_queued};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_lock_is_in_the_node_that_has_its_slot() {

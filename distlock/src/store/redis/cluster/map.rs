@@ -163,7 +163,12 @@ mod tests {
     }
 
     fn at(host: Value, port: i64) -> Value {
-        Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![])])
+        Value::Array(vec![
+            host,
+            Value::Int(port),
+            text("id"),
+            Value::Array(vec![]),
+        ])
     }
 
     fn range(first: i64, last: i64, nodes: Vec<Value>) -> Value {

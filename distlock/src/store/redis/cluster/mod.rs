@@ -249,7 +249,9 @@ impl Cluster {
         let mut route = Route::past_queues(&self.nodes, slot(key), within, Role::Commands);
         loop {
             let hop = route.next().await?;
-            let confirmed = hop.node.confirm(&hop.before, key, owner, timing, hop.within);
+            let confirmed = hop
+                .node
+                .confirm(&hop.before, key, owner, timing, hop.within);
             match confirmed.await {
                 Ok(proof) => return Ok(proof),
                 Err(trouble) => route.refused(&hop, trouble).await?,

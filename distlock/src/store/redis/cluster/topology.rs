@@ -121,7 +121,9 @@ impl Topology {
         let mut waited = lock(&self.waited);
         waited.retain(|_, until| now < *until);
         let slots = waited.keys().copied();
-        slots.filter(|slot| map.owner(*slot) == Some(node)).collect()
+        slots
+            .filter(|slot| map.owner(*slot) == Some(node))
+            .collect()
     }
 }
 
