@@ -1,5 +1,6 @@
 //! A real Redis Cluster for one test.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::client::{Reply, Resp};
@@ -73,6 +74,16 @@ impl RedisCluster {
             cluster.nodes().all(|node| cluster.is_ready(node))
         });
         cluster
+    }
+
+    /// Whether the servers that tests run on have channels in slots, as Redis 7.0 and later and Valkey do.
+    pub fn is_possible() -> bool {
+        static POSSIBLE: OnceLock<bool> = OnceLock::new();
+        *POSSIBLE.get_or_init(|| {
+            let known = RedisServer::start();
+            let known = known.client().cmd(&["COMMAND", "INFO", "SSUBSCRIBE"]);
+            matches!(&known.array()[0], Reply::Array(_))
+        })
     }
 
     fn share_slots(&self) {

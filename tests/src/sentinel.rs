@@ -44,7 +44,7 @@ impl Sentinels {
     pub fn of(server: &RedisServerBuilder, sentinel: &RedisServerBuilder) -> Self {
         let master = server.clone().start();
         let replica = server.clone().start();
-        let (host, port) = ("127.0.0.1", master.port().to_string());
+        let (host, port) = ("127.0.0.1", master.announced_port().to_string());
         let followed = replica.client().cmd(&["REPLICAOF", host, &port]);
         assert!(!followed.is_error(), "{followed:?}");
         let servers = vec![master, replica];
@@ -67,7 +67,7 @@ impl Sentinels {
         let hosts = self
             .sentinels
             .iter()
-            .map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
+            .map(|sentinel| format!("127.0.0.1:{}", sentinel.announced_port()));
         format!(
             "{beginning}{}/{service}",
             hosts.collect::<Vec<_>>().join(",")
@@ -77,8 +77,12 @@ impl Sentinels {
     /// The server that most sentinels take for the master.
     pub fn master(&self) -> Option<&RedisServer> {
         let named: Vec<_> = self.sentinels.iter().filter_map(master_by).collect();
-        let named_by =
-            |server: &RedisServer| named.iter().filter(|port| **port == server.port()).count();
+        let named_by = |server: &RedisServer| {
+            named
+                .iter()
+                .filter(|port| **port == server.announced_port())
+                .count()
+        };
         self.servers
             .iter()
             .find(|server| named_by(server) > self.sentinels.len() / 2)
@@ -136,7 +140,7 @@ pub fn watch(sentinel: &RedisServer, service: &str, server: &RedisServer) {
         let reply = raw.cmd(words);
         assert!(!reply.is_error(), "{words:?}: {reply:?}");
     };
-    let port = server.port().to_string();
+    let port = server.announced_port().to_string();
     if let Some(password) = sentinel.password() {
         does(&["SENTINEL", "CONFIG", "SET", "sentinel-pass", password]);
     }

@@ -32,6 +32,7 @@ pub struct RedisServer {
     options: RedisServerBuilder,
     dir: TempDir,
     port: u16,
+    tls_port: Option<u16>,
     skew: Option<Skew>,
     process: Mutex<Option<Process>>,
 }
@@ -47,6 +48,7 @@ pub struct RedisServerBuilder {
     unix_socket: bool,
     clock: bool,
     sentinel: bool,
+    tls: bool,
 }
 
 impl RedisServerBuilder {
@@ -85,6 +87,21 @@ impl RedisServerBuilder {
         self
     }
 
+    /// A second port that speaks only TLS, with this certificate, and where certificates of these authorities are
+    /// taken; whatever it tells others to connect to is that one.
+    pub fn tls(mut self, authorities: &Path, certificate: &Path, key: &Path) -> Self {
+        self.tls = true;
+        for (name, path) in [
+            ("--tls-ca-cert-file", authorities),
+            ("--tls-cert-file", certificate),
+            ("--tls-key-file", key),
+        ] {
+            self.args.push(name.into());
+            self.args.push(path.display().to_string());
+        }
+        self.args(["--tls-auth-clients", "no", "--tls-replication", "yes"])
+    }
+
     /// A sentinel, which watches nobody until it is told whom.
     pub fn sentinel(mut self) -> Self {
         self.sentinel = true;
@@ -111,6 +128,7 @@ impl RedisServerBuilder {
             .unwrap_or_else(|error| panic!("cannot make a directory for a server: {error}"));
         let mut server = RedisServer {
             port: self.port.unwrap_or(0),
+            tls_port: None,
             skew: self.clock.then(|| Skew::build(dir.path())),
             options: self,
             dir,
@@ -120,6 +138,9 @@ impl RedisServerBuilder {
         for attempt in 1..=attempts {
             if server.options.port.is_none() {
                 server.port = free_port();
+            }
+            if server.options.tls {
+                server.tls_port = Some(free_port());
             }
             match server.spawn() {
                 Ok(process) => {
@@ -210,6 +231,21 @@ impl RedisServer {
     /// The port; a restart keeps it.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port that speaks TLS.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without [`RedisServerBuilder::tls`].
+    #[track_caller]
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.expect("the server was started without TLS")
+    }
+
+    /// The port by which other servers know it.
+    pub(crate) fn announced_port(&self) -> u16 {
+        self.tls_port.unwrap_or(self.port)
     }
 
     /// The address.
@@ -399,6 +435,9 @@ impl RedisServer {
             .args(["--daemonize", "no", "--logfile", LOG, "--save", ""])
             .arg("--dir")
             .arg(self.dir.path());
+        if let Some(port) = self.tls_port {
+            command.args(["--tls-port", &port.to_string()]);
+        }
         if options.append_only {
             command.args(["--appendonly", "yes", "--appendfsync", "always"]);
         }

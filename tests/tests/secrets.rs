@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use distlock::{LockManager, distributed_lock};
-use distlock_tests::{RedisServer, eventually_async};
+use distlock::{Credentials, LockManager, LockManagerBuilder, distributed_lock};
+use distlock_tests::{RedisServer, eventually_async, sentinel};
 use tracing_subscriber::fmt::MakeWriter;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -83,8 +83,23 @@ async fn a_password_is_seen_nowhere() {
         server.unix_path().display()
     );
     for url in [format!("redis://:{IN_URLS}@127.0.0.1:{port}"), unix] {
-        work(&seen, &server, &url).await;
+        work(&seen, &server, LockManager::builder().url(url)).await;
     }
+    let watcher = RedisServer::builder().sentinel().requirepass(PASSWORD);
+    let watcher = watcher.start();
+    sentinel::watch(&watcher, "locks", &server);
+    let url = format!(
+        "redis+sentinel://:{IN_URLS}@127.0.0.1:{}/locks",
+        watcher.port()
+    );
+    let builder = LockManager::builder().url(&url);
+    seen.error(builder.clone().connect().await.unwrap_err());
+    let wrong = builder
+        .clone()
+        .sentinel_credentials(Credentials::password("hunter2-wrong"));
+    seen.error(wrong.connect().await.unwrap_err());
+    let builder = builder.sentinel_credentials(Credentials::password(PASSWORD));
+    work(&seen, &server, builder).await;
 
     let text = seen.text();
     // The log was seen at all, and so were the errors.
@@ -120,6 +135,11 @@ async fn wrong_urls(seen: &Seen) {
         format!("redis//:{IN_URLS}@host"),
         format!("redis://:{PASSWORD}@host"),
         format!("redis+unix://{IN_URLS}@host"),
+        format!("redis+sentinel://:{IN_URLS}@host,host:port/service"),
+        format!("redis+sentinel://:{IN_URLS}@127.0.0.1:1,127.0.0.1:2/service"),
+        format!("redis+sentinel://:{IN_URLS}@127.0.0.1:1,user:{IN_URLS}@127.0.0.1:2/service"),
+        format!("redis+sentinel://:{IN_URLS}@127.0.0.1:1/{PASSWORD}"),
+        format!("redis+cluster://:{IN_URLS}@host,host/3"),
         IN_URLS.to_owned(),
     ];
     for url in urls {
@@ -142,8 +162,9 @@ async fn wrong_credentials(seen: &Seen, port: u16) {
 }
 
 /// Everything that is logged in the life of a manager.
-async fn work(seen: &Seen, server: &RedisServer, url: &str) {
-    let manager = LockManager::connect(url).await.unwrap();
+async fn work(seen: &Seen, server: &RedisServer, builder: LockManagerBuilder) {
+    seen.show(&builder);
+    let manager = builder.connect().await.unwrap();
     seen.show(&manager);
     let lock = manager.lock("k").lease(Duration::from_millis(600));
     seen.show(&lock);

@@ -136,34 +136,25 @@ async fn who_asks_nothing_hears_of_the_new_master() {
 async fn without_sentinels_connections_live_on_and_none_is_opened() {
     let all = Sentinels::start();
     let manager = connect(&all.url()).await;
+    let refuses_to_connect = async || {
+        let builder = LockManager::builder().url(all.url());
+        let refused = builder.connect().await.unwrap_err();
+        assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
+        for sentinel in &all.sentinels {
+            let address = format!("127.0.0.1:{}: ", sentinel.port());
+            assert!(refused.to_string().contains(&address), "{refused}");
+        }
+    };
+    for sentinel in &all.sentinels {
+        sentinel.stop_process();
+    }
+    refuses_to_connect().await;
     for sentinel in &all.sentinels {
         sentinel.kill();
     }
-    manager
-        .lock("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    let refused = LockManager::builder()
-        .url(all.url())
-        .connect_timeout(ms(500))
-        .connect()
-        .await
-        .unwrap_err();
-    let Error::Unavailable {
-        outage: Outage::Unreachable,
-        ..
-    } = refused
-    else {
-        panic!("{refused:?}");
-    };
-    for sentinel in &all.sentinels {
-        let address = format!("127.0.0.1:{}: ", sentinel.port());
-        assert!(refused.to_string().contains(&address), "{refused}");
-    }
+    refuses_to_connect().await;
+    let lock = manager.lock("k");
+    lock.acquire().await.unwrap().release().await.unwrap();
     let mut raw = all.servers[0].client();
     for kind in ["normal", "pubsub"] {
         raw.cmd(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
@@ -277,4 +268,99 @@ async fn sentinels_have_credentials_of_their_own() {
         .release()
         .await
         .unwrap();
+}
+
+/// Sentinels may name a server that has become a replica, and a replica may take writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_takes_writes_is_no_master() {
+    let master = RedisServer::start();
+    let port = master.port().to_string();
+    let writable = RedisServer::builder().arg("--replica-read-only", "no");
+    let replica = writable.args(["--replicaof", "127.0.0.1", &port]).start();
+    let watcher = RedisServer::builder().sentinel().start();
+    sentinel::watch(&watcher, SERVICE, &replica);
+    let url = format!("redis+sentinel://127.0.0.1:{}/{SERVICE}", watcher.port());
+    let builder = LockManager::builder().url(url).connect_timeout(ms(500));
+    let refused = builder.connect().await.unwrap_err();
+    let Error::Unavailable {
+        outage: Outage::ReadOnly,
+        ..
+    } = refused
+    else {
+        panic!("{refused:?}");
+    };
+    let address = format!("redis://127.0.0.1:{}: ", replica.port());
+    assert!(refused.to_string().contains(&address), "{refused}");
+}
+
+/// The rights that docs/topologies.md says are needed at a sentinel: each of them is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
+    let document = include_str!("../../../docs/topologies.md");
+    let rule = document
+        .lines()
+        .find(|line| line.contains("&+switch-master"));
+    let rule: Vec<_> = rule.expect("it is there").split_whitespace().collect();
+    let ["ACL", "SETUSER", "distlock", "on", ">PASSWORD", rights @ ..] = &rule[..] else {
+        panic!("{rule:?}");
+    };
+    let all = Sentinels::start();
+    let connect = async |missing: &str| {
+        let mut words = vec!["ACL", "SETUSER", "distlock", "reset", "on", ">PASSWORD"];
+        words.extend(rights.iter().filter(|right| **right != missing));
+        for sentinel in &all.sentinels {
+            let set = sentinel.client().cmd(&words);
+            assert!(!set.is_error(), "{words:?}: {set:?}");
+        }
+        let builder = LockManager::builder()
+            .url(all.url())
+            .connect_timeout(ms(500));
+        let credentials = Credentials::new("distlock", "PASSWORD");
+        builder.sentinel_credentials(credentials).connect().await
+    };
+    let listens = || {
+        let list = all.sentinels[0].client().cmd(&["CLIENT", "LIST"]);
+        let list = list.text().expect("a list").to_owned();
+        list.lines()
+            .any(|client| client.contains("user=distlock") && client.contains(" sub=1"))
+    };
+    let manager = connect("").await.unwrap();
+    eventually_async(LONG, async || listens()).await;
+    manager
+        .lock("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    manager.shutdown().await;
+    eventually_async(LONG, async || !listens()).await;
+    for right in rights {
+        match (*right, connect(right).await) {
+            // What is taken away here is taken away to begin with.
+            ("resetchannels" | "-@all", _) => {}
+            // It finds the master and does not hear of another one.
+            ("+subscribe" | "&+switch-master", Ok(manager)) => {
+                manager
+                    .lock("k")
+                    .acquire()
+                    .await
+                    .unwrap()
+                    .release()
+                    .await
+                    .unwrap();
+                assert!(!listens(), "without {right}");
+                manager.shutdown().await;
+            }
+            (_, Err(refused)) => {
+                assert!(
+                    matches!(refused, Error::Config { .. }),
+                    "{right}: {refused:?}"
+                );
+                assert!(refused.to_string().contains("NOPERM"), "{right}: {refused}");
+            }
+            (_, Ok(_)) => panic!("{right} is not needed"),
+        }
+    }
 }

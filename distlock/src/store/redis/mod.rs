@@ -5,6 +5,7 @@
 //! `exchange` is a command on one of these, and its answer. `codec` turns the protocol's words into commands and answers
 //! into words, by `scripts` and `names`.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,7 +110,7 @@ impl RedisStore {
         let node = Arc::new(node);
         if let Some(source) = &config.credentials {
             let keeper = authentication::keep(Arc::downgrade(&node), source.clone());
-            transport.spawn(Box::pin(keeper));
+            transport.spawn(Box::pin(while_open(&node, keeper)));
         }
         RedisStore {
             node,
@@ -121,7 +122,8 @@ impl RedisStore {
     /// On the runtime that runs the connections.
     fn watched_by(self, sentinels: Option<Arc<Sentinels>>) -> Self {
         if let Some(sentinels) = sentinels {
-            tokio::spawn(sentinel::watch(Arc::downgrade(&self.node), sentinels));
+            let watching = sentinel::watch(Arc::downgrade(&self.node), sentinels);
+            tokio::spawn(while_open(&self.node, watching));
         }
         self
     }
@@ -134,6 +136,20 @@ impl RedisStore {
     /// An outage says where it is.
     fn located<T>(&self, result: Result<T, Trouble>) -> Result<T, Trouble> {
         result.map_err(|trouble| trouble.at(self.node.address()))
+    }
+}
+
+/// What works for a node ends with it.
+fn while_open(
+    node: &Node,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let closed = node.until_closed();
+    async move {
+        tokio::select! {
+            () = closed => {}
+            () = work => {}
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! One server: the connections to it, and what is known of it. A store that spans several has a node for each.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::Cmd;
+use tokio::sync::watch;
 
 use crate::error::{Error, Outage};
 use crate::key::LockKey;
@@ -48,6 +50,7 @@ pub(super) struct Node {
     /// not share its fate.
     pub(super) renewals: Link,
     pub(super) lanes: Arc<Lanes>,
+    closed: watch::Sender<bool>,
     address: String,
 }
 
@@ -135,6 +138,7 @@ impl Node {
             shared,
             health,
             lanes,
+            closed: watch::Sender::new(false),
             address: config.address(),
         }
     }
@@ -463,6 +467,16 @@ impl Node {
         self.commands.close();
         self.renewals.close();
         self.lanes.close();
+        self.closed.send_replace(true);
+    }
+
+    /// Resolves when the node is closed or dropped.
+    pub(super) fn until_closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut closed = self.closed.subscribe();
+        async move {
+            // An error: it was dropped.
+            let _ = closed.wait_for(|closed| *closed).await;
+        }
     }
 
     /// Closes it for good: others have what it had.

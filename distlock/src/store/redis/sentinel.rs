@@ -207,7 +207,7 @@ pub(super) async fn is_master(connection: &dyn Connection) -> Result<(), Trouble
     }
 }
 
-/// Has a node leave a server that is not the master any more, for as long as the node lives.
+/// Has a node leave a server that is not the master any more.
 pub(super) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
     let mut watching = JoinSet::new();
     for host in &sentinels.hosts {
@@ -218,7 +218,7 @@ pub(super) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
 
 async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
     let mut pause = FIRST_PAUSE;
-    while node.strong_count() > 0 {
+    loop {
         let said = Arc::new(Notify::new());
         let heard = said.clone();
         // Whatever it says, its end included, is a reason to ask.
@@ -237,9 +237,6 @@ async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
                 follow(&node, &sentinels, &master).await;
                 // It says so when that changes.
                 let _ = tokio::time::timeout(ASK_EVERY, said.notified()).await;
-                if node.strong_count() == 0 {
-                    return;
-                }
             }
         }
         tokio::time::sleep(pause).await;

@@ -32,12 +32,15 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a server may take to begin with TLS, or longer: so long that it can be asked twice while connecting.
+const TLS_WITHIN: Duration = Duration::from_millis(500);
+
 /// How bytes reach a server.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "tls"), allow(dead_code))]
 pub(super) struct Wire {
     tls: Option<Tls>,
-    /// How long a server may take to begin with TLS: so long that it can be asked twice while connecting.
+    /// How long a server may take to begin with TLS.
     tls_within: Duration,
     in_cluster: bool,
 }
@@ -46,7 +49,7 @@ impl Wire {
     pub(super) fn of(config: &RedisConfig) -> Self {
         Wire {
             tls: config.tls.clone(),
-            tls_within: config.connect_timeout / 2,
+            tls_within: (config.connect_timeout / 2).max(TLS_WITHIN),
             in_cluster: config.in_cluster,
         }
     }

@@ -1,6 +1,5 @@
 //! TLS: a certificate that fits is enough, and one that does not is told apart, before anything is sent.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 
 use distlock::{Error, LockManager, LockManagerBuilder, Outage, Tls};
@@ -11,13 +10,13 @@ use crate::kit::{LONG, acquire_later, ms, until_clean, until_queued};
 use authority::{Authority, Files};
 
 mod authority;
+mod sentinel;
 
 const HOST: &str = "127.0.0.1";
 
 /// A server with a second port that speaks only TLS, and who signed its certificate.
 struct Secured {
     server: RedisServer,
-    port: u16,
     authority: Authority,
     dir: TempDir,
 }
@@ -31,31 +30,22 @@ impl Secured {
     fn with(certify: impl Fn(&Authority, &TempDir) -> Files, auth_clients: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::new();
-        authority.write(&dir.path().join("ca.pem"));
+        let ca = dir.path().join("ca.pem");
+        authority.write(&ca);
         let files = certify(&authority, &dir);
-        let listener = TcpListener::bind((HOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
         let server = RedisServer::builder()
-            .arg("--tls-port", &port.to_string())
-            .arg("--tls-cert-file", files.certificate.to_str().unwrap())
-            .arg("--tls-key-file", files.key.to_str().unwrap())
-            .arg(
-                "--tls-ca-cert-file",
-                dir.path().join("ca.pem").to_str().unwrap(),
-            )
+            .tls(&ca, &files.certificate, &files.key)
             .arg("--tls-auth-clients", auth_clients)
             .start();
         Secured {
             server,
-            port,
             authority,
             dir,
         }
     }
 
     fn url(&self) -> String {
-        format!("rediss://{HOST}:{}", self.port)
+        format!("rediss://{HOST}:{}", self.server.tls_port())
     }
 
     fn ca(&self) -> PathBuf {
@@ -264,15 +254,19 @@ async fn the_wrong_port_or_scheme_is_told() {
     assert_config(&error.await.unwrap_err(), &["`tls` was set", "rediss://"]);
 
     // It is there, and it does not take plain text.
-    let mut plain = Resp::connect(([127, 0, 0, 1], secured.port).into()).unwrap();
+    let mut plain = Resp::connect(([127, 0, 0, 1], secured.server.tls_port()).into()).unwrap();
     assert!(plain.try_cmd(&["PING"]).is_err());
     for url in ["redis://", "valkey://"] {
-        let error = LockManager::connect(format!("{url}{HOST}:{}", secured.port)).await;
+        let error =
+            LockManager::connect(format!("{url}{HOST}:{}", secured.server.tls_port())).await;
         let error = error.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
     }
     // What other clients take for permission not to look is refused.
-    let url = format!("rediss://user:hunter2@{HOST}:{}/0#insecure", secured.port);
+    let url = format!(
+        "rediss://user:hunter2@{HOST}:{}/0#insecure",
+        secured.server.tls_port()
+    );
     let error = LockManager::connect(&url).await.unwrap_err();
     assert_config(&error, &["`#`"]);
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
