@@ -33,6 +33,8 @@ pub(super) struct Route<'a> {
     /// Whether it goes to where a slot is on its way to. What touches a queue must not: nobody can be subscribed there
     /// yet, and all who wait would be taken for dead.
     follows_ask: bool,
+    /// How long a command may take.
+    within: Duration,
     give_up: Moment,
     /// Who was named by the last answer, to be asked just this once.
     detour: Option<Address>,
@@ -48,7 +50,7 @@ pub(super) struct Hop {
     address: Address,
     /// What is to be sent before it.
     pub(super) before: Vec<Cmd>,
-    /// What is left of its deadline.
+    /// How long it may take there.
     pub(super) within: Duration,
 }
 
@@ -60,6 +62,7 @@ impl<'a> Route<'a> {
             slot,
             role: Role::Commands,
             follows_ask: false,
+            within,
             give_up: nodes.topology.clock.now() + within,
             detour: None,
             hops: 0,
@@ -77,6 +80,15 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// Whoever waits anyway, and holds nothing yet, has time for a node that is being opened.
+    pub(super) fn with_patience(self, patience: Duration) -> Self {
+        let now = self.nodes.topology.clock.now();
+        Route {
+            give_up: self.give_up.max(now + patience),
+            ..self
+        }
+    }
+
     /// The node to go to, once it can be used.
     pub(super) async fn next(&mut self) -> Result<Hop, Trouble> {
         let topology = &self.nodes.topology;
@@ -84,8 +96,8 @@ impl<'a> Route<'a> {
             if let Some(trouble) = topology.unknown() {
                 return Err(trouble.unsent());
             }
-            let within = self.left();
-            if within.is_zero() {
+            let left = self.left();
+            if left.is_zero() {
                 return Err(self.is_over());
             }
             let mut changed = pin!(topology.changed.notified());
@@ -97,7 +109,7 @@ impl<'a> Route<'a> {
                 self.last = Some(Trouble::new(Outage::NotReady, nobody));
                 topology.doubt();
                 // If there is none in time, that is found above.
-                let _ = tokio::time::timeout(within, changed).await;
+                let _ = tokio::time::timeout(left, changed).await;
                 continue;
             };
             let node = self.nodes.at(&address)?;
@@ -108,7 +120,7 @@ impl<'a> Route<'a> {
                     before: before.into_iter().collect(),
                     node,
                     address,
-                    within,
+                    within: self.within.min(left),
                 });
             };
             let down = down.at(node.address());
@@ -126,7 +138,7 @@ impl<'a> Route<'a> {
                     }, if link.session().is_err() => {}
                 }
             };
-            let _ = tokio::time::timeout(within, waiting).await;
+            let _ = tokio::time::timeout(left, waiting).await;
         }
     }
 
