@@ -60,8 +60,8 @@ impl RedisConfig {
         // The URL itself is never repeated: it may contain a password.
         let url = Url::parse(url).map_err(|what| Error::Config {
             detail: format!(
-                "{what}; write redis://[user:password@]host[:port][/db], redis+sentinel://host,host/service[/db], rediss \
-                 for TLS, redis+unix:///path, or memory:"
+                "{what}; write redis://[user:password@]host[:port][/db], redis+sentinel://host,host/service[/db], \
+                 redis+cluster://host,host, rediss for TLS, redis+unix:///path, or memory:"
             ),
         })?;
         Ok(RedisConfig {

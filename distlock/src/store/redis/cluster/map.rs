@@ -134,12 +134,6 @@ impl Map {
     pub(in crate::store::redis) fn everybody(&self) -> impl Iterator<Item = &Address> {
         self.primaries.iter().chain(&self.replicas)
     }
-
-    /// Whether a slot that had a primary has another one in a later map.
-    pub(in crate::store::redis) fn is_outdated_by(&self, later: &Map) -> bool {
-        let mut slots = (0..SLOTS).filter_map(Slot::new);
-        slots.any(|slot| self.owner(slot).is_some() && self.owner(slot) != later.owner(slot))
-    }
 }
 
 /// `[host, port, id, ...]`; no host is that of the node which was asked.
@@ -188,10 +182,8 @@ mod tests {
         let slot = |number| Slot::new(number).unwrap();
         assert_eq!(map.owner(slot(99)), Some(&Address::new("a", 7)));
         assert_eq!(map.owner(slot(100)), Some(&Address::new("asked", 9)));
-        let later = map.clone();
         assert!(map.assign(slot(99), &Address::new("b", 7)));
         assert!(!map.assign(slot(99), &Address::new("b", 7)));
-        assert!(later.is_outdated_by(&map) && !map.is_outdated_by(&map));
         assert_eq!(map.some_slot_of(&Address::new("b", 7)), Some(slot(99)));
         let everybody: Vec<_> = map.everybody().map(Address::to_string).collect();
         assert_eq!(everybody, ["a:7", "asked:9", "b:7", "r:8"]);

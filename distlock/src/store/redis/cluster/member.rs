@@ -36,10 +36,7 @@ impl Member {
 
     /// The node has ended a subscription by itself, for the slot is not its own any more.
     pub(in crate::store::redis) fn gave_away(&self, slot: Slot) {
-        self.topology.doubt();
-        if self.topology.is_waited_in(slot) {
-            self.topology.moved();
-        }
+        self.topology.has_moved(slot);
     }
 }
 

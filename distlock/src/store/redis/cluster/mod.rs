@@ -46,6 +46,9 @@ pub(super) mod topology;
 /// The pause before nodes that could not be reached are tried again, while connecting.
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// A call that does not wait gives a node so long to be opened.
+const OPENING: Duration = Duration::from_secs(1);
+
 /// One client of a cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterStore {
@@ -182,7 +185,13 @@ fn addresses(seeds: &[Host]) -> Vec<Address> {
 impl Cluster {
     async fn ask(&self, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
         let slot = slot(ask.key);
-        let mut route = Route::new(&self.nodes, slot, ask.within);
+        let patience = if ask.wait.is_zero() {
+            OPENING
+        } else {
+            ask.wait
+        };
+        let route = Route::new(&self.nodes, slot, ask.within);
+        let mut route = route.with_patience(patience.min(OPENING));
         loop {
             let hop = route.next().await?;
             let asked = {

@@ -27,6 +27,9 @@ use crate::store::redis::url::Place;
 /// A node that nobody needs for so long is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
+/// A node without slots is not closed sooner: it may be getting some.
+const LEAST: Duration = Duration::from_secs(1);
+
 /// The nodes in use: each is opened when it is first needed.
 pub(super) struct Nodes {
     config: RedisConfig,
@@ -160,7 +163,7 @@ impl Nodes {
         if let Some(open) = &mut *lock(&self.open) {
             open.retain(|address, open| {
                 let is_of_use = open.node.outage().is_none() || map.some_slot_of(address).is_some();
-                let stays = is_of_use && now < open.used + IDLE;
+                let stays = now < open.used + if is_of_use { IDLE } else { LEAST };
                 if !stays {
                     closing.push(open.node.clone());
                 }

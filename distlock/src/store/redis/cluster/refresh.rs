@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(30);
 const EVERY_IN_NEED: Duration = Duration::from_millis(250);
 
 /// At most this often, however many commands are redirected.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a node may take to say it.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
@@ -38,6 +38,8 @@ pub(super) async fn keep(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health
             let Some(nodes) = nodes.upgrade() else {
                 return;
             };
+            // Who waits does not have to wait for the answer: redirects lead there as well.
+            nodes.topology.tell_moved();
             match discover(&nodes, &seeds, round).await {
                 Ok((_, map)) => {
                     health.recovers(Cause::NoCommands);
@@ -48,6 +50,7 @@ pub(super) async fn keep(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health
                     health.suffers(Cause::NoCommands, &trouble);
                 }
             }
+            nodes.topology.tell_moved();
             nodes.sweep();
         }
         round += 1;

@@ -1,6 +1,7 @@
 //! What a client knows of a cluster: which node has which slot, and in which slots it waits.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(in crate::store::redis) struct Topology {
     waited: Mutex<HashMap<Slot, Moment>>,
     /// That the map is to be asked for.
     pub(in crate::store::redis) doubted: Notify,
+    /// That a slot has moved in which somebody waits, and nobody was told.
+    moved: AtomicBool,
     /// Wakes who waits for another map.
     pub(in crate::store::redis) changed: Notify,
     pub(in crate::store::redis) clock: Arc<dyn Clock>,
@@ -42,6 +45,7 @@ impl Topology {
             ))),
             waited: Mutex::default(),
             doubted: Notify::new(),
+            moved: AtomicBool::new(false),
             changed: Notify::new(),
             clock,
             events,
@@ -67,8 +71,12 @@ impl Topology {
         let before = std::mem::replace(&mut *lock(&self.map), map.clone());
         *lock(&self.not_found) = None;
         self.changed.notify_waiters();
-        if before.is_outdated_by(&map) {
-            self.moved();
+        let slots = self.waited();
+        if slots
+            .iter()
+            .any(|slot| before.owner(*slot) != map.owner(*slot))
+        {
+            self.moved.store(true, Ordering::Release);
         }
     }
 
@@ -89,15 +97,25 @@ impl Topology {
         let is_news = Arc::make_mut(&mut lock(&self.map)).assign(slot, at);
         self.changed.notify_waiters();
         self.doubt();
-        if is_news && self.is_waited_in(slot) {
-            self.moved();
+        if is_news {
+            self.has_moved(slot);
         }
     }
 
-    /// Whoever has something in a slot that moved goes after it: holds are renewed, and who waits asks again, which
-    /// subscribes to the slot there.
-    pub(in crate::store::redis) fn moved(&self) {
-        (self.events)(StoreEvent::Reconnected);
+    /// A slot is not where it was.
+    pub(in crate::store::redis) fn has_moved(&self, slot: Slot) {
+        if self.is_waited_in(slot) {
+            self.moved.store(true, Ordering::Release);
+        }
+        self.doubt();
+    }
+
+    /// Whoever waits in a slot that has moved goes after it: all ask again, which subscribes them there. They are told
+    /// together, however many slots move.
+    pub(in crate::store::redis) fn tell_moved(&self) {
+        if self.moved.swap(false, Ordering::AcqRel) {
+            (self.events)(StoreEvent::Reconnected);
+        }
     }
 
     /// Somebody is going to wait in a slot, for so long.
@@ -117,13 +135,16 @@ impl Topology {
 
     /// The slots of a node in which somebody of ours may wait.
     pub(in crate::store::redis) fn waited_at(&self, node: &Address) -> Vec<Slot> {
-        let (map, now) = (self.map(), self.clock.now());
+        let (map, mut slots) = (self.map(), self.waited());
+        slots.retain(|slot| map.owner(*slot) == Some(node));
+        slots
+    }
+
+    fn waited(&self) -> Vec<Slot> {
+        let now = self.clock.now();
         let mut waited = lock(&self.waited);
         waited.retain(|_, until| now < *until);
-        let slots = waited.keys().copied();
-        slots
-            .filter(|slot| map.owner(*slot) == Some(node))
-            .collect()
+        waited.keys().copied().collect()
     }
 }
 
