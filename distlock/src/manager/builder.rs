@@ -159,6 +159,8 @@ impl LockManagerBuilder {
     /// an uncontended call goes into. A runtime gets its connection after a few calls, and loses it when it was not used
     /// for a minute, or when it does not run while an answer is owed. So a manager has at most `n + 2` connections.
     ///
+    /// In a cluster there are none: each would be a connection to each node.
+    ///
     /// It needs the runtime's I/O driver, and for TLS or [credentials](LockManagerBuilder::credentials) its timers as well
     /// (`enable_all`). Tokio cannot be asked whether there is one: in a
     /// runtime without, the first attempt panics in a task of its own, which is caught, but may be seen on stderr, and
