@@ -18,7 +18,7 @@ use crate::store::redis::codec::decode;
 use crate::store::redis::config::Password;
 use crate::store::redis::known::Known;
 use crate::store::redis::login;
-use crate::store::redis::reply::Reply;
+use crate::store::redis::role;
 use crate::store::redis::scripts::{self, By};
 use crate::store::redis::session::{End, Predecessor, ServersName, Session};
 use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
@@ -187,7 +187,7 @@ impl Dialer {
                 // Forgotten again in between, but it may be run.
                 Err(error) if scripts::is_unknown(&error) => {}
                 Err(error) => {
-                    check_kind(connection).await?;
+                    role::check_server(connection).await?;
                     let trouble = trouble::of(&error);
                     if shared.member.is_none()
                         && let Some(trouble) = trouble::not_alone(&trouble)
@@ -240,23 +240,6 @@ impl Dialer {
             }
         })
     }
-}
-
-/// Who runs no scripts may be no server for data.
-async fn check_kind(connection: &dyn Connection) -> Result<(), Trouble> {
-    match role(connection).await.as_deref() {
-        Ok("sentinel") => Err(Trouble::new(
-            Outage::Denied,
-            "it is a sentinel: write redis+sentinel://host,host/service, with the name of the service that it watches",
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// What a server takes itself for.
-pub(super) async fn role(connection: &dyn Connection) -> Result<String, Trouble> {
-    let role = connection.send(&redis::cmd("ROLE")).await;
-    Reply::list(role.map_err(|error| trouble::of(&error))?)?.text()
 }
 
 /// A server that refuses all writes for a while is a master all the same; each call is told.

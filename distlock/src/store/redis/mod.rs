@@ -1,7 +1,7 @@
 //! The store in Redis. This folder is the only place that knows the `redis` crate.
 //!
 //! `node` is one server: a `link` for commands and one for renewals, each kept open by a `handshake` over a
-//! `transport`, which is `sockets` in production, and `lanes`, each of which is a `lane` on a runtime that calls. An
+//! `transport`, which is `sockets` in production, where `sentinel` may say which server it is, and `lanes`, each of which is a `lane` on a runtime that calls. An
 //! `exchange` is a command on one of these, and its answer. `codec` turns the protocol's words into commands and answers
 //! into words, by `scripts` and `names`.
 
@@ -32,6 +32,7 @@ mod codec;
 pub(crate) mod config;
 mod ended;
 mod exchange;
+mod failover;
 mod handshake;
 mod health;
 mod known;
@@ -39,9 +40,11 @@ mod lane;
 mod lanes;
 mod link;
 mod login;
+mod multiplexed;
 mod names;
 mod node;
 mod reply;
+mod role;
 pub(crate) mod scripts;
 mod sentinel;
 mod server_time;
@@ -122,7 +125,7 @@ impl RedisStore {
     /// On the runtime that runs the connections.
     fn watched_by(self, sentinels: Option<Arc<Sentinels>>) -> Self {
         if let Some(sentinels) = sentinels {
-            let watching = sentinel::watch(Arc::downgrade(&self.node), sentinels);
+            let watching = failover::watch(Arc::downgrade(&self.node), sentinels);
             tokio::spawn(while_open(&self.node, watching));
         }
         self

@@ -1,19 +1,16 @@
-//! Sentinels: who says which server is the master, and when that changes.
+//! Sentinels: who says which server is the master.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::config::RedisConfig;
-use crate::store::redis::handshake;
-use crate::store::redis::node::Node;
+use crate::store::redis::multiplexed::Multiplexed;
 use crate::store::redis::socket::Wire;
-use crate::store::redis::sockets::OverSocket;
 use crate::store::redis::transport::{Connection, Hears};
 use crate::store::redis::trouble;
 use crate::store::redis::url::Host;
@@ -24,16 +21,10 @@ const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 /// How long the others have to contradict the first one that says it.
 const CONTRADICTS_WITHIN: Duration = Duration::from_millis(100);
 
-/// How often a sentinel is asked whose channel is silent.
-const ASK_EVERY: Duration = Duration::from_secs(10);
-
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
 /// The sentinels of one service.
 #[derive(Debug)]
 pub(super) struct Sentinels {
-    hosts: Vec<Host>,
+    pub(super) hosts: Vec<Host>,
     service: String,
     /// What a server is called.
     scheme: &'static str,
@@ -158,14 +149,18 @@ impl Sentinels {
         asked.map_err(|trouble| explained(trouble).at(&self.name_of(host)))
     }
 
-    async fn connect(&self, (host, port): &Host, hears: Hears) -> Result<OverSocket, Trouble> {
+    pub(super) async fn connect(
+        &self,
+        (host, port): &Host,
+        hears: Hears,
+    ) -> Result<Multiplexed, Trouble> {
         let address = ConnectionAddr::Tcp(host.clone(), *port);
         let stream = self.wire.open(&address).await?;
-        OverSocket::begin(stream, &self.settings, hears).await
+        Multiplexed::begin(stream, &self.settings, hears).await
     }
 
     /// Where it says that the master is; `None` if it does not know the service.
-    async fn ask(&self, connection: &dyn Connection) -> Result<Option<Host>, Trouble> {
+    pub(super) async fn ask(&self, connection: &dyn Connection) -> Result<Option<Host>, Trouble> {
         let mut ask = redis::cmd("SENTINEL");
         ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
         let answer = connection.send(&ask).await.map_err(|error| {
@@ -191,70 +186,4 @@ fn explained(trouble: Trouble) -> Trouble {
     let what =
         format!("{code}: a sentinel's own user and password are given to `sentinel_credentials`");
     Trouble::new(Outage::Denied, what)
-}
-
-/// A server that the sentinels take for the master, and that is none, is about to become one, or no longer one.
-pub(super) async fn is_master(connection: &dyn Connection) -> Result<(), Trouble> {
-    match handshake::role(connection).await {
-        Ok(role) if role == "master" => Ok(()),
-        Ok(_) => Err(Trouble::new(
-            Outage::ReadOnly,
-            "the sentinels say that it is the master, and it is a replica: a failover is under way",
-        )),
-        // Without the right to ask, its refusal to write says it, unless replicas may write there.
-        Err(trouble) if trouble.outage == Outage::Denied => Ok(()),
-        Err(trouble) => Err(trouble),
-    }
-}
-
-/// Has a node leave a server that is not the master any more.
-pub(super) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
-    let mut watching = JoinSet::new();
-    for host in &sentinels.hosts {
-        watching.spawn(watch_by(host.clone(), node.clone(), sentinels.clone()));
-    }
-    watching.join_all().await;
-}
-
-async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let said = Arc::new(Notify::new());
-        let heard = said.clone();
-        // Whatever it says, its end included, is a reason to ask.
-        let hears: Hears = Arc::new(move |_| heard.notify_one());
-        let listening = async {
-            let connection = sentinels.connect(&host, hears).await?;
-            let subscribed = connection.subscribe("+switch-master").await;
-            subscribed.map_err(|error| trouble::of(&error))?;
-            Ok::<_, Trouble>(connection)
-        };
-        if let Ok(Ok(connection)) = tokio::time::timeout(ASK_EVERY, listening).await {
-            pause = FIRST_PAUSE;
-            while let Ok(Ok(Some(master))) =
-                tokio::time::timeout(ASK_EVERY, sentinels.ask(&connection)).await
-            {
-                follow(&node, &sentinels, &master).await;
-                // It says so when that changes.
-                let _ = tokio::time::timeout(ASK_EVERY, said.notified()).await;
-            }
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-/// Leaves every connection that leads elsewhere, if most sentinels agree with the one that said so.
-async fn follow(node: &Weak<Node>, sentinels: &Arc<Sentinels>, master: &Host) {
-    let name = sentinels.name_of(master);
-    let is_known = |node: Arc<Node>| node.leads_only_to(&name);
-    if node.upgrade().is_none_or(is_known) {
-        return;
-    }
-    if let Ok(agreed) = sentinels.master().await
-        && agreed == *master
-        && let Some(node) = node.upgrade()
-    {
-        node.leave_others(&name);
-    }
 }

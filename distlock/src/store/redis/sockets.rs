@@ -1,29 +1,20 @@
-//! Connections of the `redis` crate over sockets of our own.
+//! The way to a server in production.
 
 use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, PushInfo, PushKind, RedisConnectionInfo,
-    RedisResult, Value,
-};
-use tokio::task::AbortHandle;
+use redis::{ConnectionAddr, RedisConnectionInfo};
 
 use crate::credentials::Source;
-use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
 use crate::store::redis::config::RedisConfig;
-use crate::store::redis::ended;
 use crate::store::redis::login;
-use crate::store::redis::sentinel::{Sentinels, is_master};
-use crate::store::redis::socket::{Pulse, Stream, Wire};
-use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
-use crate::store::redis::trouble;
+use crate::store::redis::multiplexed::Multiplexed;
+use crate::store::redis::role;
+use crate::store::redis::sentinel::Sentinels;
+use crate::store::redis::socket::Wire;
+use crate::store::redis::transport::{Connection, Hears, Transport};
 use crate::store::redis::url::Place;
-
-/// Requests that wait for the socket.
-const PIPELINE: usize = 4_096;
 
 /// The way to a server over TCP, with or without TLS, or a Unix socket.
 #[derive(Debug)]
@@ -64,7 +55,7 @@ impl Sockets {
         }
     }
 
-    async fn connect(&self, hears: Hears) -> Result<OverSocket, Trouble> {
+    async fn connect(&self, hears: Hears) -> Result<Multiplexed, Trouble> {
         let sentinels = match &self.target {
             Target::Server(address) => return self.enter(address, hears).await,
             Target::Master(sentinels) => sentinels,
@@ -74,20 +65,17 @@ impl Sockets {
         let (host, port) = master;
         let entered = async {
             let connection = self.enter(&ConnectionAddr::Tcp(host, port), hears).await?;
-            is_master(&connection).await?;
+            role::check_master(&connection).await?;
             Ok(connection)
         };
         let connection = entered
             .await
             .map_err(|trouble: Trouble| trouble.at(&name))?;
-        Ok(OverSocket {
-            peer: Some(name),
-            ..connection
-        })
+        Ok(connection.leading_to(name))
     }
 
     /// Connects, and says who we are.
-    async fn enter(&self, address: &ConnectionAddr, hears: Hears) -> Result<OverSocket, Trouble> {
+    async fn enter(&self, address: &ConnectionAddr, hears: Hears) -> Result<Multiplexed, Trouble> {
         let stream = self.wire.open(address).await?;
         let mut settings = self.settings.clone();
         if let Some(source) = &self.credentials {
@@ -97,7 +85,7 @@ impl Sockets {
             }
             settings = settings.set_password(credentials.reveal());
         }
-        OverSocket::begin(stream, &settings, hears).await
+        Multiplexed::begin(stream, &settings, hears).await
     }
 }
 
@@ -111,140 +99,5 @@ impl Transport for Sockets {
 
     fn spawn(&self, keeper: BoxFuture<'static, ()>) {
         tokio::spawn(keeper);
-    }
-}
-
-/// A connection over a socket.
-#[derive(Debug)]
-pub(super) struct OverSocket {
-    connection: MultiplexedConnection,
-    /// Where it leads, if that is not what the URL says.
-    peer: Option<String>,
-    pulse: Pulse,
-    _driver: Driver,
-}
-
-impl OverSocket {
-    /// Says hello, and who we are.
-    pub(super) async fn begin(
-        stream: Stream,
-        settings: &RedisConnectionInfo,
-        hears: Hears,
-    ) -> Result<Self, Trouble> {
-        let pulse = stream.pulse.clone();
-        let objection = stream.objection.clone();
-        let of_pushes = hears.clone();
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(PIPELINE)
-            .set_push_sender(move |push| {
-                tell(&of_pushes, push);
-                Ok::<(), redis::aio::SendError>(())
-            });
-        let connected = MultiplexedConnection::new_with_config(settings, stream, config).await;
-        let (connection, driver) = connected.map_err(|error| {
-            let objection = objection.get().cloned();
-            objection.unwrap_or_else(|| refused(settings.db(), &error))
-        })?;
-        let at_end = TellsEnd(hears);
-        let driver = tokio::spawn(async move {
-            let _at_end = at_end;
-            driver.await;
-        });
-        Ok(OverSocket {
-            connection,
-            peer: None,
-            pulse,
-            _driver: Driver(driver.abort_handle()),
-        })
-    }
-}
-
-impl Connection for OverSocket {
-    fn send<'a>(&'a self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
-        let mut connection = self.connection.clone();
-        Box::pin(async move {
-            let answer = connection.send_packed_command(command).await?;
-            answer.extract_error()
-        })
-    }
-
-    fn send_all<'a>(
-        &'a self,
-        commands: &'a [Cmd],
-    ) -> BoxFuture<'a, RedisResult<Vec<RedisResult<Value>>>> {
-        let mut connection = self.connection.clone();
-        Box::pin(async move {
-            let mut pipe = redis::pipe();
-            for command in commands {
-                pipe.add_command(command.clone());
-            }
-            pipe.ignore_errors().query_async(&mut connection).await
-        })
-    }
-
-    fn subscribe<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, RedisResult<()>> {
-        let mut connection = self.connection.clone();
-        Box::pin(async move { connection.subscribe(channel).await })
-    }
-
-    fn pulse(&self) -> u64 {
-        self.pulse.count()
-    }
-
-    fn peer(&self) -> Option<&str> {
-        self.peer.as_deref()
-    }
-}
-
-fn tell(hears: &Hears, push: PushInfo) {
-    match push.kind {
-        PushKind::Disconnection => hears(Heard::End),
-        PushKind::Message | PushKind::SMessage => hears(Heard::Message(push.data)),
-        PushKind::SSubscribe => hears(Heard::Subscribed(push.data)),
-        PushKind::Other(name) if name == ended::RENAMED => hears(Heard::Unsubscribed(push.data)),
-        _ => {}
-    }
-}
-
-/// What a server says that does not let this client in.
-fn refused(db: i64, error: &redis::RedisError) -> Trouble {
-    // Which would repeat what was sent, the password with it.
-    if error.to_string().contains("unknown command") {
-        return Trouble::new(
-            Outage::Denied,
-            "the server does not know HELLO, and so does not speak RESP3; Redis 6.2 or later is needed",
-        );
-    }
-    let trouble = trouble::of(error);
-    if db != 0 && error.to_string().contains("refused to switch database") {
-        let detail = format!(
-            "the URL's database {db} cannot be selected: {} (is it below the server's `databases`, and \
-             has the user the right +select?)",
-            error.detail().unwrap_or_default()
-        );
-        return Trouble::new(Outage::Denied, detail);
-    }
-    trouble
-}
-
-/// The task that reads and writes a connection. It would wait for answers that never come, so it ends with
-/// its connection.
-#[derive(Debug)]
-struct Driver(AbortHandle);
-
-/// Tells that a connection has ended, also when its runtime is dropped, which the `redis` crate does not notice.
-struct TellsEnd(Hears);
-
-impl Drop for TellsEnd {
-    fn drop(&mut self) {
-        (self.0)(Heard::End);
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

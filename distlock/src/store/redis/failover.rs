@@ -1,0 +1,72 @@
+//! What follows when sentinels name another master: connections to the old one are left.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::node::Node;
+use crate::store::redis::sentinel::Sentinels;
+use crate::store::redis::transport::{Connection, Hears};
+use crate::store::redis::trouble;
+use crate::store::redis::url::Host;
+
+/// How often a sentinel is asked whose channel is silent.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Has a node leave a server that is not the master any more.
+pub(super) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
+    let mut watching = JoinSet::new();
+    for host in &sentinels.hosts {
+        watching.spawn(watch_by(host.clone(), node.clone(), sentinels.clone()));
+    }
+    watching.join_all().await;
+}
+
+async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let said = Arc::new(Notify::new());
+        let heard = said.clone();
+        // Whatever it says, its end included, is a reason to ask.
+        let hears: Hears = Arc::new(move |_| heard.notify_one());
+        let listening = async {
+            let connection = sentinels.connect(&host, hears).await?;
+            let subscribed = connection.subscribe("+switch-master").await;
+            subscribed.map_err(|error| trouble::of(&error))?;
+            Ok::<_, Trouble>(connection)
+        };
+        if let Ok(Ok(connection)) = tokio::time::timeout(ASK_EVERY, listening).await {
+            pause = FIRST_PAUSE;
+            while let Ok(Ok(Some(master))) =
+                tokio::time::timeout(ASK_EVERY, sentinels.ask(&connection)).await
+            {
+                follow(&node, &sentinels, &master).await;
+                // It says so when that changes.
+                let _ = tokio::time::timeout(ASK_EVERY, said.notified()).await;
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Leaves every connection that leads elsewhere, if most sentinels agree with the one that said so.
+async fn follow(node: &Weak<Node>, sentinels: &Arc<Sentinels>, master: &Host) {
+    let name = sentinels.name_of(master);
+    let is_known = |node: Arc<Node>| node.leads_only_to(&name);
+    if node.upgrade().is_none_or(is_known) {
+        return;
+    }
+    if let Ok(agreed) = sentinels.master().await
+        && agreed == *master
+        && let Some(node) = node.upgrade()
+    {
+        node.leave_others(&name);
+    }
+}

@@ -1,0 +1,37 @@
+//! What a server takes itself for.
+
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::reply::Reply;
+use crate::store::redis::transport::Connection;
+use crate::store::redis::trouble;
+
+async fn role(connection: &dyn Connection) -> Result<String, Trouble> {
+    let role = connection.send(&redis::cmd("ROLE")).await;
+    Reply::list(role.map_err(|error| trouble::of(&error))?)?.text()
+}
+
+/// A server that the sentinels take for the master, and that is none, is about to become one, or no longer one.
+pub(super) async fn check_master(connection: &dyn Connection) -> Result<(), Trouble> {
+    match role(connection).await {
+        Ok(role) if role == "master" => Ok(()),
+        Ok(_) => Err(Trouble::new(
+            Outage::ReadOnly,
+            "the sentinels say that it is the master, and it is a replica: a failover is under way",
+        )),
+        // Without the right to ask, its refusal to write says it, unless replicas may write there.
+        Err(trouble) if trouble.outage == Outage::Denied => Ok(()),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// Who runs no scripts may be no server for data.
+pub(super) async fn check_server(connection: &dyn Connection) -> Result<(), Trouble> {
+    match role(connection).await.as_deref() {
+        Ok("sentinel") => Err(Trouble::new(
+            Outage::Denied,
+            "it is a sentinel: write redis+sentinel://host,host/service, with the name of the service that it watches",
+        )),
+        _ => Ok(()),
+    }
+}
