@@ -358,7 +358,11 @@ impl Node {
             let released = self.call_by(way, owner, within, |by| {
                 encoder.release(by, key, owner, keep)
             });
-            let (_, answer) = released.await?;
+            let (_, answer) = match released.await {
+                // Its slot has moved in between: the rest is left to whoever looks there.
+                Err(trouble) if was_held && trouble::is_redirect(&trouble) => return Ok(true),
+                released => released?,
+            };
             let removed = decode::release(answer)?;
             was_held |= removed.was_held;
             // So many dead waiters that one call was not enough to reach a live one. In the end they are

@@ -70,7 +70,7 @@ async fn a_frozen_master_is_left_for_its_replica() {
     cluster.masters[1].cont_process();
     let guard = manager.lock(&key).acquire().await.unwrap();
     let mut raw = cluster.replicas[1].client();
-    assert!(raw.exists(&lock_key(&key)));
+    assert!(raw.exists(&format!("distlock:lock:{key}")));
     guard.release().await.unwrap();
 }
 

@@ -130,6 +130,58 @@ async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
     until_all_clean(&cluster).await;
 }
 
+/// A node that gives a slot away says so with a push that looks like an answer, while commands are under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_subscription_is_nobodys_answer() {
+    const ROUNDS: usize = 5;
+    const ASKED: usize = 20;
+    let cluster = RedisCluster::start(2);
+    let (from, to) = (&cluster.masters[0], &cluster.masters[1]);
+    let id = to.client().cmd(&["CLUSTER", "MYID"]);
+    let id = id.text().unwrap();
+    let is_there = |key: &String| cluster.owner_of(key).port() == from.port();
+    let mut keys = (0..).map(|number| format!("k{number}")).filter(is_there);
+    let waited: Vec<_> = keys.by_ref().take(ROUNDS).collect();
+    let asked: Vec<_> = keys.take(ASKED).collect();
+    let (holder, client) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
+    for key in &waited {
+        let guard = holder.lock(key).acquire().await.unwrap();
+        let waiting = acquire_later(&client, key, ms(5_000), LONG);
+        until_queued(&mut from.client(), key, 1).await;
+        let slot = cluster.slot(key);
+        cluster.begin_migration(slot, to);
+        while cluster.migrate_keys(slot, from, to) > 0 {}
+        // It finds both when it goes on: that the slot is gone, and then what was asked.
+        let mut raw = from.client();
+        from.stop_process();
+        let text = slot.to_string();
+        raw.send(&["CLUSTER", "SETSLOT", &text, "NODE", id])
+            .unwrap();
+        let asking = asked.iter().map(|key| {
+            let lock = client.lock(key).lease(ms(5_000)).wait(LONG);
+            tokio::spawn(async move { lock.acquire().await.unwrap() })
+        });
+        let asking: Vec<_> = asking.collect();
+        tokio::time::sleep(ms(40)).await;
+        from.cont_process();
+        let said = raw.read_reply(LONG).unwrap();
+        assert!(!said.is_error(), "{said:?}");
+        cluster.end_migration(slot, from, to);
+        for asking in asking {
+            let guard = within(LONG, asking).await.unwrap();
+            let value = raw.get(&lock_key(guard.key())).unwrap();
+            let token = value.split(' ').nth(2).unwrap();
+            assert_eq!(token, guard.fencing_token().to_string(), "{guard:?}");
+            guard.release().await.unwrap();
+        }
+        guard.release().await.unwrap();
+        within(LONG, tokio::spawn(give_back(waiting)))
+            .await
+            .unwrap();
+    }
+    until_all_clean(&cluster).await;
+}
+
 /// Slots go to and fro while all work, commands under way and all: each answer reaches who asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_nobody_gets_a_lock_that_another_has() {

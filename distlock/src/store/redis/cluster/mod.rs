@@ -192,8 +192,13 @@ impl Cluster {
         };
         let route = Route::new(&self.nodes, slot, ask.within);
         let mut route = route.with_patience(patience.min(OPENING));
+        let mut is_queued = false;
         loop {
-            let hop = route.next().await?;
+            let hop = route.next().await.map_err(|mut trouble| {
+                // What an earlier answer said is to be undone.
+                trouble.unsent &= !is_queued;
+                trouble
+            })?;
             let asked = {
                 let _asking = self.elsewhere.asks(ask.owner, &hop.node);
                 self.ask_at(&hop, slot, ask).await
@@ -201,7 +206,7 @@ impl Cluster {
             match asked {
                 Ok(Some(reply)) => return Ok(reply),
                 // It stands in a queue and is not subscribed there any more: it asks again, with the same id.
-                Ok(None) => {}
+                Ok(None) => is_queued = true,
                 Err(trouble) => route.refused(&hop, trouble).await?,
             }
         }
