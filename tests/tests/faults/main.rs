@@ -22,6 +22,7 @@ mod moved;
 mod outages;
 mod paused;
 mod protocol;
+mod proxies;
 mod reconnect;
 mod refusing;
 mod rows;
