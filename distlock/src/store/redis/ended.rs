@@ -156,7 +156,7 @@ mod tests {
         "$-1\r\n",
         "$0\r\n\r\n",
         "$12\r\nsunsubscribe\r\n",
-        "$31\r\n>3\r\n$12\r\nsunsubscribe\r\n$1\r\na\r\n\r\n",
+        "$30\r\n>3\r\n$12\r\nsunsubscribe\r\n$1\r\na\r\n\r\n",
         "*0\r\n",
         "*-1\r\n",
         "*2\r\n$12\r\nsunsubscribe\r\n*1\r\n:1\r\n",
