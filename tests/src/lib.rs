@@ -2,6 +2,7 @@
 //!
 //! * [`RedisServer`]: a real redis-server process of its own, on a free port, ended by pid;
 //! * [`sentinel::Sentinels`]: a master, a replica, and those who watch them;
+//! * [`RedisCluster`]: masters with a replica each, whose slots move and whose nodes die;
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
 //! * [`Middleman`]: a proxy of those that people use, which passes on no messages;
 //! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
@@ -15,6 +16,7 @@
 
 mod child;
 mod client;
+mod cluster;
 pub mod garbage;
 mod middleman;
 mod monitor;
@@ -30,6 +32,7 @@ mod spread;
 mod wait;
 
 pub use client::{Reply, Resp};
+pub use cluster::RedisCluster;
 pub use middleman::Middleman;
 pub use monitor::Monitor;
 pub use process::{Worker, child_args, is_child, this_test_binary};

@@ -21,6 +21,8 @@ use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::RedisStore;
+use crate::store::redis::client::Client;
+use crate::store::redis::cluster::ClusterStore;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::url::Place;
 use crate::store::{LockStore, Settings};
@@ -160,6 +162,8 @@ impl LockManagerBuilder {
     /// an uncontended call goes into. A runtime gets its connection after a few calls, and loses it when it was not used
     /// for a minute, or when it does not run while an answer is owed. So a manager has at most `n + 2` connections.
     ///
+    /// In a cluster there are none: each would be a connection to each node.
+    ///
     /// It needs the runtime's I/O driver, and for TLS or [credentials](LockManagerBuilder::credentials) its timers as well
     /// (`enable_all`). Tokio cannot be asked whether there is one: in a
     /// runtime without, the first attempt panics in a task of its own, which is caught, but may be seen on stderr, and
@@ -268,11 +272,18 @@ impl LockManagerBuilder {
             Store::Redis(config) => {
                 let assembly = Assembly::on_io_thread(self.parts.clone())?;
                 let client = assembly.client(self.settings());
-                let store = {
+                let store: Box<dyn LockStore> = {
                     let _on_the_thread = assembly.executor.enter();
-                    RedisStore::connect_lazy(&config, client)
+                    match &config.place {
+                        Place::Cluster(seeds) => {
+                            Box::new(ClusterStore::connect_lazy(&config, seeds, client))
+                        }
+                        Place::Server(_) | Place::Sentinel { .. } => {
+                            Box::new(RedisStore::connect_lazy(&config, client))
+                        }
+                    }
                 };
-                Ok(assembly.finish(Box::new(store), self.name(), self.durability))
+                Ok(assembly.finish(store, self.name(), self.durability))
             }
         }
     }
@@ -294,13 +305,6 @@ impl LockManagerBuilder {
             }
             None => {
                 let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
-                if let Place::Cluster(_) = config.place {
-                    return Err(Error::Config {
-                        detail: "the URL names a cluster, which distlock does not support yet; write redis:// for a \
-                                 server, or redis+sentinel:// for sentinels"
-                            .into(),
-                    });
-                }
                 let tls = match (&self.tls, &config.tls) {
                     (Some(_), None) => {
                         return Err(Error::Config {
@@ -401,7 +405,7 @@ impl LockManagerBuilder {
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let assembly = Assembly::on_io_thread(self.parts.clone())?;
-        let connecting = RedisStore::connect(config, assembly.client(self.settings()));
+        let connecting = connect(config, assembly.client(self.settings()));
         let (mut reply, answer) = oneshot::channel();
         assembly.executor.spawn_later(async move {
             tokio::select! {
@@ -409,11 +413,11 @@ impl LockManagerBuilder {
                 () = reply.closed() => {}
             }
         });
-        let store = answer.await.map_err(|_| shut_down_error())??;
-        if let Some(policy) = store.eviction() {
-            report::eviction(store.identity(), policy);
+        let (store, eviction) = answer.await.map_err(|_| shut_down_error())??;
+        if let Some(policy) = eviction {
+            report::eviction(store.identity(), &policy);
         }
-        Ok(assembly.finish(Box::new(store), self.name(), self.durability))
+        Ok(assembly.finish(store, self.name(), self.durability))
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
@@ -456,6 +460,21 @@ impl LockManagerBuilder {
     fn name(&self) -> String {
         self.client_name.clone().unwrap_or_else(host_and_pid)
     }
+}
+
+/// Connects to a server, or to a cluster. How it evicts locks when its memory is full comes with it, if it does.
+async fn connect(
+    config: RedisConfig,
+    client: Client,
+) -> Result<(Box<dyn LockStore>, Option<String>), Error> {
+    if let Place::Cluster(seeds) = &config.place {
+        let store = ClusterStore::connect(&config, seeds, client).await?;
+        let eviction = store.eviction().map(str::to_owned);
+        return Ok((Box::new(store), eviction));
+    }
+    let store = RedisStore::connect(config, client).await?;
+    let eviction = store.eviction().map(str::to_owned);
+    Ok((Box::new(store), eviction))
 }
 
 /// What may stand before the kind of a key in the store (`shop:lock:...`). A kind in the namespace itself

@@ -10,7 +10,7 @@ const USER: &str = "distlock";
 const PASSWORD: &str = "secret";
 
 /// Without one of these nothing works.
-const NEEDED: &[&str] = &[
+pub(crate) const NEEDED: &[&str] = &[
     "+eval",
     "+evalsha",
     "+subscribe",
@@ -34,7 +34,7 @@ const NEEDED: &[&str] = &[
 
 /// Without one of these locks are handed on later (messages, finding out who is gone, testing and
 /// replacing broken connections), or a server that evicts is not noticed.
-const USEFUL: &[&str] = &[
+pub(crate) const USEFUL: &[&str] = &[
     "+publish",
     "+pubsub|numsub",
     "+ping",
@@ -44,9 +44,9 @@ const USEFUL: &[&str] = &[
 ];
 
 /// Where the user may go.
-const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
+pub(crate) const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
 
-fn set_user(raw: &mut Resp, rights: &[&str]) {
+pub(crate) fn set_user(raw: &mut Resp, rights: &[&str]) {
     let mut words = vec!["ACL", "SETUSER", USER, "reset", "on"];
     let password = format!(">{PASSWORD}");
     words.push(&password);
@@ -54,8 +54,13 @@ fn set_user(raw: &mut Resp, rights: &[&str]) {
     assert_eq!(raw.cmd(&words), Reply::Status("OK".into()), "{words:?}");
 }
 
+/// Who the user is, as a URL says it.
+pub(crate) fn user() -> String {
+    format!("{USER}:{PASSWORD}")
+}
+
 fn url(port: u16) -> String {
-    format!("redis://{USER}:{PASSWORD}@127.0.0.1:{port}")
+    format!("redis://{}@127.0.0.1:{port}", user())
 }
 
 /// Everything that a client does, each step once: an error says that a step was refused.
@@ -115,7 +120,7 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
 }
 
 /// Waits until the holder hears of a renewal, or of the loss.
-async fn renewed(guard: &LockGuard) -> Result<(), Error> {
+pub(crate) async fn renewed(guard: &LockGuard) -> Result<(), Error> {
     let mut left = guard.remaining();
     let renewal = eventually_async(LONG, async || {
         let renewed = guard.remaining() > left;
@@ -129,7 +134,7 @@ async fn renewed(guard: &LockGuard) -> Result<(), Error> {
 }
 
 /// What was denied to the user, without repetitions.
-fn denied(raw: &mut Resp) -> Vec<String> {
+pub(crate) fn denied(raw: &mut Resp) -> Vec<String> {
     let log = raw.cmd(&["ACL", "LOG", "128"]);
     let mut denied: Vec<String> = log
         .array()

@@ -8,6 +8,7 @@ mod a_minute;
 mod access;
 mod child;
 mod clocks;
+mod cluster;
 mod confirming;
 mod credentials;
 mod dead_clients;

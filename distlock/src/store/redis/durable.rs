@@ -19,10 +19,19 @@ use crate::store::redis::scripts::By;
 use crate::store::redis::session::Session;
 
 impl Node {
-    /// Asks on the command connection. What it takes is confirmed where that can be waited for, and held by that proof;
-    /// while too few have it, it is the owner's in the store and nowhere else.
+    /// Asks on the command connection.
     pub(super) async fn ask_at_home(&self, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
         let asked = self.ask(&self.home()?, ask).await?;
+        self.acknowledged(ask, asked).await
+    }
+
+    /// The answer to an ask. What it took is confirmed where that can be waited for, and held by that proof; while too
+    /// few have it, it is the owner's in the store and nowhere else.
+    pub(super) async fn acknowledged(
+        &self,
+        ask: &Ask<'_>,
+        asked: AskReply,
+    ) -> Result<AskReply, Trouble> {
         if ask.durability.is_none() || !matches!(asked, AskReply::Held(_)) {
             return Ok(asked);
         }

@@ -87,6 +87,13 @@ impl Health {
             (self.events)(StoreEvent::Back(self.clock.now().since(since)));
         }
     }
+
+    /// Nobody needs the server any more.
+    pub(super) fn ends(&self) {
+        for cause in [Cause::NoCommands, Cause::NoRenewals, Cause::Refusing] {
+            self.recovers(cause);
+        }
+    }
 }
 
 impl std::fmt::Debug for Health {

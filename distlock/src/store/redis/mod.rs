@@ -28,13 +28,17 @@ use crate::store::redis::way::Way;
 use crate::store::{BoxFuture, Lane, LockStore};
 
 mod acks;
+mod at_once;
 mod authentication;
 pub(crate) mod client;
+pub(crate) mod cluster;
 mod codec;
 pub(crate) mod config;
 mod durable;
+mod ended;
 mod exchange;
 mod failover;
+mod give_back;
 mod handshake;
 mod health;
 mod known;
@@ -46,6 +50,7 @@ mod multiplexed;
 mod names;
 mod node;
 mod polling;
+mod polls;
 mod reply;
 mod role;
 pub(crate) mod scripts;
@@ -88,7 +93,7 @@ impl RedisStore {
         config: RedisConfig,
         client: Client,
     ) -> Result<Self, Error> {
-        let (node, policy) = Node::connect(&config, transport.clone(), client).await?;
+        let (node, policy) = Node::connect(&config, transport.clone(), client, None).await?;
         let mut store = Self::of(node, &config, &*transport);
         store.eviction = policy;
         Ok(store)
@@ -108,7 +113,7 @@ impl RedisStore {
         config: &RedisConfig,
         client: Client,
     ) -> Self {
-        let node = Node::connect_lazy(config, transport.clone(), client);
+        let node = Node::connect_lazy(config, transport.clone(), client, None);
         Self::of(node, config, &*transport)
     }
 
@@ -188,7 +193,7 @@ impl LockStore for RedisStore {
         Box::pin(async move {
             let node = &self.node;
             let confirmed = if durability.is_none() {
-                node.confirm(key, owner, timing, within).await
+                node.confirm(&[], key, owner, timing, within).await
             } else {
                 (node.confirm_durably(key, owner, timing, durability, within)).await
             };
@@ -210,7 +215,7 @@ impl LockStore for RedisStore {
             } else if node.is_polling() {
                 polling::renew(node, batch, within).await
             } else {
-                node.renew(batch, within).await
+                node.renew(&[], batch, within).await
             })
         })
     }
@@ -235,7 +240,7 @@ impl LockStore for RedisStore {
             self.located(if node.is_polling() {
                 polling::look(node, looks, within).await
             } else {
-                node.look(looks, within).await
+                node.look(&[], looks, within).await
             })
         })
     }
@@ -245,7 +250,7 @@ impl LockStore for RedisStore {
         key: &'a LockKey,
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        Box::pin(async move { self.located(self.node.inspect(key, within).await) })
+        Box::pin(async move { self.located(self.node.inspect(&[], key, within).await) })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

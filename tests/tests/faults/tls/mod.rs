@@ -10,6 +10,7 @@ use crate::kit::{LONG, acquire_later, ms, until_clean, until_queued};
 use authority::{Authority, Files};
 
 mod authority;
+mod cluster;
 mod sentinel;
 
 const HOST: &str = "127.0.0.1";

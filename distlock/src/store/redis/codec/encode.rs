@@ -43,7 +43,7 @@ impl Encoder<'_> {
                 millis(ask.wait),
                 settings.max_waiters,
                 self.client.as_str(),
-                self.names.channels,
+                self.names.channels(ask.key),
             ));
         cmd
     }
@@ -76,7 +76,7 @@ impl Encoder<'_> {
             "{} {} {}",
             millis(self.settings.fence_ttl),
             self.client.as_str(),
-            self.names.channels,
+            self.names.channels(key),
         ));
         cmd
     }
@@ -87,8 +87,10 @@ impl Encoder<'_> {
         for look in looks {
             self.names.each(&mut cmd, &look.key);
         }
+        // In a cluster they are of one lock.
+        let channels = looks.first().map(|look| self.names.channels(&look.key));
         cmd.arg(self.client.as_str())
-            .arg(&self.names.channels)
+            .arg(&*channels.unwrap_or_default())
             .arg(millis(self.settings.fence_ttl));
         for look in looks {
             cmd.arg(look.owners.len());
@@ -106,9 +108,10 @@ impl Encoder<'_> {
         cmd
     }
 
-    pub(crate) fn probe(&self, by: By) -> Cmd {
+    /// `key` is one at which nothing ever stands.
+    pub(crate) fn probe(&self, by: By, key: &str) -> Cmd {
         let mut cmd = self.scripts.probe.by(by);
-        cmd.arg(1).arg(&self.names.probe);
+        cmd.arg(1).arg(key);
         cmd
     }
 
