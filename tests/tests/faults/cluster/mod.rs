@@ -9,6 +9,7 @@ mod connections;
 mod failing;
 mod handing_on;
 mod moving;
+mod replicas;
 mod wrong;
 
 /// Waits until nothing but fences is left on any node that lives.
