@@ -79,7 +79,7 @@ fn each_mistake_has_its_own_message() {
         ),
         (
             quote!(key = "k", min_replicas = 1.5),
-            "write `min_replicas = 1`",
+            "such as `min_replicas = 1`",
         ),
         (
             quote!(key = "k", min_replica = 1),

@@ -92,7 +92,7 @@ pub fn grant(client: &str, push: &Frame) -> Option<Granted> {
     let Frame::Push(items) = push else {
         return None;
     };
-    if items.first()?.as_text()? != "message" {
+    if !["message", "smessage"].contains(&items.first()?.as_text()?) {
         return None;
     }
     let Frame::Bulk(payload) = items.get(2)? else {

@@ -30,12 +30,13 @@ impl Room {
 for_each_store! {
     async fn no_update_is_lost_under_load(store) {
         let room = Arc::new(Room::default());
+        let turns = store.hand_offs(25, 3);
         let mut tasks = Vec::new();
         for manager in store.managers(4).await {
             for _ in 0..4 {
                 let (lock, room) = (manager.lock("k").wait(PATIENCE), room.clone());
                 tasks.push(tokio::spawn(async move {
-                    for _ in 0..25 {
+                    for _ in 0..turns {
                         let guard = lock.acquire().await.unwrap();
                         room.visit().await;
                         assert!(guard.is_held());
@@ -47,12 +48,13 @@ for_each_store! {
         for task in tasks {
             task.await.unwrap();
         }
-        assert_eq!(room.visits(), 4 * 4 * 25);
+        assert_eq!(room.visits(), 4 * 4 * turns);
         store.until_free("k", ms(2_250)).await;
     }
 
     /// Bodies under `run`, dropped guards, tries and short waits, all at once.
     async fn every_way_in_excludes_every_other(store) {
+        let turns = store.hand_offs(20, 3);
         let room = Arc::new(Room::default());
         let expected = Arc::new(AtomicU64::new(0));
         let mut tasks = Vec::new();
@@ -61,7 +63,7 @@ for_each_store! {
                 let (room, expected) = (room.clone(), expected.clone());
                 let lock = manager.lock("k").wait(PATIENCE);
                 tasks.push(tokio::spawn(async move {
-                    for _ in 0..20 {
+                    for _ in 0..turns {
                         let visited = match way {
                             0 => lock.run(async |_| room.visit().await).await.is_ok(),
                             1 => {
@@ -93,7 +95,7 @@ for_each_store! {
         }
         assert_eq!(room.visits(), expected.load(Ordering::SeqCst));
         // The patient ones always got in.
-        assert!(room.visits() >= 3 * 2 * 20);
+        assert!(room.visits() >= 3 * 2 * turns);
     }
 
     async fn different_keys_do_not_wait_for_each_other(store) {

@@ -53,13 +53,14 @@ for_each_store! {
     }
 
     async fn they_rise_from_hand_to_hand(store) {
+        let turns = store.hand_offs(15, 3);
         let tokens = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for manager in store.managers(4).await {
             for _ in 0..3 {
                 let (manager, tokens) = (manager.clone(), tokens.clone());
                 tasks.push(tokio::spawn(async move {
-                    for _ in 0..15 {
+                    for _ in 0..turns {
                         let guard = manager.lock("k").wait(PATIENCE).acquire().await.unwrap();
                         tokens.lock().unwrap().push(guard.fencing_token());
                         guard.release().await.unwrap();
@@ -71,7 +72,7 @@ for_each_store! {
             task.await.unwrap();
         }
         let tokens = tokens.lock().unwrap();
-        assert_eq!(tokens.len(), 4 * 3 * 15);
+        assert_eq!(tokens.len() as u64, 4 * 3 * turns);
         assert_rising(&tokens);
     }
 

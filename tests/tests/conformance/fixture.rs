@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use distlock::__inside::lanes_at_once;
 use distlock::{Error, Held, KeyState, Lock, LockGuard, LockManager, LockManagerBuilder};
-use distlock_tests::{RedisCluster, RedisServer, Resp, eventually_async};
+use distlock_tests::{Middleman, RedisCluster, RedisServer, Resp, eventually_async};
 
 /// Far more than anything here takes, on a machine that does other things too.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,6 +24,8 @@ pub(crate) enum Store {
     Memory,
     Redis,
     Cluster,
+    /// The server of `Redis`, behind a proxy that passes on no messages.
+    Proxied,
 }
 
 /// A store as one test sees it: nobody else uses its keys.
@@ -32,8 +34,9 @@ pub(crate) struct Fixture {
     url: String,
     namespace: String,
     server: Option<Arc<RedisServer>>,
-    /// Ends with the last fixture that uses it.
+    /// End with the last fixture that uses them.
     _cluster: Option<Arc<RedisCluster>>,
+    proxy: Option<Arc<Middleman>>,
     /// Looks from outside, and keeps a memory store alive while a test replaces its managers.
     observer: LockManager,
 }
@@ -46,6 +49,15 @@ impl Fixture {
                 Self::over(url, None).await
             }
             Store::Redis => Self::on(shared_server()).await,
+            Store::Proxied => {
+                let server = shared_server();
+                let proxy = shared_proxy(&server);
+                let fixture = Self::over(proxy.url(), Some(server)).await;
+                Fixture {
+                    proxy: Some(proxy),
+                    ..fixture
+                }
+            }
             Store::Cluster => {
                 let cluster = shared_cluster();
                 let fixture = Self::over(cluster.url(), None).await;
@@ -75,8 +87,14 @@ impl Fixture {
             namespace,
             server,
             _cluster: None,
+            proxy: None,
             observer,
         }
+    }
+
+    /// How many hand-offs a test makes: fewer where each is found by a look, after half a second at most.
+    pub(crate) fn hand_offs(&self, many: u64, few: u64) -> u64 {
+        if self.proxy.is_some() { few } else { many }
     }
 
     pub(crate) fn is_redis(&self) -> bool {
@@ -236,7 +254,18 @@ fn shared_cluster() -> Arc<RedisCluster> {
     })
 }
 
-/// Makes a `memory::name`, a `redis::name` and a `cluster::name` test of each function.
+/// One proxy before that server, likewise.
+fn shared_proxy(server: &RedisServer) -> Arc<Middleman> {
+    static SHARED: Mutex<Weak<Middleman>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let proxy = Arc::new(Middleman::before(&[server]));
+        *shared = Arc::downgrade(&proxy);
+        proxy
+    })
+}
+
+/// Makes a `memory::name`, a `redis::name`, a `cluster::name` and a `proxied::name` test of each function.
 macro_rules! for_each_store {
     ($($(#[doc = $doc:literal])* async fn $name:ident($fixture:ident) $body:block)+) => {
         $($(#[doc = $doc])* async fn $name($fixture: &$crate::fixture::Fixture) $body)+
@@ -244,6 +273,7 @@ macro_rules! for_each_store {
         tests_on!(memory, Memory, $($name)+);
         tests_on!(redis, Redis, $($name)+);
         tests_on!(cluster, Cluster, $($name)+);
+        tests_on!(proxied, Proxied, $($name)+);
     };
 }
 

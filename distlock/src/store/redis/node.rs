@@ -203,8 +203,12 @@ impl Node {
         pending.is_answered();
         let decoded = decoder.ask(ask.key, sent, answer)?;
         shared.server_time.learn(sent, decoded.at);
-        if matches!(decoded.said, AskReply::Queued(_)) && way.session.client.is_polling() {
-            self.polls.add(ask.key, ask.owner);
+        if way.session.client.is_polling() {
+            if let AskReply::Queued(_) = decoded.said {
+                self.polls.add(ask.key, ask.owner);
+            } else {
+                self.polls.forget(ask.owner);
+            }
         }
         // What it wrote for this ask it did not refuse.
         if matches!(decoded.said, AskReply::Held(_) | AskReply::Queued(_)) {

@@ -50,6 +50,9 @@ fn tell(node: &Node, look: &Look, reply: &LookReply) {
     };
     if let Some(owner) = occupant.ours
         && look.owners.contains(&owner)
+        // Told once: it may be given back by now, and a grant that nobody knows of is given back again. Where nothing
+        // comes of it, the manager's own looks find it.
+        && node.polls.forget(owner)
     {
         (node.shared.events)(StoreEvent::Granted(Grant {
             key: look.key.clone(),

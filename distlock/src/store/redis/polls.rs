@@ -40,8 +40,9 @@ impl Polls {
         self.added.notify_one();
     }
 
-    pub(super) fn forget(&self, owner: Owner) {
-        lock(&self.polled).remove(&owner);
+    /// It is looked for no more. Whether it was.
+    pub(super) fn forget(&self, owner: Owner) -> bool {
+        lock(&self.polled).remove(&owner).is_some()
     }
 
     pub(super) fn next(&self) -> Option<Instant> {
