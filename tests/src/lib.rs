@@ -2,6 +2,7 @@
 //!
 //! * [`RedisServer`]: a real redis-server process of its own, on a free port, ended by pid;
 //! * [`sentinel::Sentinels`]: a master, a replica, and those who watch them;
+//! * [`Authority`]: who signs certificates;
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
 //! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
 //! * [`garbage`]: a server that answers with what no server should answer;
@@ -12,6 +13,7 @@
 //!
 //! Everything here panics with a message that says what went wrong: it is only used by tests.
 
+mod authority;
 mod child;
 mod client;
 pub mod garbage;
@@ -27,6 +29,7 @@ mod split_mix;
 mod spread;
 mod wait;
 
+pub use authority::{Authority, CertificateFiles};
 pub use client::{Reply, Resp};
 pub use monitor::Monitor;
 pub use process::{Worker, child_args, is_child, this_test_binary};

@@ -6,7 +6,6 @@ use distlock_tests::sentinel::Sentinels;
 
 use crate::kit::{LONG, ms};
 use crate::tls::HOST;
-use crate::tls::authority::Authority;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_over_tls() {
