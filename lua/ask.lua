@@ -86,7 +86,8 @@ local function make_room(count)
   return count
 end
 
-local entry = string.format('%.0f', now + (wait + 1000) * 1000) .. ' ' .. lease .. ' ' .. ttl .. ' ' .. name
+local deadline = is_polling(client) and soon() or string.format('%.0f', now + (wait + 1000) * 1000)
+local entry = deadline .. ' ' .. lease .. ' ' .. ttl .. ' ' .. name
 if not redis.call('ZSCORE', queue, owner) then
   local tail = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
   local order = stamp

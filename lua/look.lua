@@ -26,6 +26,9 @@ local function look(lock, queue, entries, fence, first, till)
   for i = first, till do
     if ARGV[i] ~= holder and not redis.call('ZSCORE', queue, ARGV[i]) then
       missing[#missing + 1] = i - first
+    elseif is_polling(client) then
+      local rest = string.match(redis.call('HGET', entries, ARGV[i]) or '', ' .*')
+      if rest then redis.call('HSET', entries, ARGV[i], soon() .. rest) end
     end
   end
   return { value or '', left, missing }

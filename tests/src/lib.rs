@@ -4,6 +4,7 @@
 //! * [`sentinel::Sentinels`]: a master, a replica, and those who watch them;
 //! * [`Authority`]: who signs certificates;
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
+//! * [`Middleman`]: a proxy of those that people use, which passes on no messages;
 //! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
 //! * [`garbage`]: a server that answers with what no server should answer;
 //! * [`Worker`]: a child process that can be frozen and killed; [`preloadable`] C code changes its libc;
@@ -17,6 +18,7 @@ mod authority;
 mod child;
 mod client;
 pub mod garbage;
+mod middleman;
 mod monitor;
 mod process;
 pub mod proxy;
@@ -31,6 +33,7 @@ mod wait;
 
 pub use authority::{Authority, CertificateFiles};
 pub use client::{Reply, Resp};
+pub use middleman::Middleman;
 pub use monitor::Monitor;
 pub use process::{Worker, child_args, is_child, this_test_binary};
 pub use proxy::{After, Proxy, ProxyHandle, ProxyStats, Way};

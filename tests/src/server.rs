@@ -510,7 +510,7 @@ fn cannot_spawn(error: io::Error) -> NotStarted {
 }
 
 /// A port that is free now; somebody else may take it before the server does.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .unwrap_or_else(|error| panic!("no free port on 127.0.0.1: {error}"))

@@ -30,6 +30,19 @@ impl ClientId {
         Self::named(&format!("{}{number}", rename_process(random)))
     }
 
+    /// The name of a client that is told nothing by its store, and looks instead: a digit longer, by which the store
+    /// knows that nobody listens for it.
+    pub(crate) fn polling(&self) -> Self {
+        if self.is_polling() {
+            return self.clone();
+        }
+        Self::named(&format!("{}0", self.0))
+    }
+
+    pub(crate) fn is_polling(&self) -> bool {
+        self.0.len() > PROCESS_DIGITS + MANAGER_DIGITS
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -60,6 +73,8 @@ pub(crate) fn plain_number(text: &str) -> Option<u64> {
 
 /// The digits of a client's name that are its process's.
 const PROCESS_DIGITS: usize = 24;
+
+const MANAGER_DIGITS: usize = 8;
 
 /// What this process calls itself.
 static PROCESS: ProcessNames = ProcessNames(OnceCell::new());

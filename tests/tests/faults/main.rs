@@ -21,6 +21,7 @@ mod moved;
 mod outages;
 mod paused;
 mod protocol;
+mod proxies;
 mod reconnect;
 mod refusing;
 mod rows;

@@ -1,6 +1,7 @@
 //! Who uses a server, and what all its connections know.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use redis::Value;
@@ -48,6 +49,8 @@ pub(super) struct Shared {
     pub(super) lane_after: u32,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
+    /// A connection has listened in this client's name.
+    has_listened: AtomicBool,
 }
 
 impl Shared {
@@ -63,6 +66,7 @@ impl Shared {
             lane_after: client.lane_after,
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
+            has_listened: AtomicBool::new(false),
         }
     }
 
@@ -78,6 +82,20 @@ impl Shared {
             let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
             *id = id.renewed(&*self.random);
         }
+    }
+
+    /// From now on nobody can take this client for one that only looks.
+    pub(super) fn listens(&self) {
+        self.has_listened.store(true, Ordering::Release);
+    }
+
+    /// Takes the name of a client that looks, if none of its connections has ever listened. Whether it bears it.
+    pub(super) fn polls(&self) -> bool {
+        let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
+        if !self.has_listened.load(Ordering::Acquire) {
+            *id = id.polling();
+        }
+        id.is_polling()
     }
 
     /// Writes commands in the name of this client.

@@ -13,7 +13,7 @@ use crate::store::StoreEvent;
 use crate::store::redis::client::Shared;
 use crate::store::redis::codec::decode;
 use crate::store::redis::config::Password;
-use crate::store::redis::known::Known;
+use crate::store::redis::known::{Known, Used};
 use crate::store::redis::login;
 use crate::store::redis::role;
 use crate::store::redis::scripts::{self, By};
@@ -75,7 +75,19 @@ impl Dialer {
         let shared = &*self.shared;
         let mut name = None;
         let mut predecessor_lives = false;
-        if self.role == Role::Commands {
+        if self.role == Role::Commands && !connection.has_pushes() {
+            if !shared.polls() {
+                return Err(Trouble::new(
+                    Outage::Denied,
+                    "it tells nothing unasked, which it did when this client connected: connect a new manager if a proxy \
+                     stands there now",
+                ));
+            }
+            predecessor_lives = old.is_some();
+            if old.is_some() {
+                shared.rename_if_idle();
+            }
+        } else if self.role == Role::Commands {
             if old.is_none() {
                 check_password(&*connection, self.password().await?).await?;
             }
@@ -85,15 +97,17 @@ impl Dialer {
                 shared.rename_if_idle();
             }
             subscribe(&*connection, shared).await?;
+            shared.listens();
         }
         if self.role == Role::Lane {
             name = servers_name(&*connection).await?;
         }
-        let scripts = shared.scripts.clone();
-        let scripts = match self.role {
-            Role::Commands | Role::Lane => Known::all(scripts),
-            Role::Renewals => Known::renew(scripts),
+        let used = match self.role {
+            _ if !connection.has_pushes() => Used::Unloaded,
+            Role::Commands | Role::Lane => Used::All,
+            Role::Renewals => Used::Renew,
         };
+        let scripts = Known::new(shared.scripts.clone(), used);
         self.probe(&*connection, &scripts).await?;
         Ok(Session {
             connection,
@@ -272,6 +286,10 @@ async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), T
 /// Every lock has a TTL, so an eviction policy removes live locks first. A server that does not tell its
 /// policy is believed to be right.
 pub(super) async fn evicts(session: &Session) -> Option<String> {
+    // A proxy may end the connection instead of an answer.
+    if !session.connection.has_pushes() {
+        return None;
+    }
     let mut info = redis::cmd("INFO");
     info.arg("memory");
     let info = text(&*session.connection, &info).await.ok()?;

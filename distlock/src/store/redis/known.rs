@@ -14,25 +14,27 @@ use crate::store::redis::transport::Connection;
 #[derive(Debug)]
 pub(super) struct Known {
     scripts: Arc<Scripts>,
-    only_renew: bool,
+    used: Used,
     /// How often they were loaded.
     loaded: AtomicU64,
     loading: Mutex<()>,
 }
 
+/// Which of them a connection uses.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Used {
+    All,
+    Renew,
+    /// Some, each of which is sent by its source when the server does not know it: a proxy knows by its keys where a
+    /// script goes, and loading has none.
+    Unloaded,
+}
+
 impl Known {
-    pub(super) fn all(scripts: Arc<Scripts>) -> Self {
-        Self::these(scripts, false)
-    }
-
-    pub(super) fn renew(scripts: Arc<Scripts>) -> Self {
-        Self::these(scripts, true)
-    }
-
-    fn these(scripts: Arc<Scripts>, only_renew: bool) -> Self {
+    pub(super) fn new(scripts: Arc<Scripts>, used: Used) -> Self {
         Known {
             scripts,
-            only_renew,
+            used,
             loaded: AtomicU64::new(0),
             loading: Mutex::default(),
         }
@@ -41,17 +43,17 @@ impl Known {
     /// The commands that make the server know them.
     pub(super) fn loads(&self) -> Vec<Cmd> {
         let all = &*self.scripts;
-        let used = if self.only_renew {
-            vec![&all.renew]
-        } else {
-            vec![
+        let used = match self.used {
+            Used::Unloaded => vec![],
+            Used::Renew => vec![&all.renew],
+            Used::All => vec![
                 &all.ask,
                 &all.confirm,
                 &all.renew,
                 &all.release,
                 &all.look,
                 &all.inspect,
-            ]
+            ],
         };
         used.into_iter().map(|script| script.load()).collect()
     }

@@ -41,6 +41,7 @@ mod login;
 mod multiplexed;
 mod names;
 mod node;
+mod polling;
 mod reply;
 mod role;
 pub(crate) mod scripts;
@@ -109,6 +110,8 @@ impl RedisStore {
 
     fn of(node: Node, config: &RedisConfig, transport: &dyn Transport) -> Self {
         let node = Arc::new(node);
+        let polling = polling::keep(Arc::downgrade(&node), node.polls.clone());
+        transport.spawn(Box::pin(while_open(&node, polling)));
         if let Some(source) = &config.credentials {
             let keeper = authentication::keep(Arc::downgrade(&node), source.clone());
             transport.spawn(Box::pin(while_open(&node, keeper)));
@@ -185,7 +188,14 @@ impl LockStore for RedisStore {
         batch: &'a [Renewal],
         within: Duration,
     ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
-        Box::pin(async move { self.located(self.node.renew(batch, within).await) })
+        Box::pin(async move {
+            let node = &self.node;
+            self.located(if node.is_polling() {
+                polling::renew(node, batch, within).await
+            } else {
+                node.renew(batch, within).await
+            })
+        })
     }
 
     fn release<'a>(
@@ -203,7 +213,14 @@ impl LockStore for RedisStore {
         looks: &'a [Look],
         within: Duration,
     ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
-        Box::pin(async move { self.located(self.node.look(looks, within).await) })
+        Box::pin(async move {
+            let node = &self.node;
+            self.located(if node.is_polling() {
+                polling::look(node, looks, within).await
+            } else {
+                node.look(looks, within).await
+            })
+        })
     }
 
     fn inspect<'a>(

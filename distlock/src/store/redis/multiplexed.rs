@@ -1,12 +1,16 @@
 //! Connections of the `redis` crate over sockets of our own.
 
+use std::sync::{Arc, Mutex};
+
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisConnectionInfo, RedisResult, Value,
+    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind,
+    RedisConnectionInfo, RedisResult, Value,
 };
 use tokio::task::AbortHandle;
 
 use crate::error::Outage;
+use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
 use crate::store::redis::socket::{Pulse, Stream};
@@ -22,6 +26,7 @@ pub(super) struct Multiplexed {
     connection: MultiplexedConnection,
     /// Where it leads, if that is not what the URL says.
     peer: Option<String>,
+    has_pushes: bool,
     pulse: Pulse,
     _driver: Driver,
 }
@@ -40,31 +45,40 @@ impl Multiplexed {
         stream: Stream,
         settings: &RedisConnectionInfo,
         hears: Hears,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, Refusal> {
         let pulse = stream.pulse.clone();
         let objection = stream.objection.clone();
-        let of_pushes = hears.clone();
-        let config = AsyncConnectionConfig::new()
+        let has_pushes = settings.protocol() != ProtocolVersion::RESP2;
+        let gate = Arc::new(Gate::before(hears));
+        let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(PIPELINE)
-            .set_push_sender(move |push| {
-                tell(&of_pushes, push);
+            .set_pipeline_buffer_size(PIPELINE);
+        if has_pushes {
+            let of_pushes = gate.clone();
+            config = config.set_push_sender(move |push| {
+                of_pushes.tell(push);
                 Ok::<(), redis::aio::SendError>(())
             });
+        }
         let connected = MultiplexedConnection::new_with_config(settings, stream, config).await;
-        let (connection, driver) = connected.map_err(|error| {
-            let objection = objection.get().cloned();
-            objection.unwrap_or_else(|| refused(settings.db(), &error))
+        let (connection, driver) = connected.map_err(|error| match objection.get() {
+            Some(objection) => Refusal::For(objection.clone()),
+            None if error.is_io_error() || is_no_hello(&error) => {
+                Refusal::OfTheGreeting(refused(settings.db(), &error))
+            }
+            None => Refusal::For(refused(settings.db(), &error)),
         })?;
-        let at_end = TellsEnd(hears);
+        let at_end = TellsEnd(gate.clone());
         let driver = tokio::spawn(async move {
             let _at_end = at_end;
             driver.await;
         });
+        gate.open();
         Ok(Multiplexed {
             connection,
             peer: None,
+            has_pushes,
             pulse,
             _driver: Driver(driver.abort_handle()),
         })
@@ -103,17 +117,80 @@ impl Connection for Multiplexed {
         self.pulse.count()
     }
 
+    fn has_pushes(&self) -> bool {
+        self.has_pushes
+    }
+
     fn peer(&self) -> Option<&str> {
         self.peer.as_deref()
     }
 }
 
-fn tell(hears: &Hears, push: PushInfo) {
-    match push.kind {
-        PushKind::Disconnection => hears(Heard::End),
-        PushKind::Message => hears(Heard::Message(push.data)),
-        _ => {}
+/// Of a connection that is not one yet nothing is told: another one may be tried in its place.
+struct Gate {
+    hears: Hears,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Clone, Copy)]
+enum Opened {
+    NotYet { has_ended: bool },
+    Yes,
+}
+
+impl Gate {
+    fn before(hears: Hears) -> Self {
+        Gate {
+            hears,
+            opened: Mutex::new(Opened::NotYet { has_ended: false }),
+        }
     }
+
+    fn open(&self) {
+        let before = std::mem::replace(&mut *lock(&self.opened), Opened::Yes);
+        if let Opened::NotYet { has_ended: true } = before {
+            (self.hears)(Heard::End);
+        }
+    }
+
+    fn tell(&self, push: PushInfo) {
+        match push.kind {
+            PushKind::Disconnection => self.tell_end(),
+            PushKind::Message => (self.hears)(Heard::Message(push.data)),
+            _ => {}
+        }
+    }
+
+    fn tell_end(&self) {
+        match &mut *lock(&self.opened) {
+            Opened::NotYet { has_ended } => {
+                *has_ended = true;
+                return;
+            }
+            Opened::Yes => {}
+        }
+        (self.hears)(Heard::End);
+    }
+}
+
+/// Why a connection cannot be used.
+pub(super) enum Refusal {
+    For(Trouble),
+    /// There was no answer to what is said first, or none that shows that it is understood.
+    OfTheGreeting(Trouble),
+}
+
+impl Refusal {
+    pub(super) fn trouble(self) -> Trouble {
+        let (Refusal::For(trouble) | Refusal::OfTheGreeting(trouble)) = self;
+        trouble
+    }
+}
+
+fn is_no_hello(error: &redis::RedisError) -> bool {
+    error.kind() == ErrorKind::RESP3NotSupported
+        || error.code() == Some("NOPROTO")
+        || error.to_string().contains("unknown command")
 }
 
 /// What a server says that does not let this client in.
@@ -143,11 +220,11 @@ fn refused(db: i64, error: &redis::RedisError) -> Trouble {
 struct Driver(AbortHandle);
 
 /// Tells that a connection has ended, also when its runtime is dropped, which the `redis` crate does not notice.
-struct TellsEnd(Hears);
+struct TellsEnd(Arc<Gate>);
 
 impl Drop for TellsEnd {
     fn drop(&mut self) {
-        (self.0)(Heard::End);
+        self.0.tell_end();
     }
 }
 

@@ -25,6 +25,7 @@ use crate::store::redis::health::{Cause, Health};
 use crate::store::redis::lane::LaneName;
 use crate::store::redis::lanes::Lanes;
 use crate::store::redis::link::{self, Link};
+use crate::store::redis::polling::Polls;
 use crate::store::redis::session::Session;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::unanswered::UnansweredAsks;
@@ -39,6 +40,7 @@ pub(super) struct Node {
     pub(super) shared: Arc<Shared>,
     health: Arc<Health>,
     unanswered: UnansweredAsks,
+    pub(super) polls: Arc<Polls>,
     /// Ask, cancel, release and look of one owner use one connection, so that they stay in order.
     pub(super) commands: Link,
     /// A subscribed connection counts as `pubsub` for the server's output-buffer limits; renewals do
@@ -125,6 +127,7 @@ impl Node {
                 renewals_reconnected,
             ),
             unanswered: UnansweredAsks::default(),
+            polls: Arc::default(),
             shared,
             health,
             lanes,
@@ -137,6 +140,10 @@ impl Node {
     pub(super) fn lane(&self) -> Option<Way> {
         // Who cannot be told of a grant does not ask for one.
         let session = self.commands.session().ok()?;
+        // A proxy may lead each connection to another server.
+        if session.client.is_polling() {
+            return None;
+        }
         let lane = self.lanes.here(&session)?;
         Some(Way {
             session,
@@ -177,6 +184,9 @@ impl Node {
         pending.is_answered();
         let decoded = decoder.ask(ask.key, sent, answer)?;
         shared.server_time.learn(sent, decoded.at);
+        if matches!(decoded.said, AskReply::Queued(_)) && way.session.client.is_polling() {
+            self.polls.add(ask.key, ask.owner);
+        }
         // What it wrote for this ask it did not refuse.
         if matches!(decoded.said, AskReply::Held(_) | AskReply::Queued(_)) {
             self.health.recovers(Cause::Refusing);
@@ -200,6 +210,7 @@ impl Node {
         let (sent, answer) = confirmed.await?;
         let decoded = decode::confirm(sent, answer)?;
         shared.server_time.learn(sent, decoded.at);
+        self.polls.forget(owner);
         Ok(decoded.said)
     }
 
@@ -266,6 +277,7 @@ impl Node {
         }
         was_held |= self.release_by(&home, key, owner, keep, within).await?;
         self.unanswered.forget(owner);
+        self.polls.forget(owner);
         let again_after = may_come.then(|| {
             let now = self.shared.server_time.estimate(self.shared.clock.now());
             Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + within
@@ -377,6 +389,12 @@ impl Node {
         let decoded = decoder.inspect(key, answer)?;
         shared.server_time.learn(sent, decoded.at);
         Ok(decoded.said)
+    }
+
+    /// Whether nobody tells this client anything.
+    pub(super) fn is_polling(&self) -> bool {
+        let session = self.commands.session();
+        session.is_ok_and(|session| session.client.is_polling())
     }
 
     pub(super) fn address(&self) -> &str {

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::config::RedisConfig;
-use crate::store::redis::multiplexed::Multiplexed;
+use crate::store::redis::multiplexed::{Multiplexed, Refusal};
 use crate::store::redis::socket::Wire;
 use crate::store::redis::transport::{Connection, Hears};
 use crate::store::redis::trouble;
@@ -156,7 +156,8 @@ impl Sentinels {
     ) -> Result<Multiplexed, Trouble> {
         let address = ConnectionAddr::Tcp(host.clone(), *port);
         let stream = self.wire.open(&address).await?;
-        Multiplexed::begin(stream, &self.settings, hears).await
+        let greeted = Multiplexed::begin(stream, &self.settings, hears).await;
+        greeted.map_err(Refusal::trouble)
     }
 
     /// Where it says that the master is; `None` if it does not know the service.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use redis::{ConnectionAddr, RedisConnectionInfo};
+use redis::{ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 
 use crate::credentials::Source;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::login;
-use crate::store::redis::multiplexed::Multiplexed;
+use crate::store::redis::multiplexed::{Multiplexed, Refusal};
 use crate::store::redis::role;
 use crate::store::redis::sentinel::Sentinels;
 use crate::store::redis::socket::Wire;
@@ -74,9 +74,42 @@ impl Sockets {
         Ok(connection.leading_to(name))
     }
 
-    /// Connects, and says who we are.
+    /// Connects, and says who we are. A proxy may not know the greeting: then it is gone without, and nothing is told to
+    /// us unasked. That the server has just been lost looks the same, so the greeting is tried again.
     async fn enter(&self, address: &ConnectionAddr, hears: Hears) -> Result<Multiplexed, Trouble> {
+        let settings = self.settings().await?;
+        let greeted = self.greeted(address, &settings, &hears).await?;
+        let refusal = match greeted {
+            Ok(connection) => return Ok(connection),
+            Err(Refusal::For(trouble)) => return Err(trouble),
+            Err(Refusal::OfTheGreeting(trouble)) => trouble,
+        };
+        let plainly = settings.clone().set_protocol(ProtocolVersion::RESP2);
+        let Ok(Ok(connection)) = self.greeted(address, &plainly, &hears).await else {
+            return Err(refusal);
+        };
+        if connection.send(&redis::cmd("PING")).await.is_err() {
+            return Err(refusal);
+        }
+        match self.greeted(address, &settings, &hears).await? {
+            Err(Refusal::OfTheGreeting(_)) => Ok(connection),
+            Err(Refusal::For(trouble)) => Err(trouble),
+            // The next attempt will succeed.
+            Ok(_) => Err(refusal),
+        }
+    }
+
+    async fn greeted(
+        &self,
+        address: &ConnectionAddr,
+        settings: &RedisConnectionInfo,
+        hears: &Hears,
+    ) -> Result<Result<Multiplexed, Refusal>, Trouble> {
         let stream = self.wire.open(address).await?;
+        Ok(Multiplexed::begin(stream, settings, hears.clone()).await)
+    }
+
+    async fn settings(&self) -> Result<RedisConnectionInfo, Trouble> {
         let mut settings = self.settings.clone();
         if let Some(source) = &self.credentials {
             let credentials = login::ask(source).await?;
@@ -85,7 +118,7 @@ impl Sockets {
             }
             settings = settings.set_password(credentials.reveal());
         }
-        Multiplexed::begin(stream, &settings, hears).await
+        Ok(settings)
     }
 }
 

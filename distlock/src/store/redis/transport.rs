@@ -31,6 +31,11 @@ pub(crate) trait Connection: Send + Sync + fmt::Debug {
 
     fn subscribe<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, RedisResult<()>>;
 
+    /// Whether the server can tell it anything unasked.
+    fn has_pushes(&self) -> bool {
+        true
+    }
+
     /// Counts the signs of life that the server has given.
     fn pulse(&self) -> u64;
 

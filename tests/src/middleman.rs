@@ -1,0 +1,164 @@
+//! Proxies that people put before their servers, and that pass on scripts but no messages.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::child::Process;
+use crate::client::{Reply, Resp};
+use crate::server::{RedisServer, free_port};
+
+/// How long a start may take on a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// How often other ports are tried when another process was faster.
+const PORT_ATTEMPTS: u32 = 20;
+
+/// Names the binary of Envoy, which is then used in place of twemproxy.
+const ENVOY: &str = "DISTLOCK_ENVOY";
+
+/// A proxy before one server, or before several that share the keys.
+#[derive(Debug)]
+pub struct Middleman {
+    port: u16,
+    process: Process,
+    _dir: TempDir,
+}
+
+impl Middleman {
+    /// twemproxy, or Envoy where the environment variable `DISTLOCK_ENVOY` names its binary.
+    ///
+    /// # Panics
+    ///
+    /// When it is not installed, or does not start.
+    #[track_caller]
+    pub fn before(servers: &[&RedisServer]) -> Middleman {
+        for _ in 0..PORT_ATTEMPTS {
+            if let Some(started) = Self::start(servers) {
+                return started;
+            }
+        }
+        panic!("no port was free for a proxy, {PORT_ATTEMPTS} times");
+    }
+
+    #[track_caller]
+    fn start(servers: &[&RedisServer]) -> Option<Middleman> {
+        let dir = tempfile::tempdir().expect("a directory for a proxy");
+        let port = free_port();
+        let mut command = match std::env::var_os(ENVOY) {
+            Some(envoy) => as_envoy(envoy, dir.path(), port, servers),
+            None => as_twemproxy(dir.path(), port, servers),
+        };
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let process = Process::spawn(&mut command).unwrap_or_else(|error| {
+            panic!("cannot start {command:?}: {error}; install it (apt-get install nutcracker), or run ./test.sh")
+        });
+        let mut proxy = Middleman {
+            port,
+            process,
+            _dir: dir,
+        };
+        let deadline = Instant::now() + DEADLINE;
+        while !proxy.answers() {
+            // Somebody else may have taken its port.
+            if proxy.process.exited().is_some() {
+                return None;
+            }
+            assert!(Instant::now() < deadline, "the proxy does not answer");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Some(proxy)
+    }
+
+    /// `redis://127.0.0.1:<port>`.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Freezes the process (SIGSTOP); returns once it stands still.
+    pub fn stop_process(&mut self) {
+        self.process.stop();
+    }
+
+    /// Lets a frozen process go on (SIGCONT).
+    pub fn cont_process(&mut self) {
+        self.process.cont();
+    }
+
+    /// Whether scripts are run behind it.
+    fn answers(&self) -> bool {
+        let address: SocketAddr = (Ipv4Addr::LOCALHOST, self.port).into();
+        let asked = || Resp::connect(address)?.try_cmd(&["EVAL", "return 7", "1", "{k}"]);
+        matches!(asked(), Ok(Reply::Int(7)))
+    }
+}
+
+fn as_twemproxy(dir: &Path, port: u16, servers: &[&RedisServer]) -> Command {
+    let list: String = servers
+        .iter()
+        .map(|server| format!("   - {}:1\n", server.addr()))
+        .collect();
+    let config = format!(
+        "pool:\n  listen: 127.0.0.1:{port}\n  redis: true\n  hash_tag: \"{{}}\"\n  distribution: ketama\n  \
+         auto_eject_hosts: false\n  server_retry_timeout: 100\n  servers:\n{list}"
+    );
+    let path = dir.join("nutcracker.yml");
+    fs::write(&path, config).expect("the directory is writable");
+    let mut command = Command::new("nutcracker");
+    command.arg("-c").arg(path).arg("-o").arg(dir.join("log"));
+    command.args(["-a", "127.0.0.1", "-s", &free_port().to_string()]);
+    command
+}
+
+fn as_envoy(envoy: OsString, dir: &Path, port: u16, servers: &[&RedisServer]) -> Command {
+    let address = |address: SocketAddr| {
+        format!(
+            "{{ socket_address: {{ address: {}, port_value: {} }} }}",
+            address.ip(),
+            address.port()
+        )
+    };
+    let endpoints: Vec<_> = servers
+        .iter()
+        .map(|server| format!("{{ endpoint: {{ address: {} }} }}", address(server.addr())))
+        .collect();
+    let config = format!(
+        r#"static_resources:
+  listeners:
+  - address: {listen}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.redis_proxy
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy
+          stat_prefix: redis
+          settings: {{ op_timeout: 5s, enable_hashtagging: true }}
+          prefix_routes: {{ catch_all_route: {{ cluster: servers }} }}
+  clusters:
+  - name: servers
+    type: STATIC
+    lb_policy: MAGLEV
+    load_assignment:
+      cluster_name: servers
+      endpoints: [ {{ lb_endpoints: [ {endpoints} ] }} ]
+"#,
+        listen = address((Ipv4Addr::LOCALHOST, port).into()),
+        endpoints = endpoints.join(", "),
+    );
+    let path = dir.join("envoy.yaml");
+    fs::write(&path, config).expect("the directory is writable");
+    let mut command = Command::new(envoy);
+    command
+        .arg("-c")
+        .arg(path)
+        .args(["--concurrency", "1", "--use-dynamic-base-id", "-l", "off"]);
+    command
+}
