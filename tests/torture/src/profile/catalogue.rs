@@ -1,7 +1,7 @@
 //! All profiles.
 
 use super::faults::{
-    ANY_SERVER, ANY_WATCHED, LINK, LOSSLESS_SERVER, LOSSLESS_WATCHED, NONE, PROCESS,
+    ANY_SERVER, ANY_WATCHED, FAILOVERS, LINK, LOSSLESS_SERVER, LOSSLESS_WATCHED, NONE, PROCESS,
 };
 use super::{Bodies, Faults, Load, Profile};
 use crate::plan::Kind;
@@ -117,6 +117,19 @@ pub(super) const PROFILES: &[Profile] = &[
         link: Faults {
             kinds: &[(Kind::DelayRepliesBit, 1)],
             pause: (200, 1_000),
+        },
+        ..NARROW
+    },
+    // Under sentinels only.
+    Profile {
+        name: "failovers",
+        process: Faults {
+            kinds: &[(Kind::ClientStop, 1)],
+            pause: (200, 900),
+        },
+        watched: Faults {
+            kinds: FAILOVERS,
+            pause: (2_000, 4_000),
         },
         ..NARROW
     },

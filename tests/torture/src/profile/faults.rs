@@ -79,6 +79,13 @@ pub(super) const LOSSLESS_WATCHED: &[(Kind, u32)] = &[
     (Kind::PauseWrites, 2),
 ];
 
+pub(super) const FAILOVERS: &[(Kind, u32)] = &[
+    (Kind::FailoverKill, 1),
+    (Kind::FailoverBehind, 1),
+    (Kind::FailoverStop, 1),
+    (Kind::FailoverCommand, 1),
+];
+
 pub(super) const ANY_WATCHED: &[(Kind, u32)] = &[
     (Kind::FailoverKill, 3),
     (Kind::FailoverBehind, 2),

@@ -8,8 +8,9 @@ use distlock_tests::{RedisServer, RedisServerBuilder};
 
 use super::user;
 
-/// Longer than a loaded machine lets a healthy server wait.
-const DOWN_AFTER: Duration = Duration::from_secs(1);
+/// Longer than a second: for so long a sentinel may not connect to a new master, if it last tried to reach the old one just
+/// before, and it takes that for silence.
+const DOWN_AFTER: Duration = Duration::from_millis(1_500);
 
 /// How much of a sentinel's log is shown.
 const LAST_LINES: usize = 25;
