@@ -47,6 +47,8 @@ pub(super) struct Node {
     /// not share its fate.
     pub(super) renewals: Link,
     pub(super) lanes: Arc<Lanes>,
+    /// Told of each connection that was opened again.
+    opened: watch::Sender<()>,
     closed: watch::Sender<bool>,
     address: String,
 }
@@ -107,9 +109,13 @@ impl Node {
             shared.events.clone(),
         );
         let health = Arc::new(health);
+        let opened = watch::Sender::new(());
         let tell = |event: StoreEvent| {
-            let events = shared.events.clone();
-            move || events(event.clone())
+            let (events, opened) = (shared.events.clone(), opened.clone());
+            move || {
+                opened.send_replace(());
+                events(event.clone());
+            }
         };
         let lanes = dialer(config, &commands.transport, &shared, Role::Lane);
         let lanes = Lanes::new(config.lanes, lanes);
@@ -131,6 +137,7 @@ impl Node {
             shared,
             health,
             lanes,
+            opened,
             closed: watch::Sender::new(false),
             address: config.address(),
         }
@@ -425,6 +432,11 @@ impl Node {
                 session.end.tell(Trouble::new(Outage::NotReady, why));
             }
         }
+    }
+
+    /// Changes with each connection that is opened from now on.
+    pub(super) fn opens(&self) -> watch::Receiver<()> {
+        self.opened.subscribe()
     }
 
     /// The two connections, as far as they are up.

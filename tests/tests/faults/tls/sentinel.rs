@@ -1,8 +1,8 @@
 //! Sentinels and servers that are reached over TLS.
 
 use distlock::{LockManager, Tls};
-use distlock_tests::RedisServer;
 use distlock_tests::sentinel::Sentinels;
+use distlock_tests::{Authority, RedisServer};
 
 use crate::kit::{LONG, ms};
 use crate::tls::HOST;
