@@ -106,7 +106,7 @@ fn of_failovers(
         ),
         Floor {
             at_most: true,
-            ..floor("% overlaps by failovers", overlaps, 1.0)
+            ..floor("% overlaps by failovers", overlaps, 0.2)
         },
     ]
 }
@@ -134,7 +134,7 @@ mod tests {
             faults: 2000,
             failovers: 4,
             unexcused_percent: 30.0,
-            overlaps_lossy: acquired / 100,
+            overlaps_lossy: acquired / 500,
             ..Figures::default()
         }
     }
