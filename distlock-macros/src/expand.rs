@@ -183,6 +183,7 @@ fn request(args: &Args, label: &str, template: &Template) -> TokenStream {
         let millis = Literal::u64_suffixed((*millis)?);
         Some(quote_spanned!(site=> .#name(#millis)))
     });
+    let min_replicas = (args.min_replicas.iter()).map(|n| quote_spanned!(site=> .min_replicas(#n)));
     let finish = args
         .finish_on_loss
         .then(|| quote_spanned!(site=> .finish_on_loss()));
@@ -195,7 +196,7 @@ fn request(args: &Args, label: &str, template: &Template) -> TokenStream {
         #krate::__private::Request::new(
             #krate::__private::KeyBuilder::new(#label, #capacity) #(#parts)*
         )
-        #(#options)* #finish #(#manager)*
+        #(#options)* #(#min_replicas)* #finish #(#manager)*
     }
 }
 

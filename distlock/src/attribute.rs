@@ -193,6 +193,11 @@ impl Request {
         self
     }
 
+    pub fn min_replicas(mut self, n: u32) -> Self {
+        self.options.min_replicas = Some(n);
+        self
+    }
+
     pub fn finish_on_loss(mut self) -> Self {
         self.finish_on_loss = true;
         self

@@ -253,12 +253,16 @@ pub enum Outage {
     OutOfMemory,
     /// The server refuses writes (`MISCONF`, `NOREPLICAS`).
     WritesRefused,
+    /// Fewer replicas acknowledged the lock in time than `min_replicas` asks for, or no disk did in time (`fsync`).
+    TooFewReplicas,
     /// The server is loading, busy with a script, or has lost its master.
     NotReady,
     /// The user lacks a right, or its password was changed.
     Denied,
     /// TLS: a certificate is not accepted, here or there, or its files cannot be read.
     Untrusted,
+    /// The server cannot do what a setting asks for, such as `fsync`.
+    Unsupported,
     /// The sentinels do not know the service that the URL names.
     NoSuchService,
     /// Anything else; the detail says it.
@@ -278,7 +282,7 @@ impl Outage {
     pub(crate) fn is_transient(self) -> bool {
         !matches!(
             self,
-            Outage::Denied | Outage::Untrusted | Outage::NoSuchService
+            Outage::Denied | Outage::Untrusted | Outage::Unsupported | Outage::NoSuchService
         )
     }
 }
@@ -293,9 +297,13 @@ impl fmt::Display for Outage {
                 "out of memory: raise maxmemory, and keep its policy at noeviction"
             }
             Outage::WritesRefused => "the server refuses writes",
+            Outage::TooFewReplicas => {
+                "too few acknowledged in time: see `INFO replication` on the server, or ask for less"
+            }
             Outage::NotReady => "the server is not ready",
             Outage::Denied => "not permitted: check the user's rights and password",
             Outage::Untrusted => "no TLS: check the certificates on both sides",
+            Outage::Unsupported => "not supported: change the server's settings, or the lock's",
             Outage::NoSuchService => "no such service: check the URL",
             Outage::Other => "error",
         })

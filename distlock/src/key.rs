@@ -90,7 +90,7 @@ impl fmt::Display for Tagged<'_> {
 }
 
 /// What Redis Cluster hashes: between the first `{` and the first `}` behind it, if not empty.
-fn hash_tag(key: &str) -> Option<&str> {
+pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     let start = key.find('{')? + 1;
     let length = key[start..].find('}')?;
     (length > 0).then(|| &key[start..start + length])

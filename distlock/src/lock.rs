@@ -11,7 +11,7 @@ use crate::held::Held;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::{acquire, report};
-use crate::options::Options;
+use crate::options::{Options, without_replicas};
 use crate::protocol::request::Request;
 use crate::scope::{self, Frame};
 
@@ -98,6 +98,50 @@ impl Lock {
     /// dropped, a panic and a loss free the key at once.
     pub fn min_hold(mut self, shortest: Duration) -> Self {
         self.options.min_hold = Some(shortest);
+        self
+    }
+
+    /// How many replicas of the server must have acknowledged the lock before it counts as held, and each of its
+    /// renewals before it counts; default: the manager's
+    /// ([`LockManagerBuilder::min_replicas`](crate::LockManagerBuilder::min_replicas)), which is 0.
+    ///
+    /// Redis replicates after it has answered, so a master that dies may take with it a lock that it had granted. With
+    /// this the holder waits for the replicas (`WAIT`), for at most a tenth of the lease and a second; when too few have
+    /// answered by then the call tries again, for as long as its `wait`, and fails with
+    /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas). A hold whose renewals are not acknowledged is lost at
+    /// its safe deadline. It costs one round trip to the server and one from there to its replicas; calls at the same
+    /// time share them.
+    ///
+    /// It does not make a failover safe: a replica that has *not* acknowledged may be promoted all the same. Choose `n`
+    /// as large as the number of replicas that can be promoted, and give the data its
+    /// [fencing token](LockGuard::fencing_token).
+    ///
+    /// ```no_run
+    /// # async fn f(manager: distlock::LockManager) -> Result<(), distlock::Error> {
+    /// let guard = manager.lock("report:daily").min_replicas(1).acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn min_replicas(mut self, n: u32) -> Self {
+        self.options.min_replicas = Some(n);
+        self
+    }
+
+    /// Whether the lock, and each of its renewals, counts only once it is on the server's disk, and on those of its
+    /// [`min_replicas`](Lock::min_replicas); default: the manager's, which is `false`.
+    ///
+    /// A server that is started again then still has the lock, and so has a replica. It needs a server with `WAITAOF`
+    /// (Redis 7.2, Valkey 8) and `appendonly yes`; without, calls fail at once with
+    /// [`Outage::Unsupported`](crate::Outage::Unsupported). And it needs `appendfsync always`, on these replicas as well: with
+    /// `everysec` a server may take a second, which is longer than a command may take, and calls fail with
+    /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas).
+    ///
+    /// ```no_run
+    /// # async fn f(manager: distlock::LockManager) -> Result<(), distlock::Error> {
+    /// let guard = manager.lock("report:daily").fsync(true).acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn fsync(mut self, on: bool) -> Self {
+        self.options.fsync = Some(on);
         self
     }
 
@@ -209,15 +253,19 @@ impl Lock {
         self.options.check(&self.key)?;
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
+        let options = Options {
+            wait,
+            ..self.options.clone().or(self.manager.durability())
+        };
+        // A server has an address.
+        if !options.durability().is_none() && self.manager.address().is_none() {
+            return Err(without_replicas(&format!("lock `{key}`: ")));
+        }
         if let Some(frame) = scope::innermost(self.manager.store_identity(), &key) {
             return self.reenter(&frame, wait).await;
         }
         let core = self.manager.core();
         let started = core.clock.now();
-        let options = Options {
-            wait,
-            ..self.options.clone()
-        };
         let hold = acquire::acquire(core, Request::new(key, options, started)).await?;
         report::acquired(&hold, core.clock.now().since(started));
         Ok(LockGuard::new(self.manager.clone(), hold))

@@ -16,6 +16,35 @@ pub(crate) const FENCE_TTL: Duration = Duration::from_secs(2 * 60 * 60);
 pub(crate) const FENCE_TTLS: RangeInclusive<Duration> =
     Duration::from_secs(60)..=Duration::from_secs(366 * 24 * 60 * 60);
 
+/// What has to have a write, beside the server's memory, before a hold counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Durability {
+    /// How many replicas.
+    pub(crate) replicas: u32,
+    /// The disk: the server's own, and that of each of these replicas.
+    pub(crate) fsync: bool,
+}
+
+impl Durability {
+    /// The server's word is enough.
+    pub(crate) const NONE: Durability = Durability {
+        replicas: 0,
+        fsync: false,
+    };
+
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// What is enough for both.
+    pub(crate) fn and(self, other: Durability) -> Durability {
+        Durability {
+            replicas: self.replicas.max(other.replicas),
+            fsync: self.fsync || other.fsync,
+        }
+    }
+}
+
 /// The options of a [`Lock`](crate::Lock).
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -23,6 +52,10 @@ pub(crate) struct Options {
     pub(crate) wait: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
+    /// Of the manager, unless set.
+    pub(crate) min_replicas: Option<u32>,
+    /// Of the manager, unless set.
+    pub(crate) fsync: Option<bool>,
     pub(crate) label: Option<Cow<'static, str>>,
 }
 
@@ -33,12 +66,30 @@ impl Default for Options {
             wait: DEFAULT_WAIT,
             max_hold: None,
             min_hold: None,
+            min_replicas: None,
+            fsync: None,
             label: None,
         }
     }
 }
 
 impl Options {
+    /// With a manager's defaults for what was not set.
+    pub(crate) fn or(self, defaults: Durability) -> Self {
+        Options {
+            min_replicas: self.min_replicas.or(Some(defaults.replicas)),
+            fsync: self.fsync.or(Some(defaults.fsync)),
+            ..self
+        }
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        Durability {
+            replicas: self.min_replicas.unwrap_or_default(),
+            fsync: self.fsync.unwrap_or_default(),
+        }
+    }
+
     /// Checks every duration.
     pub(crate) fn check(&self, key: &str) -> Result<(), Error> {
         let refuse = |what: &str, value: Duration, bound: &str| {
@@ -76,6 +127,16 @@ impl Options {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// The error of a lock, or a manager, that asks a store for replicas which cannot have any.
+pub(crate) fn without_replicas(whose: &str) -> Error {
+    Error::Config {
+        detail: format!(
+            "{whose}`min_replicas` or `fsync` was asked for, and the memory store has neither replicas nor a disk: leave \
+             them out where there is no server"
+        ),
     }
 }
 

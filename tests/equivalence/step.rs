@@ -9,6 +9,7 @@ use super::reply::{Reply, Seen};
 use super::side::InMemory;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, Look, Owner, Renewal};
@@ -147,13 +148,16 @@ impl Step {
                             key: name,
                             owner,
                             timing,
+                            durability: Durability::NONE,
                             wait,
                             within: LIMIT,
                         };
                         seen.ask(client, key, owner, store.ask(ask).await?)
                     }
                     Act::Confirm { timing } => {
-                        let proof = store.confirm(name, owner, timing, LIMIT).await?;
+                        let proof = store
+                            .confirm(name, owner, timing, Durability::NONE, LIMIT)
+                            .await?;
                         seen.confirm(client, key, owner, proof)
                     }
                     Act::Release { keep } => {
@@ -176,6 +180,7 @@ impl Step {
                         owner: owners[key],
                         token: FencingToken::new(token),
                         timing,
+                        durability: Durability::NONE,
                     }
                 };
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();

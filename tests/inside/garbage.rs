@@ -16,6 +16,7 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::clock::BootClock;
 use crate::fencing::FencingToken;
+use crate::options::Durability;
 use crate::protocol::words::{Grant, RenewalFailure};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
@@ -75,7 +76,7 @@ impl Bench {
             way: |sockets| Arc::new(sockets),
         };
         let sockets = Arc::new(Sockets::new(&config));
-        let connecting = Node::connect(&config, sockets, client);
+        let connecting = Node::connect(&config, sockets, client, None);
         let (node, _) = runtime.block_on(connecting).unwrap();
         Bench {
             runtime,
@@ -151,6 +152,7 @@ impl Bench {
                 key: &self.key,
                 owner: 7,
                 timing: Timing::new(LEASE),
+                durability: Durability::NONE,
                 wait: LEASE,
                 within: WITHIN,
             };
@@ -164,6 +166,7 @@ impl Bench {
             owner,
             token: FencingToken::new(5),
             timing: Timing::new(LEASE),
+            durability: Durability::NONE,
         };
         OWNERS.map(renewal).to_vec()
     }
@@ -302,7 +305,7 @@ fn a_confirmation_proves_what_it_says() {
     ];
     check(nearly(right.boxed(), bench.texts()), |answer| {
         let result = bench.run(std::slice::from_ref(&answer), async |node| {
-            node.confirm(&bench.key, 7, Timing::new(LEASE), WITHIN)
+            node.confirm(&[], &bench.key, 7, Timing::new(LEASE), WITHIN)
                 .await
         });
         let believed = result.ok().flatten().map(|proof| proof.token.into());
@@ -323,7 +326,7 @@ fn a_renewal_extends_only_what_the_reply_leaves_out() {
     check(nearly(right.boxed(), bench.texts()), |answer| {
         let batch = bench.renewals();
         let result = bench.run(std::slice::from_ref(&answer), async |node| {
-            node.renew(&batch, WITHIN).await
+            node.renew(&[], &batch, WITHIN).await
         });
         let expected = oracle::failures(&answer, batch.len());
         let failed = result.ok().map(|renewed| {
@@ -355,7 +358,7 @@ fn a_look_finds_ours_only_where_it_is_written() {
     check(nearly(right.boxed(), texts), |answer| {
         let looks = bench.looks();
         let result = bench.run(std::slice::from_ref(&answer), async |node| {
-            node.look(&looks, WITHIN).await
+            node.look(&[], &looks, WITHIN).await
         });
         let Ok(replies) = result else {
             return Ok(false);
@@ -391,7 +394,7 @@ fn releases_and_inspections_read_anything() {
         // What says that there is more to do is tested by itself.
         let more = answer.int().is_some_and(|answer| answer & 2 != 0);
         let inspected = bench.run(std::slice::from_ref(&answer), async |node| {
-            node.inspect(&bench.key, WITHIN).await
+            node.inspect(&[], &bench.key, WITHIN).await
         });
         if let Ok(Inspection {
             occupant: Some(occupant),
@@ -525,7 +528,7 @@ fn a_push_grants_only_what_it_says() {
         ];
         let answer = Frame::Array(inspection.to_vec());
         let inspected = bench.run(&[pushed.clone(), answer], async |node| {
-            node.inspect(&bench.key, WITHIN).await
+            node.inspect(&[], &bench.key, WITHIN).await
         });
         prop_assert!(inspected.is_ok(), "{:?}", inspected);
         let received = bench.node.shared.clock.now();

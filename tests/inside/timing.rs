@@ -44,7 +44,7 @@ proptest! {
         lease in duration(), wait in duration(),
         max_hold in prop::option::of(duration()), min_hold in prop::option::of(duration()),
     ) {
-        let options = Options { lease, wait, max_hold, min_hold, label: None };
+        let options = Options { lease, wait, max_hold, min_hold, ..Options::default() };
         let legal = (MIN_LEASE..=MAX_DURATION).contains(&lease)
             && wait <= MAX_DURATION
             && max_hold != Some(Duration::ZERO)

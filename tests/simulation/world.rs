@@ -19,6 +19,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::executor::Executor;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::random::Random;
 use crate::store::Settings;
@@ -144,7 +145,7 @@ impl World {
         };
         Arc::new(Client {
             index,
-            manager: assembly.finish(Box::new(store), format!("c{index}")),
+            manager: assembly.finish(Box::new(store), format!("c{index}"), Durability::NONE),
             site,
             host,
         })

@@ -2,6 +2,7 @@
 //!
 //! * [`RedisServer`]: a real redis-server process of its own, on a free port, ended by pid;
 //! * [`sentinel::Sentinels`]: a master, a replica, and those who watch them;
+//! * [`RedisCluster`]: masters with a replica each, whose slots move and whose nodes die;
 //! * [`Authority`]: who signs certificates;
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
 //! * [`Middleman`]: a proxy of those that people use, which passes on no messages;
@@ -17,6 +18,7 @@
 mod authority;
 mod child;
 mod client;
+mod cluster;
 pub mod garbage;
 mod middleman;
 mod monitor;
@@ -33,6 +35,7 @@ mod wait;
 
 pub use authority::{Authority, CertificateFiles};
 pub use client::{Reply, Resp};
+pub use cluster::RedisCluster;
 pub use middleman::Middleman;
 pub use monitor::Monitor;
 pub use process::{Worker, child_args, is_child, this_test_binary};

@@ -325,6 +325,11 @@ impl RedisServer {
         running(&mut self.process()).pid()
     }
 
+    /// Whether the process was not killed; a frozen one runs.
+    pub fn is_running(&self) -> bool {
+        self.process().is_some()
+    }
+
     /// Freezes the process (SIGSTOP); returns once it stands still.
     ///
     /// # Panics

@@ -36,12 +36,14 @@ fn every_argument() {
         wait = "0s",
         max_hold = "2m",
         min_hold = "1s",
+        min_replicas = 2,
         locks = self.parts::<A, B>(),
         on_lost = "finish",
         crate = crate::vendored::distlock,
     });
     assert_eq!((args.lease, args.wait), (Some(15_000), Some(0)));
     assert_eq!((args.max_hold, args.min_hold), (Some(120_000), Some(1_000)));
+    assert_eq!(args.min_replicas, Some(2));
     assert!(args.finish_on_loss && args.on_fail.is_some());
     assert_eq!(
         args.locks.to_token_stream().to_string(),
@@ -66,6 +68,23 @@ fn each_mistake_has_its_own_message() {
         (quote!(key = "k", lease = 15), "write `lease = \"15s\"`"),
         (quote!(key = "k", wait = -1), "cannot be negative"),
         (quote!(key = "k", wait = secs(1)), "checked at compile time"),
+        (
+            quote!(key = "k", min_replicas = "1"),
+            "write it without quotes",
+        ),
+        (quote!(key = "k", min_replicas = -1), "cannot be negative"),
+        (
+            quote!(key = "k", min_replicas = N),
+            "`LockManagerBuilder::min_replicas`",
+        ),
+        (
+            quote!(key = "k", min_replicas = 1.5),
+            "write `min_replicas = 1`",
+        ),
+        (
+            quote!(key = "k", min_replica = 1),
+            "did you mean `min_replicas`?",
+        ),
         (
             quote!(key = "k" wait = "1s"),
             "a comma is missing before `wait`",

@@ -110,7 +110,7 @@ impl Asker {
             }
             match next {
                 Err(outcome) => return outcome,
-                Ok(Some(command @ Command::Ask { wait, within })) => match self.core.store.lane() {
+                Ok(Some(command @ Command::Ask { wait, within })) => match self.lane() {
                     Some(lane) => self.ask(&*lane, wait, within).await,
                     None => self.send(command),
                 },
@@ -118,6 +118,13 @@ impl Asker {
                 Ok(None) => self.wait().await,
             }
         }
+    }
+
+    /// The way of this runtime's own, for an ask whose answer is the whole of it.
+    fn lane(&self) -> Option<Box<dyn Lane>> {
+        let store = &self.core.store;
+        let alone = self.entry.request.durability.is_none();
+        alone.then(|| store.lane()).flatten()
     }
 
     /// Asks here, on this runtime.
@@ -234,7 +241,13 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, command: Command) {
         }
         Command::Confirm { within } => {
             let answer = (core.store)
-                .confirm(&request.key, entry.owner, request.timing, within)
+                .confirm(
+                    &request.key,
+                    entry.owner,
+                    request.timing,
+                    request.durability,
+                    within,
+                )
                 .await;
             let now = core.clock.now();
             (core.claims).with(entry, |claim| claim.handle_confirmation(answer, now));

@@ -12,6 +12,7 @@ use crate::manager::counted::Counter;
 use crate::manager::events::Mailbox;
 use crate::manager::executor::{Executor, IoThread};
 use crate::manager::{LockManager, look, release, shutdown, watch};
+use crate::options::Durability;
 use crate::random::{Random, SystemRandom};
 use crate::store::client_id::ClientId;
 use crate::store::redis::client::{Client, Way};
@@ -104,8 +105,13 @@ impl Assembly {
         Arc::new(move || in_store.is_none())
     }
 
-    /// The manager. `name` is what others see of it.
-    pub(crate) fn finish(self, store: Box<dyn LockStore>, name: String) -> LockManager {
+    /// The manager. `name` is what others see of it, `durability` what its locks need, unless they say otherwise.
+    pub(crate) fn finish(
+        self,
+        store: Box<dyn LockStore>,
+        name: String,
+        durability: Durability,
+    ) -> LockManager {
         let Parts { clock, random, .. } = self.parts;
         let core = Core::new(store, clock, random, self.executor, self.in_store);
         self.mailbox.open(&core);
@@ -117,6 +123,6 @@ impl Assembly {
             let _ = finished.set(core.clone());
             io
         });
-        LockManager::new(core, name, io)
+        LockManager::new(core, name, durability, io)
     }
 }

@@ -15,12 +15,14 @@ use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::core::shut_down_error;
 use crate::manager::executor::Executor;
 use crate::manager::report;
-use crate::options::FENCE_TTLS;
+use crate::options::{Durability, FENCE_TTLS};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::RedisStore;
+use crate::store::redis::client::Client;
+use crate::store::redis::cluster::ClusterStore;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::url::Place;
 use crate::store::{LockStore, Settings};
@@ -51,6 +53,7 @@ pub struct LockManagerBuilder {
     client_name: Option<String>,
     /// But for the name, which is `client_name`.
     settings: Settings,
+    pub(crate) durability: Durability,
     connect_timeout: Duration,
     lanes: usize,
     tls: Option<Tls>,
@@ -73,6 +76,7 @@ impl Default for LockManagerBuilder {
             namespace: "distlock".into(),
             client_name: None,
             settings: Settings::named(String::new()),
+            durability: Durability::NONE,
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             lanes: DEFAULT_LANES,
             tls: None,
@@ -93,6 +97,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("client_name", &self.client_name)
             .field("max_waiters", &self.settings.max_waiters)
             .field("fence_ttl", &self.settings.fence_ttl)
+            .field("durability", &self.durability)
             .field("connect_timeout", &self.connect_timeout)
             .field("lanes", &self.lanes)
             .field("tls", &self.tls)
@@ -156,6 +161,8 @@ impl LockManagerBuilder {
     /// Calls of such a runtime ask and release without a hop to the manager's thread, which is what most of the time of
     /// an uncontended call goes into. A runtime gets its connection after a few calls, and loses it when it was not used
     /// for a minute, or when it does not run while an answer is owed. So a manager has at most `n + 2` connections.
+    ///
+    /// In a cluster there are none: each would be a connection to each node.
     ///
     /// It needs the runtime's I/O driver, and for TLS or [credentials](LockManagerBuilder::credentials) its timers as well
     /// (`enable_all`). Tokio cannot be asked whether there is one: in a
@@ -265,11 +272,18 @@ impl LockManagerBuilder {
             Store::Redis(config) => {
                 let assembly = Assembly::on_io_thread(self.parts.clone())?;
                 let client = assembly.client(self.settings());
-                let store = {
+                let store: Box<dyn LockStore> = {
                     let _on_the_thread = assembly.executor.enter();
-                    RedisStore::connect_lazy(&config, client)
+                    match &config.place {
+                        Place::Cluster(seeds) => {
+                            Box::new(ClusterStore::connect_lazy(&config, seeds, client))
+                        }
+                        Place::Server(_) | Place::Sentinel { .. } => {
+                            Box::new(RedisStore::connect_lazy(&config, client))
+                        }
+                    }
                 };
-                Ok(assembly.finish(Box::new(store), self.name()))
+                Ok(assembly.finish(store, self.name(), self.durability))
             }
         }
     }
@@ -291,13 +305,6 @@ impl LockManagerBuilder {
             }
             None => {
                 let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
-                if let Place::Cluster(_) = config.place {
-                    return Err(Error::Config {
-                        detail: "the URL names a cluster, which distlock does not support yet; write redis:// for a \
-                                 server, or redis+sentinel:// for sentinels"
-                            .into(),
-                    });
-                }
                 let tls = match (&self.tls, &config.tls) {
                     (Some(_), None) => {
                         return Err(Error::Config {
@@ -359,7 +366,7 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] outside of a tokio runtime.
     pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
-        self.check()?;
+        self.check_in_memory()?;
         let executor = Executor::current()?;
         let parts = Parts {
             clock: Arc::new(TokioClock::new()),
@@ -381,11 +388,11 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] for an option that cannot work, and when the system refuses to start a thread.
     pub fn memory(self) -> Result<LockManager, Error> {
-        self.check()?;
         self.in_memory(MemoryServer::new(Arc::new(BootClock)))
     }
 
     fn in_memory(self, server: MemoryServer) -> Result<LockManager, Error> {
+        self.check_in_memory()?;
         let assembly = Assembly::on_io_thread(self.parts.clone())?;
         Ok(self.finish_in_memory(assembly, server))
     }
@@ -393,12 +400,12 @@ impl LockManagerBuilder {
     fn finish_in_memory(self, assembly: Assembly, server: MemoryServer) -> LockManager {
         let client = ClientId::new(&SystemRandom);
         let store = MemoryStore::new(server, client, self.settings(), assembly.mailbox.sink());
-        assembly.finish(Box::new(store), self.name())
+        assembly.finish(Box::new(store), self.name(), self.durability)
     }
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let assembly = Assembly::on_io_thread(self.parts.clone())?;
-        let connecting = RedisStore::connect(config, assembly.client(self.settings()));
+        let connecting = connect(config, assembly.client(self.settings()));
         let (mut reply, answer) = oneshot::channel();
         assembly.executor.spawn_later(async move {
             tokio::select! {
@@ -406,14 +413,14 @@ impl LockManagerBuilder {
                 () = reply.closed() => {}
             }
         });
-        let store = answer.await.map_err(|_| shut_down_error())??;
-        if let Some(policy) = store.eviction() {
-            report::eviction(store.identity(), policy);
+        let (store, eviction) = answer.await.map_err(|_| shut_down_error())??;
+        if let Some(policy) = eviction {
+            report::eviction(store.identity(), &policy);
         }
-        Ok(assembly.finish(Box::new(store), self.name()))
+        Ok(assembly.finish(store, self.name(), self.durability))
     }
 
-    fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         let refuse = |detail: &str| {
             Err(Error::Config {
                 detail: detail.into(),
@@ -453,6 +460,21 @@ impl LockManagerBuilder {
     fn name(&self) -> String {
         self.client_name.clone().unwrap_or_else(host_and_pid)
     }
+}
+
+/// Connects to a server, or to a cluster. How it evicts locks when its memory is full comes with it, if it does.
+async fn connect(
+    config: RedisConfig,
+    client: Client,
+) -> Result<(Box<dyn LockStore>, Option<String>), Error> {
+    if let Place::Cluster(seeds) = &config.place {
+        let store = ClusterStore::connect(&config, seeds, client).await?;
+        let eviction = store.eviction().map(str::to_owned);
+        return Ok((Box::new(store), eviction));
+    }
+    let store = RedisStore::connect(config, client).await?;
+    let eviction = store.eviction().map(str::to_owned);
+    Ok((Box::new(store), eviction))
 }
 
 /// What may stand before the kind of a key in the store (`shop:lock:...`). A kind in the namespace itself

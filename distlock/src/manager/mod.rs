@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use crate::error::{Error, Holder};
 use crate::manager::core::{Core, Phase, shut_down_error};
 use crate::manager::executor::IoThread;
+use crate::options::Durability;
 use crate::protocol::words::wall;
 
 pub(crate) mod acquire;
@@ -21,6 +22,7 @@ pub(crate) mod builder;
 pub(crate) mod connect;
 pub(crate) mod core;
 pub(crate) mod counted;
+pub(crate) mod durability;
 pub(crate) mod events;
 pub(crate) mod executor;
 pub(crate) mod hold;
@@ -51,6 +53,8 @@ struct Inner {
     core: Arc<Core>,
     identity: Arc<str>,
     client_name: String,
+    /// What its locks need, unless they say otherwise.
+    durability: Durability,
     /// A child process has no I/O thread.
     pid: u32,
     /// Kept to be dropped: then the thread drains and ends.
@@ -58,12 +62,18 @@ struct Inner {
 }
 
 impl LockManager {
-    pub(crate) fn new(core: Arc<Core>, client_name: String, io: Option<IoThread>) -> Self {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        client_name: String,
+        durability: Durability,
+        io: Option<IoThread>,
+    ) -> Self {
         LockManager {
             inner: Arc::new(Inner {
                 identity: core.store.identity().into(),
                 core,
                 client_name,
+                durability,
                 pid: std::process::id(),
                 io,
             }),
@@ -105,6 +115,11 @@ impl LockManager {
     /// The server, for a store that has one.
     pub(crate) fn address(&self) -> Option<&str> {
         self.core().store.address()
+    }
+
+    /// What its locks need, unless they say otherwise.
+    pub(crate) fn durability(&self) -> Durability {
+        self.inner.durability
     }
 
     /// A forked child has no I/O thread, and its parent's locks are not its own.

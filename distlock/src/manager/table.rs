@@ -94,6 +94,7 @@ impl Entry {
             key: &self.request.key,
             owner: self.owner,
             timing: self.request.timing,
+            durability: self.request.durability,
             wait,
             within,
         }

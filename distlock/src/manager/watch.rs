@@ -8,6 +8,7 @@ use crate::manager::hold::Hold;
 use crate::manager::release;
 use crate::manager::report;
 use crate::manager::table::Entry;
+use crate::options::Durability;
 use crate::protocol::claim::Standing;
 use crate::protocol::outcome::Command;
 use crate::protocol::trouble::Trouble;
@@ -29,7 +30,13 @@ pub(crate) async fn keep_watch(core: Arc<Core>) {
                     core.clone().executor.spawn_later(async move {
                         let request = &entry.request;
                         let answer = (core.store)
-                            .confirm(&request.key, entry.owner, request.timing, within)
+                            .confirm(
+                                &request.key,
+                                entry.owner,
+                                request.timing,
+                                request.durability,
+                                within,
+                            )
                             .await;
                         let now = core.clock.now();
                         (core.claims).with(&entry, |claim| claim.handle_confirmation(answer, now));
@@ -88,27 +95,32 @@ impl Due {
             owner: entry.owner,
             token,
             timing: entry.request.timing,
+            durability: entry.request.durability,
         };
         Some(Due { entry, renewal })
     }
 
-    fn deadline(&self) -> Duration {
-        self.renewal.timing.command_deadline()
+    /// What all holds of a batch have in common: they are renewed within the same time, and acknowledged by as many.
+    fn kind(&self) -> (Duration, Durability) {
+        let Renewal {
+            timing, durability, ..
+        } = &self.renewal;
+        (timing.command_deadline(), *durability)
     }
 }
 
-/// Holds whose commands have the same deadline, and no more than one script may renew.
+/// Holds of one kind, and no more than one script may renew.
 fn batches(mut holds: Vec<Due>) -> Vec<Vec<Due>> {
-    holds.sort_by_key(Due::deadline);
+    holds.sort_by_key(Due::kind);
     holds
-        .chunk_by(|a, b| a.deadline() == b.deadline())
+        .chunk_by(|a, b| a.kind() == b.kind())
         .flat_map(|group| group.chunks(RENEW_BATCH))
         .map(<[_]>::to_vec)
         .collect()
 }
 
 async fn renew(core: Arc<Core>, holds: Vec<Due>) {
-    let Some(within) = holds.first().map(Due::deadline) else {
+    let Some((within, _)) = holds.first().map(Due::kind) else {
         return;
     };
     let batch: Vec<_> = holds.iter().map(|due| due.renewal.clone()).collect();

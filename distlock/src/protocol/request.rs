@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::key::LockKey;
-use crate::options::Options;
+use crate::options::{Durability, Options};
 use crate::protocol::timing::Timing;
 
 /// How much longer than its wait a caller's place is kept.
@@ -15,6 +15,7 @@ const PLACE_GRACE: Duration = Duration::from_secs(1);
 pub(crate) struct Request {
     pub(crate) key: LockKey,
     pub(crate) timing: Timing,
+    pub(crate) durability: Durability,
     pub(crate) options: Options,
     /// When the call began.
     pub(crate) started: Moment,
@@ -26,6 +27,7 @@ impl Request {
         Request {
             key,
             timing: Timing::new(options.lease),
+            durability: options.durability(),
             options,
             started,
         }

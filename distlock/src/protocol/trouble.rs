@@ -55,6 +55,12 @@ impl Trouble {
         self
     }
 
+    /// The same trouble, after something else was sent that may have to be undone.
+    pub(crate) fn sent(mut self) -> Self {
+        self.unsent = false;
+        self
+    }
+
     /// The same trouble, with the server that has it.
     pub(crate) fn at(mut self, address: &str) -> Self {
         if !self.detail.contains(address) {

@@ -6,6 +6,7 @@ use crate::clock::Moment;
 use crate::error::Holder;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 
@@ -32,6 +33,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) owner: Owner,
     pub(crate) timing: Timing,
+    pub(crate) durability: Durability,
     /// How long the caller still waits; zero never stands in the queue.
     pub(crate) wait: Duration,
     /// The command's deadline; a store that is applied later refuses.
@@ -98,6 +100,7 @@ pub(crate) struct Renewal {
     pub(crate) owner: Owner,
     pub(crate) token: FencingToken,
     pub(crate) timing: Timing,
+    pub(crate) durability: Durability,
 }
 
 /// The answer to a renewal batch: only the failures, by index.

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::key::LockKey;
-use crate::options::FENCE_TTL;
+use crate::options::{Durability, FENCE_TTL};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
@@ -24,7 +24,8 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A store, seen by one client.
 pub(crate) trait LockStore: Send + Sync + fmt::Debug {
-    /// Takes the lock, or stands in its queue. Asking again with the same owner is harmless.
+    /// Takes the lock, or stands in its queue. Asking again with the same owner is harmless. A lock that is where it is
+    /// to be only in part is an error, and the owner's all the same.
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>>;
 
     /// The way of this runtime's own to the store, if it has one.
@@ -36,6 +37,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         key: &'a LockKey,
         owner: Owner,
         timing: Timing,
+        durability: Durability,
         within: Duration,
     ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>>;
 
@@ -88,7 +90,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
 
 /// A way to the store that costs no hop to the manager's thread, for the runtime that it was asked for on.
 pub(crate) trait Lane: Send + Sync + fmt::Debug {
-    /// The same as [`LockStore::ask`].
+    /// The same as [`LockStore::ask`], for what needs no more than the server's word.
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>>;
 
     /// Releases a lock. `None`: nothing was sent, for an ask of this owner was never answered, and only

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::hooks::HandClock;
 use super::{MemoryServer, MemoryStore};
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Ask, AskReply, Grant, Inspection, Look, LookReply, Owner};
 use crate::random::SystemRandom;
@@ -87,6 +88,7 @@ impl Client {
             key: &key,
             owner,
             timing: Timing::new(lease),
+            durability: Durability::NONE,
             wait,
             within: WITHIN,
         };
@@ -129,10 +131,13 @@ impl Client {
     }
 
     fn confirm(&self, name: &str, owner: Owner) -> Option<u64> {
-        let proof = at_once(
-            self.store
-                .confirm(&key(name), owner, Timing::new(LEASE), WITHIN),
-        );
+        let proof = at_once(self.store.confirm(
+            &key(name),
+            owner,
+            Timing::new(LEASE),
+            Durability::NONE,
+            WITHIN,
+        ));
         proof.unwrap().map(|proof| proof.token.get())
     }
 

@@ -185,7 +185,13 @@ fn a_grant_may_be_used_while_it_is_delivered() {
     let (store, result) = (eager.clone(), confirmed.clone());
     let events = Arc::new(move |event| {
         if let (StoreEvent::Granted(grant), Some(store)) = (event, store.get()) {
-            let proof = store.confirm(&grant.key, grant.owner, Timing::new(LEASE), WITHIN);
+            let proof = store.confirm(
+                &grant.key,
+                grant.owner,
+                Timing::new(LEASE),
+                Durability::NONE,
+                WITHIN,
+            );
             *result.lock().unwrap() = at_once(proof).unwrap();
         }
     });
@@ -202,6 +208,7 @@ fn a_grant_may_be_used_while_it_is_delivered() {
         key: &key,
         owner: 1,
         timing: Timing::new(LEASE),
+        durability: Durability::NONE,
         wait: LEASE,
         within: WITHIN,
     };

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, Look, LookReply, Owner, Proof, Renewal, Renewed};
@@ -89,12 +90,14 @@ impl Op {
                 key,
                 owner: *owner,
                 timing: *timing,
+                durability: Durability::NONE,
                 wait: *wait,
                 within,
             }))
             .map(Answer::Asked),
             Op::Confirm { key, owner, timing } => {
-                at_once(store.confirm(key, *owner, *timing, within)).map(Answer::Confirmed)
+                at_once(store.confirm(key, *owner, *timing, Durability::NONE, within))
+                    .map(Answer::Confirmed)
             }
             Op::Renew(batch) => at_once(store.renew(batch, within)).map(Answer::Renewed),
             Op::Release { key, owner, keep } => at_once(store.release(key, *owner, *keep, within))

@@ -10,6 +10,7 @@ use super::op::{Answer, Op};
 use super::server::Applied;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Grant, Look, LookReply, Owner, Renewal};
 use crate::store::client_id::ClientId;
@@ -266,6 +267,7 @@ fn op(words: &mut Words<'_>, verb: Verb, keys: u64) -> (ClientId, Op) {
                     owner,
                     token: FencingToken::new(token.parse().unwrap()),
                     timing: timing(words.millis()),
+                    durability: Durability::NONE,
                 }
             });
             let renewals = renewals.collect();

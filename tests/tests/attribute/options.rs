@@ -135,6 +135,30 @@ fn min_hold_keeps_the_key_taken_after_a_success() {
     });
 }
 
+#[distlock::distributed_lock(key = "options:min-replicas", min_replicas = 1)]
+async fn with_min_replicas() -> Outcome {
+    Ok(1)
+}
+
+#[distlock::distributed_lock(key = "options:min-replicas", min_replicas = 0)]
+async fn without_replicas() -> Outcome {
+    Ok(0)
+}
+
+#[test]
+fn min_replicas_reaches_the_lock() {
+    block_on(async {
+        let (manager, _other) = two_clients("options-min-replicas").await;
+        // The memory store has none.
+        let error = distlock::with_manager(manager.clone(), with_min_replicas()).await;
+        let error = error.expect_err("no replicas");
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        assert!(error.to_string().contains("`min_replicas`"), "{error}");
+        let none = distlock::with_manager(manager, without_replicas()).await;
+        assert_eq!(none.expect("none are asked for"), 0);
+    });
+}
+
 struct Shop {
     locks: LockManager,
     shared: Arc<LockManager>,

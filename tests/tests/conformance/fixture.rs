@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use distlock::__inside::lanes_at_once;
 use distlock::{Error, Held, KeyState, Lock, LockGuard, LockManager, LockManagerBuilder};
-use distlock_tests::{RedisServer, Resp, eventually_async};
+use distlock_tests::{RedisCluster, RedisServer, Resp, eventually_async};
 
 /// Far more than anything here takes, on a machine that does other things too.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,6 +23,7 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 pub(crate) enum Store {
     Memory,
     Redis,
+    Cluster,
 }
 
 /// A store as one test sees it: nobody else uses its keys.
@@ -31,6 +32,8 @@ pub(crate) struct Fixture {
     url: String,
     namespace: String,
     server: Option<Arc<RedisServer>>,
+    /// Ends with the last fixture that uses it.
+    _cluster: Option<Arc<RedisCluster>>,
     /// Looks from outside, and keeps a memory store alive while a test replaces its managers.
     observer: LockManager,
 }
@@ -43,6 +46,14 @@ impl Fixture {
                 Self::over(url, None).await
             }
             Store::Redis => Self::on(shared_server()).await,
+            Store::Cluster => {
+                let cluster = shared_cluster();
+                let fixture = Self::over(cluster.url(), None).await;
+                Fixture {
+                    _cluster: Some(cluster),
+                    ..fixture
+                }
+            }
         }
     }
 
@@ -63,6 +74,7 @@ impl Fixture {
             url,
             namespace,
             server,
+            _cluster: None,
             observer,
         }
     }
@@ -213,13 +225,25 @@ fn shared_server() -> Arc<RedisServer> {
     })
 }
 
-/// Makes a `memory::name` and a `redis::name` test of each function.
+/// One cluster, likewise.
+fn shared_cluster() -> Arc<RedisCluster> {
+    static SHARED: Mutex<Weak<RedisCluster>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let cluster = Arc::new(RedisCluster::start(3));
+        *shared = Arc::downgrade(&cluster);
+        cluster
+    })
+}
+
+/// Makes a `memory::name`, a `redis::name` and a `cluster::name` test of each function.
 macro_rules! for_each_store {
     ($($(#[doc = $doc:literal])* async fn $name:ident($fixture:ident) $body:block)+) => {
         $($(#[doc = $doc])* async fn $name($fixture: &$crate::fixture::Fixture) $body)+
 
         tests_on!(memory, Memory, $($name)+);
         tests_on!(redis, Redis, $($name)+);
+        tests_on!(cluster, Cluster, $($name)+);
     };
 }
 
@@ -235,11 +259,17 @@ macro_rules! for_redis {
 macro_rules! tests_on {
     ($module:ident, $store:ident, $($name:ident)+) => {
         mod $module {
+            use distlock_tests::RedisCluster;
+
             use $crate::fixture::{Fixture, LIMIT, Store};
 
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $name() {
+                    // Redis 6.2 has no cluster that can be used.
+                    if Store::$store == Store::Cluster && !RedisCluster::is_possible() {
+                        return;
+                    }
                     distlock_tests::within(LIMIT, async {
                         let fixture = Fixture::new(Store::$store).await;
                         super::$name(&fixture).await;

@@ -4,12 +4,13 @@ use distlock::{Error, LockGuard, LockManager};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
 use crate::kit::{LONG, acquire_later, lock_key, ms, until_queued};
+use crate::replicas::{master, replica_of};
 
 const USER: &str = "distlock";
 const PASSWORD: &str = "secret";
 
 /// Without one of these nothing works.
-const NEEDED: &[&str] = &[
+pub(crate) const NEEDED: &[&str] = &[
     "+eval",
     "+evalsha",
     "+subscribe",
@@ -33,7 +34,7 @@ const NEEDED: &[&str] = &[
 
 /// Without one of these locks are handed on later (messages, finding out who is gone, testing and
 /// replacing broken connections), or a server that evicts is not noticed.
-const USEFUL: &[&str] = &[
+pub(crate) const USEFUL: &[&str] = &[
     "+publish",
     "+pubsub|numsub",
     "+ping",
@@ -43,9 +44,9 @@ const USEFUL: &[&str] = &[
 ];
 
 /// Where the user may go.
-const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
+pub(crate) const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
 
-fn set_user(raw: &mut Resp, rights: &[&str]) {
+pub(crate) fn set_user(raw: &mut Resp, rights: &[&str]) {
     let mut words = vec!["ACL", "SETUSER", USER, "reset", "on"];
     let password = format!(">{PASSWORD}");
     words.push(&password);
@@ -53,8 +54,13 @@ fn set_user(raw: &mut Resp, rights: &[&str]) {
     assert_eq!(raw.cmd(&words), Reply::Status("OK".into()), "{words:?}");
 }
 
+/// Who the user is, as a URL says it.
+pub(crate) fn user() -> String {
+    format!("{USER}:{PASSWORD}")
+}
+
 fn url(port: u16) -> String {
-    format!("redis://{USER}:{PASSWORD}@127.0.0.1:{port}")
+    format!("redis://{}@127.0.0.1:{port}", user())
 }
 
 /// Everything that a client does, each step once: an error says that a step was refused.
@@ -114,7 +120,7 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
 }
 
 /// Waits until the holder hears of a renewal, or of the loss.
-async fn renewed(guard: &LockGuard) -> Result<(), Error> {
+pub(crate) async fn renewed(guard: &LockGuard) -> Result<(), Error> {
     let mut left = guard.remaining();
     let renewal = eventually_async(LONG, async || {
         let renewed = guard.remaining() > left;
@@ -128,7 +134,7 @@ async fn renewed(guard: &LockGuard) -> Result<(), Error> {
 }
 
 /// What was denied to the user, without repetitions.
-fn denied(raw: &mut Resp) -> Vec<String> {
+pub(crate) fn denied(raw: &mut Resp) -> Vec<String> {
     let log = raw.cmd(&["ACL", "LOG", "128"]);
     let mut denied: Vec<String> = log
         .array()
@@ -228,4 +234,35 @@ async fn a_database_needs_the_right_to_select_it() {
     set_user(&mut raw, &[all(), vec!["+select"]].concat());
     let manager = LockManager::connect(&url).await.unwrap();
     manager.lock("k").run(async |_| ()).await.unwrap();
+}
+
+/// So does `min_replicas`, and `fsync` another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_and_disks_need_the_right_to_wait_for_them() {
+    let server = master();
+    let _replica = replica_of(&server).await;
+    let mut raw = server.client();
+    set_user(&mut raw, &all());
+    let manager = LockManager::connect(url(server.port())).await.unwrap();
+    let lock = || manager.lock("k").wait(LONG);
+    let can_fsync = !raw.cmd(&["WAITAOF", "0", "0", "1"]).is_error();
+    let mut kinds = vec![(lock().min_replicas(1), "+wait")];
+    if can_fsync {
+        for (setting, value) in [("appendfsync", "always"), ("appendonly", "yes")] {
+            let set = ["CONFIG", "SET", setting, value];
+            assert_eq!(raw.cmd(&set), Reply::Status("OK".into()));
+        }
+        kinds.push((lock().fsync(true), "+waitaof"));
+    }
+    for (lock, right) in kinds {
+        set_user(&mut raw, &all());
+        let error = lock.acquire().await.unwrap_err();
+        assert!(error.to_string().contains(right), "{right}: {error}");
+        set_user(&mut raw, &[all(), vec![right]].concat());
+        raw.cmd(&["ACL", "LOG", "RESET"]);
+        let guard = lock.lease(ms(900)).acquire().await.unwrap();
+        renewed(&guard).await.unwrap();
+        guard.release().await.unwrap();
+        assert_eq!(denied(&mut raw), Vec::<String>::new(), "{right}");
+    }
 }

@@ -110,15 +110,24 @@ pub(crate) async fn give_back(acquiring: Acquiring) -> (FencingToken, Instant) {
     (token, acquired)
 }
 
+/// When a key runs out, by the server's clock (ms, to within one or two); negative without a key. Redis 6.2 has no
+/// `PEXPIRETIME`.
+pub(crate) fn expires(raw: &mut Resp, key: &str) -> i64 {
+    let script = "local left, time = redis.call('PTTL', KEYS[1]), redis.call('TIME') \
+                  if left < 0 then return left end return time[1] * 1000 + math.floor(time[2] / 1000) + left";
+    raw.cmd(&["EVAL", script, "1", key]).int()
+}
+
 /// The instant before which the server certainly does not let go of a lock, read just after a
 /// renewal so that the next one is a third of the lease away.
 pub(crate) async fn expiry_after_renewal(raw: &mut Resp, key: &str) -> Instant {
     let lock = lock_key(key);
-    let mut last = raw.cmd(&["PEXPIRETIME", &lock]).int();
+    let mut last = expires(raw, &lock);
     eventually_async(LONG, async || {
-        let expires = raw.cmd(&["PEXPIRETIME", &lock]).int();
-        let renewed = expires > last && last > 0;
-        last = expires;
+        let now_expires = expires(raw, &lock);
+        // A renewal adds more than the clock's rounding.
+        let renewed = now_expires > last + 20 && last > 0;
+        last = now_expires;
         renewed
     })
     .await;

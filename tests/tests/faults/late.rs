@@ -7,6 +7,7 @@ use distlock_tests::{
     After, Monitor, Proxy, RedisServer, Reply, Resp, Way, eventually_async, within,
 };
 
+use crate::kit;
 use crate::kit::{
     Acquiring, LONG, acquire_later, connect, give_back, lock_key, ms, queue_key, until_clean,
     until_queued, warm,
@@ -330,7 +331,7 @@ async fn a_repeated_release_keeps_the_key_no_longer() {
             .filter(|line| line.contains(&lock_key("k")))
             .count()
     };
-    let mut expires = || raw.cmd(&["PEXPIRETIME", &lock_key("k")]).int();
+    let mut expires = || kit::expires(&mut raw, &lock_key("k"));
     // The first attempt is applied, and its reply is lost with everything that follows.
     proxy.drop_data(Way::ToClient, true);
     let releasing = tokio::spawn(guard.release());

@@ -110,6 +110,11 @@ async fn a_waiter_that_looks_no_more_is_passed() {
     proxy.stop_process();
     tokio::time::sleep(ms(2_000)).await;
     holder.release().await.unwrap();
+    // At once, without a grant that nobody takes: the name of who looks is a digit longer.
+    let value = raw.cmd(&["GET", &lock_key("k")]);
+    let owner = value.text().and_then(|value| value.split(' ').nth(1));
+    let client = owner.and_then(|owner| owner.split(':').next());
+    assert_eq!(client.map(str::len), Some(32), "{value:?}");
     let guard = within(ms(5_000), waiting).await.unwrap().0.unwrap();
     // It is there again, behind the others.
     proxy.cont_process();

@@ -62,13 +62,16 @@ impl Holding {
         Some(held)
     }
 
-    /// A hold by a pushed grant; `None` if it must be proven first.
+    /// A hold by a pushed grant; `None` if it must be proven first, as what replicas are to have must always be.
     pub(super) fn granted(
         request: &Request,
         rules: Rules,
         grant: &Grant,
         now: Moment,
     ) -> Option<Self> {
+        if !request.durability.is_none() {
+            return None;
+        }
         let until = belief::granted_until(rules, grant, request.timing, now)?;
         let mut held = Self::begin(request, rules, grant.token, until, now);
         held.attempt = Attempt::At(now + request.timing.confirm_after());

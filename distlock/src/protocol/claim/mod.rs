@@ -228,6 +228,11 @@ impl Claim {
             Stage::Asking(asking) if asking.outcome().is_some() => {}
             Stage::Asking(asking) => match answer {
                 Ok(Some(proof)) => self.prove(proof, now),
+                // Only its replicas are missing, most likely: the same id asks again, which keeps what it has. What was
+                // granted is in the store, whether or not this was sent.
+                Err(trouble) if !self.request.durability.is_none() => {
+                    asking.failed(&self.request, trouble.sent(), now);
+                }
                 // It was not lost, for nothing ran under it.
                 Ok(None) | Err(_) => asking.again(),
             },

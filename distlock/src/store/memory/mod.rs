@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
@@ -86,6 +87,7 @@ impl LockStore for MemoryStore {
         key: &'a LockKey,
         owner: Owner,
         timing: Timing,
+        _durability: Durability,
         _within: Duration,
     ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
         Box::pin(async move {

@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::protocol::words::Grant;
 use crate::random::Random;
 use crate::store::client_id::ClientId;
+use crate::store::redis::cluster::member::Member;
 use crate::store::redis::codec::decode::Decoder;
 use crate::store::redis::codec::encode::Encoder;
 use crate::store::redis::names::Names;
@@ -20,6 +21,7 @@ use crate::store::redis::transport::Transport;
 use crate::store::{EventSink, IsIdle, Settings};
 
 /// Who uses a Redis store.
+#[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) id: ClientId,
     pub(crate) settings: Settings,
@@ -47,6 +49,8 @@ pub(super) struct Shared {
     pub(super) random: Arc<dyn Random>,
     pub(super) events: EventSink,
     pub(super) lane_after: u32,
+    /// Of a node of a cluster.
+    pub(super) member: Option<Member>,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
     /// A connection has listened in this client's name.
@@ -54,9 +58,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(namespace: &str, client: Client) -> Self {
+    pub(super) fn new(namespace: &str, client: Client, member: Option<Member>) -> Self {
         Shared {
-            names: Names::new(namespace),
+            names: match &member {
+                None => Names::new(namespace),
+                Some(_) => Names::in_slots(namespace),
+            },
             scripts: client.scripts,
             server_time: ServerTime::default(),
             settings: client.settings,
@@ -64,6 +71,7 @@ impl Shared {
             random: client.random,
             events: client.events,
             lane_after: client.lane_after,
+            member,
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
             has_listened: AtomicBool::new(false),

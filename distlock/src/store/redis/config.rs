@@ -27,6 +27,8 @@ pub(crate) struct RedisConfig {
     pub(crate) connect_timeout: Duration,
     /// How many runtimes may have a connection of their own.
     pub(crate) lanes: usize,
+    /// The server is a node of a cluster.
+    pub(crate) in_cluster: bool,
 }
 
 /// A password, which is shown to nobody but the server.
@@ -58,8 +60,8 @@ impl RedisConfig {
         // The URL itself is never repeated: it may contain a password.
         let url = Url::parse(url).map_err(|what| Error::Config {
             detail: format!(
-                "{what}; write redis://[user:password@]host[:port][/db], redis+sentinel://host,host/service[/db], rediss \
-                 for TLS, redis+unix:///path, or memory:"
+                "{what}; write redis://[user:password@]host[:port][/db], redis+sentinel://host,host/service[/db], \
+                 redis+cluster://host,host, rediss for TLS, redis+unix:///path, or memory:"
             ),
         })?;
         Ok(RedisConfig {
@@ -71,6 +73,7 @@ impl RedisConfig {
             namespace: namespace.to_owned(),
             connect_timeout,
             lanes: 0,
+            in_cluster: false,
         })
     }
 

@@ -2,22 +2,21 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::clock::Moment;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::Owner;
+use crate::store::BoxFuture;
 use crate::store::redis::lane::Lane;
-use crate::store::redis::link::Link;
+use crate::store::redis::link::{LONGEST_SILENCE, Link};
 use crate::store::redis::node::Node;
 use crate::store::redis::scripts::{self, By};
 use crate::store::redis::session::Session;
+use crate::store::redis::transport::Connection;
 use crate::store::redis::trouble;
 use crate::store::redis::way::Way;
-
-/// A connection that is silent for this long while it owes an answer is tested.
-const LONGEST_SILENCE: Duration = Duration::from_millis(100);
 
 impl Node {
     /// Runs a script for an owner on one of the two ways.
@@ -30,7 +29,7 @@ impl Node {
     ) -> Result<(Moment, Value), Trouble> {
         match &way.lane {
             None => {
-                self.call(&self.commands, &way.session, within, command)
+                self.call(&self.commands, &way.session, &way.before, within, command)
                     .await
             }
             Some(lane) => self.call_on(lane, owner, within, command).await,
@@ -81,17 +80,18 @@ impl Node {
         self.or_trouble(session, within, answered)
     }
 
-    /// Runs a script under our own deadline. The moment returned is before the command was sent.
+    /// Runs a script under our own deadline, `before` it in the same write what must be. The moment returned is before the command was sent.
     pub(super) async fn call(
         &self,
         link: &Link,
         session: &Session,
+        before: &[Cmd],
         within: Duration,
         command: impl Fn(By) -> Cmd,
     ) -> Result<(Moment, Value), Trouble> {
         let _place = link.place(within).await?;
         let loaded = session.scripts.loaded();
-        let attempt = |by| self.attempt(link, session, within, command(by));
+        let attempt = |by| self.attempt(link, session, within, before, command(by));
         let mut answered = attempt(By::Hash).await;
         // Nothing was run: each of these has a deadline of its own.
         if is_unknown(&answered) {
@@ -117,6 +117,11 @@ impl Node {
             Err(Failure::Error(error)) => trouble::of(&error),
             Err(Failure::TimedOut) => Trouble::timed_out(within),
         };
+        if self.shared.member.is_none()
+            && let Some(trouble) = trouble::not_alone(&trouble)
+        {
+            return Err(trouble);
+        }
         self.note_role(session, &trouble);
         Err(match session.connection.peer() {
             Some(peer) => trouble.at(peer),
@@ -129,10 +134,11 @@ impl Node {
         link: &Link,
         session: &Session,
         within: Duration,
+        before: &[Cmd],
         command: Cmd,
     ) -> Result<(Moment, Value), Failure> {
         let sent = self.shared.clock.now();
-        let mut query = session.connection.send(&command);
+        let mut query = send(&*session.connection, before, &command);
         // Who can wait longer goes on waiting, while the connection is being tested.
         let first = within.min(LONGEST_SILENCE);
         let mut answered = tokio::time::timeout(first, query.as_mut()).await;
@@ -150,7 +156,7 @@ impl Node {
     }
 
     /// A server that is a replica now will not be a master again soon, and another one may have its name:
-    /// both connections are opened anew.
+    /// all connections are opened anew.
     pub(super) fn note_role(&self, session: &Session, trouble: &Trouble) {
         let demoted = trouble.outage == Outage::ReadOnly || trouble::lost_its_master(trouble);
         if demoted && session.end.tell(trouble.clone()) {
@@ -159,6 +165,30 @@ impl Node {
             }
         }
     }
+}
+
+/// Sends a command behind others. Their answers count only where they are errors that no redirect explains.
+fn send<'a>(
+    connection: &'a dyn Connection,
+    before: &'a [Cmd],
+    command: &'a Cmd,
+) -> BoxFuture<'a, RedisResult<Value>> {
+    if before.is_empty() {
+        return connection.send(command);
+    }
+    Box::pin(async move {
+        let mut together = before.to_vec();
+        together.push(command.clone());
+        let mut answers = connection.send_all(&together).await?;
+        let last = answers.pop();
+        for answer in answers {
+            match answer {
+                Err(error) if !trouble::is_redirect(&trouble::of(&error)) => return Err(error),
+                _ => {}
+            }
+        }
+        last.unwrap_or(Ok(Value::Nil))
+    })
 }
 
 /// Why there is no answer.

@@ -11,6 +11,9 @@ use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::StoreEvent;
 use crate::store::redis::client::Shared;
+use crate::store::redis::cluster::member;
+use crate::store::redis::cluster::slots::Slot;
+use crate::store::redis::cluster::subscribed::Subscribed;
 use crate::store::redis::codec::decode;
 use crate::store::redis::config::Password;
 use crate::store::redis::known::{Known, Used};
@@ -29,6 +32,8 @@ pub(super) enum Role {
     Renewals,
     /// Asks and releases of the callers of one runtime.
     Lane,
+    /// Confirmations and renewals that replicas are to acknowledge.
+    Acks,
 }
 
 /// How a connection is opened.
@@ -64,6 +69,17 @@ impl Dialer {
         }
     }
 
+    /// Another one, for connections of the same kind.
+    pub(super) fn another(&self) -> Self {
+        Dialer::new(
+            self.role,
+            self.transport.clone(),
+            self.shared.clone(),
+            self.password.clone(),
+            self.source.clone(),
+        )
+    }
+
     /// Opens a connection. On a command connection the first command kills the old one, so that what
     /// it still had under way is never applied; then it subscribes; asks come after that.
     pub(super) async fn dial(&self, old: Option<&Predecessor>) -> Result<Session, Trouble> {
@@ -71,10 +87,19 @@ impl Dialer {
         // Whatever an old connection still delivers is discarded.
         self.current.store(epoch, Ordering::Release);
         let end = Arc::new(End::default());
-        let connection = self.transport.open(self.hears(epoch, end.clone())).await?;
+        let subscribed = Arc::new(Subscribed::default());
+        let hears = self.hears(epoch, end.clone(), subscribed.clone());
+        let connection = self.transport.open(hears).await?;
         let shared = &*self.shared;
+        let slot = self.slot_to_try()?;
         let mut name = None;
         let mut predecessor_lives = false;
+        if shared.member.is_some() && !connection.has_pushes() {
+            return Err(Trouble::new(
+                Outage::Denied,
+                "it does not speak RESP3, as the nodes of a cluster must: write redis:// for a proxy before one",
+            ));
+        }
         if self.role == Role::Commands && !connection.has_pushes() {
             if !shared.polls() {
                 return Err(Trouble::new(
@@ -96,7 +121,10 @@ impl Dialer {
             if old.is_some() {
                 shared.rename_if_idle();
             }
-            subscribe(&*connection, shared).await?;
+            match slot {
+                None => subscribe(&*connection, shared).await?,
+                Some(slot) => subscribe_in_slots(&*connection, shared, slot).await?,
+            }
             shared.listens();
         }
         if self.role == Role::Lane {
@@ -106,9 +134,10 @@ impl Dialer {
             _ if !connection.has_pushes() => Used::Unloaded,
             Role::Commands | Role::Lane => Used::All,
             Role::Renewals => Used::Renew,
+            Role::Acks => Used::Proofs,
         };
         let scripts = Known::new(shared.scripts.clone(), used);
-        self.probe(&*connection, &scripts).await?;
+        self.probe(&*connection, &scripts, slot).await?;
         Ok(Session {
             connection,
             epoch,
@@ -117,7 +146,22 @@ impl Dialer {
             predecessor_lives,
             end,
             scripts,
+            subscribed,
         })
+    }
+
+    /// In a cluster a node is tried out in a slot of its own.
+    fn slot_to_try(&self) -> Result<Option<Slot>, Trouble> {
+        let Some(member) = &self.shared.member else {
+            return Ok(None);
+        };
+        match member.some_slot() {
+            Some(slot) => Ok(Some(slot)),
+            None => Err(Trouble::new(
+                Outage::NotReady,
+                "it has no slots of the cluster",
+            )),
+        }
     }
 
     /// The password of the default user, which a server that has none would take as well.
@@ -145,12 +189,21 @@ impl Dialer {
 
     /// Has the server run a script that writes nothing, but might, and makes it know the others: so a
     /// replica is not taken for a master, and no command is sent twice because its script is unknown.
-    async fn probe(&self, connection: &dyn Connection, scripts: &Known) -> Result<(), Trouble> {
+    async fn probe(
+        &self,
+        connection: &dyn Connection,
+        scripts: &Known,
+        slot: Option<Slot>,
+    ) -> Result<(), Trouble> {
         let shared = &*self.shared;
         let id = shared.id();
+        let key = match slot {
+            None => shared.names.probe.clone(),
+            Some(slot) => shared.names.probe_in(slot),
+        };
         // By its source first, which makes the hash known.
         let mut commands: Vec<_> = [By::Source, By::Hash]
-            .map(|by| shared.encoder(&id).probe(by))
+            .map(|by| shared.encoder(&id).probe(by, &key))
             .into();
         commands.extend(scripts.loads());
         let sent = shared.clock.now();
@@ -169,9 +222,15 @@ impl Dialer {
                 Err(error) if scripts::is_unknown(&error) => {}
                 Err(error) => {
                     role::check_server(connection).await?;
+                    let trouble = trouble::of(&error);
+                    if shared.member.is_none()
+                        && let Some(trouble) = trouble::not_alone(&trouble)
+                    {
+                        return Err(trouble);
+                    }
                     return Err(needs(
-                        trouble::of(&error),
-                        &format!("EVAL and EVALSHA on keys like `{}`", shared.names.probe),
+                        trouble,
+                        &format!("EVAL and EVALSHA on keys like `{key}`"),
                     ));
                 }
             }
@@ -179,7 +238,7 @@ impl Dialer {
         Ok(())
     }
 
-    fn hears(&self, epoch: u64, end: Arc<End>) -> Hears {
+    fn hears(&self, epoch: u64, end: Arc<End>, subscribed: Arc<Subscribed>) -> Hears {
         let (current, shared) = (self.current.clone(), self.shared.clone());
         let listens = self.role == Role::Commands;
         Arc::new(move |heard| match heard {
@@ -188,11 +247,29 @@ impl Dialer {
                 end.tell(why);
             }
             Heard::Message(message) => {
+                let is_of_the_owner = || match &shared.member {
+                    None => true,
+                    Some(member) => member::slot_of(&message).is_some_and(|slot| member.owns(slot)),
+                };
                 if listens
                     && current.load(Ordering::Acquire) == epoch
+                    && is_of_the_owner()
                     && let Some(grant) = shared.read_grant(&message)
                 {
                     (shared.events)(StoreEvent::Granted(grant));
+                }
+            }
+            Heard::Subscribed(push) => {
+                if let Some(slot) = member::slot_of(&push) {
+                    subscribed.begins(slot);
+                }
+            }
+            Heard::Unsubscribed(push) => {
+                if let Some(slot) = member::slot_of(&push) {
+                    subscribed.ends(slot);
+                    if let Some(member) = &shared.member {
+                        member.gave_away(slot);
+                    }
                 }
             }
         })
@@ -281,6 +358,35 @@ async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), T
     let channel = shared.names.channel(&shared.id());
     let subscribed = connection.subscribe(&channel).await;
     subscribed.map_err(|error| needs(trouble::of(&error), "SUBSCRIBE on its channel"))
+}
+
+/// Subscribes to the slots in which somebody of ours waits, and in any case to one: that shows whether it can be done.
+async fn subscribe_in_slots(
+    connection: &dyn Connection,
+    shared: &Shared,
+    slot: Slot,
+) -> Result<(), Trouble> {
+    let waited = shared.member.iter().flat_map(|member| member.waited());
+    let slots = std::iter::once(slot).chain(waited);
+    let client = shared.id();
+    let commands: Vec<_> = slots
+        .map(|slot| member::subscribe(&shared.names, slot, &client))
+        .collect();
+    let replies = connection.send_all(&commands).await;
+    let mut replies = replies.map_err(|error| trouble::of(&error))?.into_iter();
+    // Other slots may have moved meanwhile, and are followed by those who wait there.
+    let Some(Err(error)) = replies.next() else {
+        return Ok(());
+    };
+    let trouble = trouble::of(&error);
+    Err(if trouble.detail.contains("unknown command") {
+        Trouble::new(
+            Outage::Denied,
+            "the servers of the cluster do not know SSUBSCRIBE; Redis 7.0 or later is needed, or Valkey",
+        )
+    } else {
+        needs(trouble, "SSUBSCRIBE on its channels")
+    })
 }
 
 /// Every lock has a TTL, so an eviction policy removes live locks first. A server that does not tell its

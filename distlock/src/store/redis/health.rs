@@ -24,6 +24,8 @@ pub(super) enum Cause {
     NoRenewals = 2,
     /// It answers, and refuses: no memory, no rights, no writes.
     Refusing = 4,
+    /// There is no connection for what replicas are to acknowledge.
+    NoAcks = 8,
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +85,13 @@ impl Health {
             && let Some(since) = told.lost_at.take()
         {
             (self.events)(StoreEvent::Back(self.clock.now().since(since)));
+        }
+    }
+
+    /// Nobody needs the server any more.
+    pub(super) fn ends(&self) {
+        for cause in [Cause::NoCommands, Cause::NoRenewals, Cause::Refusing] {
+            self.recovers(cause);
         }
     }
 }

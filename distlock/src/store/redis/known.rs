@@ -25,6 +25,8 @@ pub(super) struct Known {
 pub(super) enum Used {
     All,
     Renew,
+    /// What proves a hold.
+    Proofs,
     /// Some, each of which is sent by its source when the server does not know it: a proxy knows by its keys where a
     /// script goes, and loading has none.
     Unloaded,
@@ -46,6 +48,7 @@ impl Known {
         let used = match self.used {
             Used::Unloaded => vec![],
             Used::Renew => vec![&all.renew],
+            Used::Proofs => vec![&all.confirm, &all.renew],
             Used::All => vec![
                 &all.ask,
                 &all.confirm,

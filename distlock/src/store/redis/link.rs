@@ -21,6 +21,9 @@ const FIRST_REDIAL: Duration = Duration::from_millis(250);
 /// A server that is near is connected to again within this, or it is tried once more.
 const LONGEST_REDIAL: Duration = Duration::from_secs(1);
 
+/// A connection that is silent for this long while it owes an answer is tested.
+pub(super) const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+
 /// A connection on which a command went unanswered must answer a PING within this at the latest.
 const PING_WITHIN: Duration = Duration::from_millis(500);
 
@@ -35,7 +38,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Commands under way on one connection; more of them wait their turn. Each is answered long before its
 /// deadline then, however many callers come at once.
-const IN_FLIGHT: usize = 1_024;
+pub(super) const IN_FLIGHT: usize = 1_024;
 
 /// A connection that is kept. It is closed with its link.
 #[derive(Debug)]
@@ -88,7 +91,8 @@ impl Suspicion {
                 Role::Renewals => LEAST_PATIENCE,
                 // Replacing the command connection costs the places in all queues, so it is not
                 // done lightly.
-                Role::Commands | Role::Lane => PING_WITHIN,
+                // A PING to the last one may stand behind a WAIT.
+                Role::Commands | Role::Lane | Role::Acks => PING_WITHIN,
             },
         }
     }
@@ -191,6 +195,19 @@ impl Link {
         }
     }
 
+    /// Resolves when another connection is in the place of this one, or none.
+    pub(super) async fn left(&self, session: &Session) -> Trouble {
+        loop {
+            let mut changed = pin!(self.kept.changed.notified());
+            changed.as_mut().enable();
+            match self.session() {
+                Ok(current) if current.epoch == session.epoch => changed.await,
+                Ok(_) => return Trouble::new(Outage::Unreachable, "the connection was replaced"),
+                Err(trouble) => return trouble.sent(),
+            }
+        }
+    }
+
     /// A command went unanswered for so long: the connection is tested, and replaced if it does not
     /// answer within that time again.
     pub(super) fn suspect(&self, unanswered: Duration) {
@@ -270,6 +287,7 @@ impl<F: Fn()> Supervisor<F> {
         match self.dialer.role {
             Role::Commands | Role::Lane => Cause::NoCommands,
             Role::Renewals => Cause::NoRenewals,
+            Role::Acks => Cause::NoAcks,
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The store in Redis. This folder is the only place that knows the `redis` crate.
 //!
 //! `node` is one server: a `link` for commands and one for renewals, each kept open by a `handshake` over a
-//! `transport`, which is `sockets` in production, where `sentinel` may say which server it is, and `lanes`, each of which is a `lane` on a runtime that calls. An
-//! `exchange` is a command on one of these, and its answer. `codec` turns the protocol's words into commands and answers
-//! into words, by `scripts` and `names`.
+//! `transport`, which is `sockets` in production, where `sentinel` may say which server it is, and `lanes`, each of which is
+//! a `lane` on a runtime that calls; `acks` has links for what replicas are to have, and `durable` is what goes over them.
+//! An `exchange` is a command on one of the others, and its answer. `codec` turns the protocol's words into commands and
+//! answers into words, by `scripts` and `names`.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
@@ -25,12 +27,18 @@ use crate::store::redis::transport::Transport;
 use crate::store::redis::way::Way;
 use crate::store::{BoxFuture, Lane, LockStore};
 
+mod acks;
+mod at_once;
 mod authentication;
 pub(crate) mod client;
+pub(crate) mod cluster;
 mod codec;
 pub(crate) mod config;
+mod durable;
+mod ended;
 mod exchange;
 mod failover;
+mod give_back;
 mod handshake;
 mod health;
 mod known;
@@ -42,6 +50,7 @@ mod multiplexed;
 mod names;
 mod node;
 mod polling;
+mod polls;
 mod reply;
 mod role;
 pub(crate) mod scripts;
@@ -84,7 +93,7 @@ impl RedisStore {
         config: RedisConfig,
         client: Client,
     ) -> Result<Self, Error> {
-        let (node, policy) = Node::connect(&config, transport.clone(), client).await?;
+        let (node, policy) = Node::connect(&config, transport.clone(), client, None).await?;
         let mut store = Self::of(node, &config, &*transport);
         store.eviction = policy;
         Ok(store)
@@ -104,7 +113,7 @@ impl RedisStore {
         config: &RedisConfig,
         client: Client,
     ) -> Self {
-        let node = Node::connect_lazy(config, transport.clone(), client);
+        let node = Node::connect_lazy(config, transport.clone(), client, None);
         Self::of(node, config, &*transport)
     }
 
@@ -160,8 +169,8 @@ fn while_open(
 impl LockStore for RedisStore {
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
         Box::pin(async move {
-            let asked = async { self.node.ask(&self.node.home()?, &ask).await };
-            self.located(asked.await)
+            let asked = self.node.ask_at_home(&ask).await;
+            self.located(asked)
         })
     }
 
@@ -178,9 +187,18 @@ impl LockStore for RedisStore {
         key: &'a LockKey,
         owner: Owner,
         timing: Timing,
+        durability: Durability,
         within: Duration,
     ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
-        Box::pin(async move { self.located(self.node.confirm(key, owner, timing, within).await) })
+        Box::pin(async move {
+            let node = &self.node;
+            let confirmed = if durability.is_none() {
+                node.confirm(&[], key, owner, timing, within).await
+            } else {
+                (node.confirm_durably(key, owner, timing, durability, within)).await
+            };
+            self.located(confirmed)
+        })
     }
 
     fn renew<'a>(
@@ -189,11 +207,15 @@ impl LockStore for RedisStore {
         within: Duration,
     ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
         Box::pin(async move {
+            let needs = batch.iter().map(|renewal| renewal.durability);
+            let durability = needs.fold(Durability::NONE, Durability::and);
             let node = &self.node;
-            self.located(if node.is_polling() {
+            self.located(if !durability.is_none() {
+                node.renew_durably(batch, durability, within).await
+            } else if node.is_polling() {
                 polling::renew(node, batch, within).await
             } else {
-                node.renew(batch, within).await
+                node.renew(&[], batch, within).await
             })
         })
     }
@@ -218,7 +240,7 @@ impl LockStore for RedisStore {
             self.located(if node.is_polling() {
                 polling::look(node, looks, within).await
             } else {
-                node.look(looks, within).await
+                node.look(&[], looks, within).await
             })
         })
     }
@@ -228,7 +250,7 @@ impl LockStore for RedisStore {
         key: &'a LockKey,
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        Box::pin(async move { self.located(self.node.inspect(key, within).await) })
+        Box::pin(async move { self.located(self.node.inspect(&[], key, within).await) })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

@@ -13,6 +13,7 @@ use crate::error::Outage;
 use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
+use crate::store::redis::ended;
 use crate::store::redis::socket::{Pulse, Stream};
 use crate::store::redis::transport::{Connection, Heard, Hears};
 use crate::store::redis::trouble;
@@ -156,7 +157,11 @@ impl Gate {
     fn tell(&self, push: PushInfo) {
         match push.kind {
             PushKind::Disconnection => self.tell_end(),
-            PushKind::Message => (self.hears)(Heard::Message(push.data)),
+            PushKind::Message | PushKind::SMessage => (self.hears)(Heard::Message(push.data)),
+            PushKind::SSubscribe => (self.hears)(Heard::Subscribed(push.data)),
+            PushKind::Other(name) if name == ended::RENAMED => {
+                (self.hears)(Heard::Unsubscribed(push.data));
+            }
             _ => {}
         }
     }

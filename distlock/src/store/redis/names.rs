@@ -1,9 +1,12 @@
 //! What things are called in Redis (see `lua/README.md`).
 
+use std::borrow::Cow;
+
 use redis::Cmd;
 
 use crate::key::LockKey;
 use crate::store::client_id::ClientId;
+use crate::store::redis::cluster::slots::Slot;
 
 /// The names of keys and channels.
 #[derive(Debug)]
@@ -13,9 +16,11 @@ pub(super) struct Names {
     entry: String,
     fence: String,
     /// The prefix of every client's channel.
-    pub(super) channels: String,
+    channels: String,
     /// Where nothing ever stands.
     pub(super) probe: String,
+    /// A client has a channel in each slot of a cluster.
+    in_slots: bool,
 }
 
 impl Names {
@@ -28,6 +33,15 @@ impl Names {
             fence: kind("fence"),
             channels: kind("client"),
             probe: format!("{namespace}:probe"),
+            in_slots: false,
+        }
+    }
+
+    /// The same in a cluster.
+    pub(super) fn in_slots(namespace: &str) -> Self {
+        Names {
+            in_slots: true,
+            ..Self::new(namespace)
         }
     }
 
@@ -58,8 +72,32 @@ impl Names {
         write_names(cmd, [&self.lock, &self.queue, &self.entry], key);
     }
 
+    /// The prefix of the channels on which the clients are told of a key's grants.
+    pub(super) fn channels(&self, key: &LockKey) -> Cow<'_, str> {
+        if self.in_slots {
+            let slot = Slot::of(&key.tagged().to_string());
+            Cow::Owned(self.channels_in(slot))
+        } else {
+            Cow::Borrowed(&self.channels)
+        }
+    }
+
     pub(super) fn channel(&self, client: &ClientId) -> String {
         format!("{}{}", self.channels, client.as_str())
+    }
+
+    fn channels_in(&self, slot: Slot) -> String {
+        format!("{}{{{}}}:", self.channels, slot.tag())
+    }
+
+    /// A client's channel in a slot.
+    pub(super) fn channel_in(&self, slot: Slot, client: &ClientId) -> String {
+        format!("{}{}", self.channels_in(slot), client.as_str())
+    }
+
+    /// Where nothing ever stands, in a slot.
+    pub(super) fn probe_in(&self, slot: Slot) -> String {
+        format!("{}:{{{}}}", self.probe, slot.tag())
     }
 }
 

@@ -1,33 +1,37 @@
 //! One server: the connections to it, and what is known of it. A store that spans several has a node for each.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redis::{Cmd, Value};
 use tokio::sync::watch;
 
+use crate::clock::Moment;
 use crate::error::{Error, Outage};
 use crate::key::LockKey;
 use crate::mutex::lock;
-use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
-    RenewalFailure, Renewed,
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
 };
 use crate::store::StoreEvent;
+use crate::store::redis::acks::AcksByNeed;
 use crate::store::redis::client::{Client, Shared};
+use crate::store::redis::cluster::member::{self, Member};
+use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::codec::decode;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::handshake::{self, Dialer, Role};
 use crate::store::redis::health::{Cause, Health};
-use crate::store::redis::lane::LaneName;
 use crate::store::redis::lanes::Lanes;
 use crate::store::redis::link::{self, Link};
-use crate::store::redis::polling::Polls;
+use crate::store::redis::polls::Polls;
 use crate::store::redis::session::Session;
 use crate::store::redis::transport::Transport;
+use crate::store::redis::trouble;
 use crate::store::redis::unanswered::UnansweredAsks;
 use crate::store::redis::way::Way;
 
@@ -39,7 +43,7 @@ const ADVICE_WITHIN: Duration = Duration::from_millis(250);
 pub(super) struct Node {
     pub(super) shared: Arc<Shared>,
     health: Arc<Health>,
-    unanswered: UnansweredAsks,
+    pub(super) unanswered: UnansweredAsks,
     pub(super) polls: Arc<Polls>,
     /// Ask, cancel, release and look of one owner use one connection, so that they stay in order.
     pub(super) commands: Link,
@@ -47,6 +51,7 @@ pub(super) struct Node {
     /// not share its fate.
     pub(super) renewals: Link,
     pub(super) lanes: Arc<Lanes>,
+    pub(super) acks: AcksByNeed,
     /// Told of each connection that was opened again.
     opened: watch::Sender<()>,
     closed: watch::Sender<bool>,
@@ -60,9 +65,10 @@ impl Node {
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
         client: Client,
+        member: Option<Member>,
     ) -> Result<(Self, Option<String>), Error> {
         let limit = config.connect_timeout;
-        let shared = Shared::new(&config.namespace, client);
+        let shared = Shared::new(&config.namespace, client, member);
         let shared = Arc::new(shared);
         let started = shared.clock.now();
         let (commands, renewals) = dialers(config, &transport, &shared);
@@ -90,8 +96,9 @@ impl Node {
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
         client: Client,
+        member: Option<Member>,
     ) -> Self {
-        let shared = Shared::new(&config.namespace, client);
+        let shared = Shared::new(&config.namespace, client, member);
         let shared = Arc::new(shared);
         let dialers = dialers(config, &transport, &shared);
         Self::keep(config, shared, dialers, (None, None))
@@ -121,8 +128,13 @@ impl Node {
         let lanes = Lanes::new(config.lanes, lanes);
         (commands.transport).spawn(Box::pin(lanes.clone().keep()));
         let needed = config.connect_timeout;
-        let reconnected = tell(StoreEvent::Reconnected);
-        let renewals_reconnected = tell(StoreEvent::RenewalsReconnected);
+        let acks = dialer(config, &commands.transport, &shared, Role::Acks);
+        let acks = AcksByNeed::new(acks, needed, health.clone());
+        // Nobody has anything at a node of a cluster that is used for the first time.
+        let is_first = shared.member.is_some() && first.is_none();
+        let reconnected = but_for_the_first(is_first, tell(StoreEvent::Reconnected));
+        let renewals_reconnected =
+            but_for_the_first(is_first, tell(StoreEvent::RenewalsReconnected));
         Node {
             commands: Link::keep(commands, first, needed, health.clone(), reconnected),
             renewals: Link::keep(
@@ -137,6 +149,7 @@ impl Node {
             shared,
             health,
             lanes,
+            acks,
             opened,
             closed: watch::Sender::new(false),
             address: config.address(),
@@ -155,6 +168,7 @@ impl Node {
         Some(Way {
             session,
             lane: Some(lane),
+            before: Vec::new(),
         })
     }
 
@@ -164,6 +178,7 @@ impl Node {
         Ok(Way {
             session,
             lane: None,
+            before: Vec::new(),
         })
     }
 
@@ -181,6 +196,10 @@ impl Node {
         let decoder = shared.decoder(&id);
         let (sent, answer) = match asked {
             Ok(answered) => answered,
+            Err(refusal) if trouble::is_redirect(&refusal) => {
+                pending.is_answered();
+                return Err(refusal);
+            }
             Err(refusal) => {
                 self.note_refusal(&refusal);
                 let said = decoder.refused_ask(ask.key, refusal)?;
@@ -201,8 +220,10 @@ impl Node {
         Ok(decoded.said)
     }
 
+    /// `before` it, in the same write, goes what a cluster needs; so for the other verbs.
     pub(super) async fn confirm(
         &self,
+        before: &[Cmd],
         key: &LockKey,
         owner: Owner,
         timing: Timing,
@@ -211,7 +232,7 @@ impl Node {
         let shared = &*self.shared;
         let session = self.commands.session()?;
         let encoder = shared.encoder(&session.client);
-        let confirmed = self.call(&self.commands, &session, within, |by| {
+        let confirmed = self.call(&self.commands, &session, before, within, |by| {
             encoder.confirm(by, key, owner, timing)
         });
         let (sent, answer) = confirmed.await?;
@@ -223,6 +244,7 @@ impl Node {
 
     pub(super) async fn renew(
         &self,
+        before: &[Cmd],
         batch: &[Renewal],
         within: Duration,
     ) -> Result<Renewed, Trouble> {
@@ -230,137 +252,40 @@ impl Node {
         // This connection does not listen: the name is that of the other.
         let id = self.shared.id();
         let encoder = self.shared.encoder(&id);
-        let renewed = self.call(&self.renewals, &session, within, |by| {
+        let renewed = self.call(&self.renewals, &session, before, within, |by| {
             encoder.renew(by, batch)
         });
         let (sent, answer) = renewed.await?;
+        self.renewed(batch, &session, sent, answer)
+    }
+
+    /// What came of a renewal.
+    pub(super) fn renewed(
+        &self,
+        batch: &[Renewal],
+        session: &Session,
+        sent: Moment,
+        answer: Value,
+    ) -> Result<Renewed, Trouble> {
         let failures = decode::renew(batch, answer)?;
         for (_, failure) in &failures {
             if let RenewalFailure::Trouble(trouble) = failure {
-                self.note_role(&session, trouble);
+                self.note_role(session, trouble);
             }
         }
         Ok(Renewed { sent, failures })
     }
 
-    /// Takes back whatever an owner has there. Its asks come before that: what was not answered on a lane is followed
-    /// there, or the lane is killed (R2).
-    pub(super) async fn release(
-        &self,
-        key: &LockKey,
-        owner: Owner,
-        keep: Duration,
-        within: Duration,
-    ) -> Result<ReleaseReply, Trouble> {
-        let home = self.home()?;
-        let mut unanswered = self.unanswered.get(owner).unwrap_or_default();
-        if !Rules::in_force().follow_lane {
-            unanswered.lanes.clear();
-        }
-        let mut was_held = false;
-        let mut may_come = unanswered
-            .epoch
-            .is_some_and(|epoch| epoch != home.session.epoch && home.session.predecessor_lives);
-        for name in &unanswered.lanes {
-            let mut is_followed = false;
-            if let Some(lane) = self.lanes.find(name.number) {
-                let way = Way {
-                    session: home.session.clone(),
-                    lane: Some(lane),
-                };
-                match self.release_by(&way, key, owner, keep, within).await {
-                    Ok(held) => {
-                        was_held |= held;
-                        is_followed = true;
-                    }
-                    // It may have been applied: what is not there any more proves nothing.
-                    Err(trouble) => was_held |= !trouble.unsent,
-                }
-            }
-            if !is_followed {
-                self.lanes.give_up(name.number);
-                may_come |= !self.kill(name, &home.session, within).await?;
-            }
-        }
-        was_held |= self.release_by(&home, key, owner, keep, within).await?;
-        self.unanswered.forget(owner);
-        self.polls.forget(owner);
-        let again_after = may_come.then(|| {
-            let now = self.shared.server_time.estimate(self.shared.clock.now());
-            Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + within
-        });
-        Ok(ReleaseReply {
-            was_held,
-            again_after,
-        })
-    }
-
-    /// Releases what was asked for and answered; `None` if that cannot be said here, and home has to do it.
-    pub(super) async fn release_answered(
-        &self,
-        way: &Way,
-        key: &LockKey,
-        owner: Owner,
-        keep: Duration,
-        within: Duration,
-    ) -> Option<Result<ReleaseReply, Trouble>> {
-        if self.unanswered.get(owner).is_some() {
-            return None;
-        }
-        let released = self.release_by(way, key, owner, keep, within).await;
-        Some(released.map(|was_held| ReleaseReply {
-            was_held,
-            again_after: None,
-        }))
-    }
-
-    /// Makes sure that nothing more of a lane is applied. `false` if that cannot be said.
-    async fn kill(&self, lane: &LaneName, by: &Session, within: Duration) -> Result<bool, Trouble> {
-        match tokio::time::timeout(within, lane.kill(by)).await {
-            Ok(killed) => killed,
-            Err(_) => {
-                self.commands.suspect(within);
-                Err(Trouble::timed_out(within))
-            }
-        }
-    }
-
-    /// Whether there was a lock.
-    async fn release_by(
-        &self,
-        way: &Way,
-        key: &LockKey,
-        owner: Owner,
-        keep: Duration,
-        within: Duration,
-    ) -> Result<bool, Trouble> {
-        let encoder = self.shared.encoder(&way.session.client);
-        let give_up = self.shared.clock.now() + within;
-        let mut was_held = false;
-        loop {
-            let released = self.call_by(way, owner, within, |by| {
-                encoder.release(by, key, owner, keep)
-            });
-            let (_, answer) = released.await?;
-            let removed = decode::release(answer)?;
-            was_held |= removed.was_held;
-            // So many dead waiters that one call was not enough to reach a live one. In the end they are
-            // left to whoever looks next.
-            if !removed.more || self.shared.clock.now() >= give_up {
-                return Ok(was_held);
-            }
-        }
-    }
-
     pub(super) async fn look(
         &self,
+        before: &[Cmd],
         looks: &[Look],
         within: Duration,
     ) -> Result<Vec<LookReply>, Trouble> {
         let shared = &*self.shared;
         let session = self.commands.session()?;
         let encoder = shared.encoder(&session.client);
-        let looked = self.call(&self.commands, &session, within, |by| {
+        let looked = self.call(&self.commands, &session, before, within, |by| {
             encoder.look(by, looks)
         });
         let (sent, answer) = looked.await?;
@@ -377,13 +302,14 @@ impl Node {
 
     pub(super) async fn inspect(
         &self,
+        before: &[Cmd],
         key: &LockKey,
         within: Duration,
     ) -> Result<Inspection, Trouble> {
         let shared = &*self.shared;
         let session = self.commands.session()?;
         let encoder = shared.encoder(&session.client);
-        let inspected = self.call(&self.commands, &session, within, |by| {
+        let inspected = self.call(&self.commands, &session, before, within, |by| {
             encoder.inspect(by, key)
         });
         let inspected = inspected.await;
@@ -418,6 +344,16 @@ impl Node {
         self.commands.session().err()
     }
 
+    /// Whether one of its two connections is away.
+    pub(super) fn is_lost(&self) -> bool {
+        self.sessions().count() < 2
+    }
+
+    /// The command that subscribes a connection in a slot.
+    pub(super) fn subscribe(&self, session: &Session, slot: Slot) -> Cmd {
+        member::subscribe(&self.shared.names, slot, &session.client)
+    }
+
     /// Whether no connection that is up leads elsewhere than to this server.
     pub(super) fn leads_only_to(&self, peer: &str) -> bool {
         let mut up = self.sessions();
@@ -439,15 +375,17 @@ impl Node {
         self.opened.subscribe()
     }
 
-    /// The two connections, as far as they are up.
+    /// The connections that are up, but for the lanes.
     pub(super) fn sessions(&self) -> impl Iterator<Item = Arc<Session>> {
         let links = [&self.commands, &self.renewals];
-        links.into_iter().filter_map(|link| link.session().ok())
+        let home = links.into_iter().filter_map(|link| link.session().ok());
+        home.chain(self.acks.sessions())
     }
 
     pub(super) fn close(&self) {
         self.commands.close();
         self.renewals.close();
+        self.acks.close();
         self.lanes.close();
         self.closed.send_replace(true);
     }
@@ -461,6 +399,12 @@ impl Node {
         }
     }
 
+    /// Closes it for good: others have what it had.
+    pub(super) fn retire(&self) {
+        self.close();
+        self.health.ends();
+    }
+
     /// Notices a server that answers and refuses.
     fn note_refusal(&self, trouble: &Trouble) {
         if trouble.outage.is_refusal() {
@@ -472,6 +416,16 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.lanes.close();
+    }
+}
+
+/// Tells each time, or from the second time on.
+fn but_for_the_first(is_first: bool, tell: impl Fn()) -> impl Fn() {
+    let is_first = AtomicBool::new(is_first);
+    move || {
+        if !is_first.swap(false, Ordering::AcqRel) {
+            tell();
+        }
     }
 }
 

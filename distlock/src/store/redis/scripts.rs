@@ -39,6 +39,23 @@ impl Scripts {
             probe: script(include_str!("../../../lua/probe.lua")),
         }
     }
+
+    /// The same for a cluster: a client has a channel in each slot, and is pushed to there.
+    pub(crate) fn in_slots(&self) -> Self {
+        let sharded = |script: &Script| {
+            let source = script.source.replace("'NUMSUB'", "'SHARDNUMSUB'");
+            Script::hashed(source.replace("'PUBLISH'", "'SPUBLISH'"))
+        };
+        Scripts {
+            ask: sharded(&self.ask),
+            confirm: sharded(&self.confirm),
+            renew: sharded(&self.renew),
+            release: sharded(&self.release),
+            look: sharded(&self.look),
+            inspect: sharded(&self.inspect),
+            probe: sharded(&self.probe),
+        }
+    }
 }
 
 /// A script, ready to be sent.
@@ -57,7 +74,10 @@ pub(super) enum By {
 
 impl Script {
     fn new(source: &str) -> Self {
-        let source = format!("{WITHOUT_KEYS}{}", without_comments(source));
+        Self::hashed(format!("{WITHOUT_KEYS}{}", without_comments(source)))
+    }
+
+    fn hashed(source: String) -> Self {
         let hash = sha1_smol::Sha1::from(&source).digest().to_string();
         Script { source, hash }
     }

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 
 use crate::protocol::trouble::Trouble;
 use crate::store::client_id::ClientId;
+use crate::store::redis::cluster::subscribed::Subscribed;
 use crate::store::redis::known::Known;
 use crate::store::redis::transport::Connection;
 
@@ -24,6 +25,8 @@ pub(super) struct Session {
     pub(super) predecessor_lives: bool,
     pub(super) end: Arc<End>,
     pub(super) scripts: Known,
+    /// In a cluster.
+    pub(super) subscribed: Arc<Subscribed>,
 }
 
 /// A connection as the server knows it. The address is there because a restarted server counts its

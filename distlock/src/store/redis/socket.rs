@@ -20,6 +20,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::config::RedisConfig;
+use crate::store::redis::ended::Renames;
 #[cfg(feature = "tls")]
 use crate::store::redis::tls;
 use crate::store::redis::trouble;
@@ -41,6 +42,7 @@ pub(super) struct Wire {
     tls: Option<Tls>,
     /// How long a server may take to begin with TLS.
     tls_within: Duration,
+    in_cluster: bool,
 }
 
 impl Wire {
@@ -48,6 +50,7 @@ impl Wire {
         Wire {
             tls: config.tls.clone(),
             tls_within: (config.connect_timeout / 2).max(TLS_WITHIN),
+            in_cluster: config.in_cluster,
         }
     }
 
@@ -71,6 +74,7 @@ impl Wire {
             socket,
             pulse: Pulse::default(),
             objection: Arc::default(),
+            renames: self.in_cluster.then(Renames::new),
         })
     }
 
@@ -123,6 +127,8 @@ pub(super) struct Stream {
     /// What the other side has against our certificate, which it says when we believe to be connected already.
     #[cfg_attr(not(feature = "tls"), allow(dead_code))]
     pub(super) objection: Arc<OnceCell<Trouble>>,
+    /// In a cluster.
+    renames: Option<Renames>,
 }
 
 #[derive(Debug)]
@@ -169,6 +175,9 @@ impl AsyncRead for Stream {
         };
         if buffer.filled().len() > before {
             this.pulse.beat();
+            if let Some(renames) = &mut this.renames {
+                renames.read(&mut buffer.filled_mut()[before..]);
+            }
         }
         #[cfg(feature = "tls")]
         if let Poll::Ready(Err(error)) = &read

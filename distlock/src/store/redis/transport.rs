@@ -50,6 +50,10 @@ pub(crate) trait Connection: Send + Sync + fmt::Debug {
 pub(crate) enum Heard {
     /// A message: the channel, and what was said on it.
     Message(Vec<Value>),
+    /// A subscription to a channel of a slot has begun.
+    Subscribed(Vec<Value>),
+    /// The server has ended one.
+    Unsubscribed(Vec<Value>),
     /// The connection was lost.
     End,
 }

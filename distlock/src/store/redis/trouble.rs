@@ -35,9 +35,13 @@ pub(super) fn of_text(text: &str) -> Trouble {
         "READONLY" => Outage::ReadOnly,
         "OOM" => Outage::OutOfMemory,
         "MISCONF" | "NOREPLICAS" => Outage::WritesRefused,
-        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" => Outage::NotReady,
+        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" => {
+            Outage::NotReady
+        }
         "NOPERM" | "NOAUTH" | "WRONGPASS" => Outage::Denied,
         // Redis 6.2 and 7.0 deny what a script does without a code.
+        // A script was running in a slot that is being moved.
+        _ if text.contains("access a non local key") => Outage::NotReady,
         _ if text.contains("The user executing the script can't")
             || text.contains("no permissions") =>
         {
@@ -90,6 +94,23 @@ fn after_the_line(text: &str) -> Option<&str> {
 /// A replica that has no master is no master itself.
 pub(super) fn lost_its_master(trouble: &Trouble) -> bool {
     code(&trouble.detail) == "MASTERDOWN"
+}
+
+/// A node of a cluster has said that it does not execute this here, or now. Nothing was done.
+pub(super) fn is_redirect(trouble: &Trouble) -> bool {
+    matches!(
+        code(&trouble.detail),
+        "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN"
+    )
+}
+
+/// What to say where a server that is used as if it were alone says that it is not.
+pub(super) fn not_alone(trouble: &Trouble) -> Option<Trouble> {
+    let is_of_a_cluster = matches!(code(&trouble.detail), "MOVED" | "ASK" | "CROSSSLOT");
+    is_of_a_cluster.then(|| {
+        let detail = "it is a node of a cluster: write redis+cluster://host,host";
+        Trouble::new(Outage::Denied, detail)
+    })
 }
 
 /// Something else than ours stands at one of the lock's keys.

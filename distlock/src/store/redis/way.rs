@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use redis::Cmd;
+
 use crate::store::redis::lane::Lane;
 use crate::store::redis::session::Session;
 use crate::store::redis::unanswered::Carrier;
@@ -13,6 +15,8 @@ pub(super) struct Way {
     pub(super) session: Arc<Session>,
     /// Where it goes instead of over that.
     pub(super) lane: Option<Arc<Lane>>,
+    /// What goes before it, in the same write, over the command connection.
+    pub(super) before: Vec<Cmd>,
 }
 
 impl Way {

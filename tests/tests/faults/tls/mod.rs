@@ -7,6 +7,7 @@ use distlock_tests::{Authority, CertificateFiles, RedisServer, Resp, eventually_
 use tempfile::TempDir;
 
 use crate::kit::{LONG, acquire_later, ms, until_clean, until_queued};
+mod cluster;
 mod sentinel;
 
 const HOST: &str = "127.0.0.1";

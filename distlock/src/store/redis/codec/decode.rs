@@ -7,6 +7,7 @@ use redis::Value;
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::{Trouble, one_line};
 use crate::protocol::words::{
@@ -304,6 +305,17 @@ pub(crate) fn renew(
         });
     }
     Ok(failures)
+}
+
+/// Whether as many acknowledged as need be.
+pub(crate) fn acknowledged(need: Durability, answer: Value) -> Result<bool, Trouble> {
+    let (local, replicas) = if need.fsync {
+        let mut reply = Reply::list(answer)?;
+        (reply.int()?, reply.int()?)
+    } else {
+        (1, Reply::one(answer).int()?)
+    };
+    Ok(local >= 1 && replicas >= u64::from(need.replicas))
 }
 
 /// What became of a release.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::key::LockKey;
+use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Ask, Look, Owner, Renewal};
 use crate::store::Settings;
@@ -42,7 +43,7 @@ impl Encoder<'_> {
                 millis(ask.wait),
                 settings.max_waiters,
                 self.client.as_str(),
-                self.names.channels,
+                self.names.channels(ask.key),
             ));
         cmd
     }
@@ -75,7 +76,7 @@ impl Encoder<'_> {
             "{} {} {}",
             millis(self.settings.fence_ttl),
             self.client.as_str(),
-            self.names.channels,
+            self.names.channels(key),
         ));
         cmd
     }
@@ -86,8 +87,10 @@ impl Encoder<'_> {
         for look in looks {
             self.names.each(&mut cmd, &look.key);
         }
+        // In a cluster they are of one lock.
+        let channels = looks.first().map(|look| self.names.channels(&look.key));
         cmd.arg(self.client.as_str())
-            .arg(&self.names.channels)
+            .arg(&*channels.unwrap_or_default())
             .arg(millis(self.settings.fence_ttl));
         for look in looks {
             cmd.arg(look.owners.len());
@@ -105,9 +108,10 @@ impl Encoder<'_> {
         cmd
     }
 
-    pub(crate) fn probe(&self, by: By) -> Cmd {
+    /// `key` is one at which nothing ever stands.
+    pub(crate) fn probe(&self, by: By, key: &str) -> Cmd {
         let mut cmd = self.scripts.probe.by(by);
-        cmd.arg(1).arg(&self.names.probe);
+        cmd.arg(1).arg(key);
         cmd
     }
 
@@ -115,6 +119,19 @@ impl Encoder<'_> {
     fn owner(&self, owner: Owner) -> String {
         format!("{}:{owner}", self.client.as_str())
     }
+}
+
+/// Waits for as many as need be, for so long: never for good, which is what zero would mean.
+pub(crate) fn wait(need: Durability, within: Duration) -> Cmd {
+    let mut cmd = if need.fsync {
+        let mut cmd = redis::cmd("WAITAOF");
+        cmd.arg(1);
+        cmd
+    } else {
+        redis::cmd("WAIT")
+    };
+    cmd.arg(need.replicas).arg(millis(within).max(1));
+    cmd
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

@@ -1,0 +1,43 @@
+//! What all locks of a manager need beside the server's word.
+
+use crate::error::Error;
+use crate::manager::builder::LockManagerBuilder;
+use crate::options::without_replicas;
+
+impl LockManagerBuilder {
+    /// How many replicas of the server must have acknowledged a lock before it counts as held, and each of its renewals;
+    /// default 0. It is the default of all locks of this manager, see [`Lock::min_replicas`](crate::Lock::min_replicas)
+    /// for what it gives, and what it does not.
+    ///
+    /// ```no_run
+    /// # async fn f() -> Result<(), distlock::Error> {
+    /// let manager = distlock::LockManager::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .min_replicas(1)
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn min_replicas(mut self, n: u32) -> Self {
+        self.durability.replicas = n;
+        self
+    }
+
+    /// Whether a lock counts as held only once it is on the server's disk, and on those of its
+    /// [`min_replicas`](LockManagerBuilder::min_replicas); default `false`. It is the default of all locks of this
+    /// manager, see [`Lock::fsync`](crate::Lock::fsync).
+    pub fn fsync(mut self, on: bool) -> Self {
+        self.durability.fsync = on;
+        self
+    }
+
+    /// Whether it can be made without a server.
+    pub(super) fn check_in_memory(&self) -> Result<(), Error> {
+        self.check()?;
+        if self.durability.is_none() {
+            Ok(())
+        } else {
+            Err(without_replicas(""))
+        }
+    }
+}

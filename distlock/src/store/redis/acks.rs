@@ -1,0 +1,339 @@
+//! Writes that count once replicas have them, or disks. `WAIT` stands in the way of its connection, and counts the
+//! writes of that one alone: so they go over a connection of their own. All that come while one `WAIT` is under way
+//! share the next.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, Value};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{self, Instant};
+
+use crate::clock::Moment;
+use crate::error::Outage;
+use crate::mutex::lock;
+use crate::options::Durability;
+use crate::protocol::trouble::Trouble;
+use crate::store::StoreEvent;
+use crate::store::redis::codec::{decode, encode};
+use crate::store::redis::handshake::Dialer;
+use crate::store::redis::health::Health;
+use crate::store::redis::link::{IN_FLIGHT, LONGEST_SILENCE, Link};
+use crate::store::redis::scripts;
+use crate::store::redis::session::Session;
+use crate::store::redis::trouble;
+
+/// The connections of one server for writes that need more than its word: one for each need, so that a `WAIT` for two
+/// replicas delays nobody who needs one. Each is opened for the first that needs it.
+#[derive(Debug)]
+pub(super) struct AcksByNeed {
+    opened: Mutex<BTreeMap<Durability, Arc<Acks>>>,
+    dialer: Dialer,
+    needed: Duration,
+    health: Arc<Health>,
+}
+
+impl AcksByNeed {
+    /// Connections as this one dials them; a server that is far away needs as long as it `needed` to connect.
+    pub(super) fn new(dialer: Dialer, needed: Duration, health: Arc<Health>) -> Self {
+        AcksByNeed {
+            opened: Mutex::default(),
+            dialer,
+            needed,
+            health,
+        }
+    }
+
+    /// The connection for a need. It runs where the first call does.
+    pub(super) fn of(&self, need: Durability) -> Arc<Acks> {
+        let mut opened = lock(&self.opened);
+        let acks = opened.entry(need).or_insert_with(|| {
+            let dialer = self.dialer.another();
+            Arc::new(Acks::open(dialer, need, self.needed, self.health.clone()))
+        });
+        acks.clone()
+    }
+
+    /// Those that are up.
+    pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
+        let opened = lock(&self.opened);
+        let sessions = opened.values().map(|acks| acks.link.session());
+        sessions.filter_map(Result::ok).collect()
+    }
+
+    pub(super) fn close(&self) {
+        for acks in lock(&self.opened).values() {
+            acks.link.close();
+        }
+    }
+}
+
+/// A connection for writes that need the same.
+#[derive(Debug)]
+pub(super) struct Acks {
+    link: Arc<Link>,
+    need: Durability,
+    writes: mpsc::UnboundedSender<Write>,
+    under_way: Arc<Mutex<Option<Round>>>,
+}
+
+/// A write that somebody waits for.
+#[derive(Debug)]
+struct Write {
+    command: Cmd,
+    within: Duration,
+    deadline: Instant,
+    told: oneshot::Sender<Result<Told, Trouble>>,
+}
+
+/// What came of a write that was sent.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) session: Arc<Session>,
+    pub(super) answer: Result<Answer, Trouble>,
+}
+
+/// What the server said, and a moment before it was sent.
+pub(super) type Answer = (Moment, Value);
+
+/// Writes and their `WAIT` on their way.
+#[derive(Debug)]
+struct Round {
+    session: Arc<Session>,
+    /// The signs of life before it was sent.
+    heard: u64,
+}
+
+impl Acks {
+    fn open(dialer: Dialer, need: Durability, needed: Duration, health: Arc<Health>) -> Self {
+        let (transport, shared) = (dialer.transport.clone(), dialer.shared.clone());
+        let events = shared.events.clone();
+        let connected = move || events(StoreEvent::RenewalsReconnected);
+        let link = Arc::new(Link::keep(dialer, None, needed, health, connected));
+        let under_way = Arc::default();
+        let (writes, queue) = mpsc::unbounded_channel();
+        let writer = Writer {
+            link: link.clone(),
+            need,
+            under_way: Arc::clone(&under_way),
+            now: Box::new(move || shared.clock.now()),
+        };
+        transport.spawn(Box::pin(writer.keep(queue)));
+        Acks {
+            link,
+            need,
+            writes,
+            under_way,
+        }
+    }
+
+    /// Sends an idempotent write, and waits until as many have it as need be. Whatever the error, it may have been
+    /// applied.
+    pub(super) async fn write(&self, command: Cmd, within: Duration) -> Result<Told, Trouble> {
+        let deadline = Instant::now() + within;
+        let _place = self.link.place(within).await?;
+        // The first one opens it.
+        let _ = time::timeout_at(deadline, self.link.ready()).await;
+        self.link.session()?;
+        let (told, answer) = oneshot::channel();
+        let write = Write {
+            command,
+            within,
+            deadline,
+            told,
+        };
+        let closed = || Trouble::new(Outage::Unreachable, "the connection was closed");
+        self.writes.send(write).map_err(|_| closed())?;
+        match time::timeout_at(deadline, answer).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(closed())),
+            Err(_) if self.is_acknowledging() => Err(too_few(self.need, within)),
+            Err(_) => Err(Trouble::timed_out(within)),
+        }
+    }
+
+    /// Whether the server has answered what is under way, so that only `WAIT` is to come.
+    fn is_acknowledging(&self) -> bool {
+        let under_way = lock(&self.under_way);
+        (under_way.as_ref()).is_some_and(|round| round.session.connection.pulse() != round.heard)
+    }
+}
+
+/// The task that sends what is to be acknowledged, all that waits at once.
+struct Writer {
+    link: Arc<Link>,
+    need: Durability,
+    under_way: Arc<Mutex<Option<Round>>>,
+    now: Box<dyn Fn() -> Moment + Send + Sync>,
+}
+
+impl Writer {
+    async fn keep(self, mut queue: mpsc::UnboundedReceiver<Write>) {
+        let mut batch = Vec::new();
+        while queue.recv_many(&mut batch, IN_FLIGHT).await > 0 {
+            // Nothing is sent for a call that has gone, for it has taken back what it had.
+            batch.retain(|write| !write.told.is_closed());
+            let unknown = self.send(mem::take(&mut batch)).await;
+            // They are known now.
+            let unknown = self.send(unknown).await;
+            tell(unknown, || {
+                Trouble::new(Outage::Other, "the server forgets its scripts")
+            });
+        }
+    }
+
+    /// Sends writes with one `WAIT`, and tells what came of them. Those whose script the server does not know are left,
+    /// and the scripts are loaded.
+    async fn send(&self, batch: Vec<Write>) -> Vec<Write> {
+        let last = batch.iter().map(|write| write.deadline).max();
+        let Some(last) = last else {
+            return batch;
+        };
+        let session = match self.link.session() {
+            Ok(session) => session,
+            Err(trouble) => {
+                tell(batch, || trouble.clone());
+                return Vec::new();
+            }
+        };
+        let loaded = session.scripts.loaded();
+        let mut commands: Vec<_> = batch.iter().map(|write| write.command.clone()).collect();
+        let left = last.saturating_duration_since(Instant::now());
+        // In one write, so that none but theirs is waited for, and behind them, so that theirs are.
+        commands.push(encode::wait(self.need, left));
+        let sent = (self.now)();
+        let (replies, wait) = match self.exchange(&session, &commands, left).await {
+            Ok(replies) => replies,
+            Err(trouble) => {
+                tell(batch, || trouble.clone());
+                return Vec::new();
+            }
+        };
+        let mut unknown = Vec::new();
+        for (write, reply) in batch.into_iter().zip(replies) {
+            let answer = match (reply, &wait) {
+                (Err(error), _) if scripts::is_unknown(&error) => {
+                    unknown.push(write);
+                    continue;
+                }
+                (Err(error), _) => Err(trouble::of(&error)),
+                (Ok(answer), Ok(true)) => Ok((sent, answer)),
+                (Ok(_), Ok(false)) => Err(too_few(self.need, write.within)),
+                (Ok(_), Err(trouble)) => Err(trouble.clone()),
+            };
+            let session = session.clone();
+            // Its caller may have gone.
+            let _ = write.told.send(Ok(Told { session, answer }));
+        }
+        if !unknown.is_empty() {
+            let loading = session.scripts.load_again(&*session.connection, loaded);
+            // What goes wrong here goes wrong again.
+            let _ = time::timeout_at(last, loading).await;
+        }
+        unknown
+    }
+
+    /// The replies to writes, and whether as many have them as need be.
+    async fn exchange(
+        &self,
+        session: &Arc<Session>,
+        commands: &[Cmd],
+        within: Duration,
+    ) -> Result<(Vec<Result<Value, RedisError>>, Result<bool, Trouble>), Trouble> {
+        let connection = &session.connection;
+        let heard = connection.pulse();
+        *lock(&self.under_way) = Some(Round {
+            session: session.clone(),
+            heard,
+        });
+        let mut sent = connection.send_all(commands);
+        let mut silence = std::pin::pin!(time::sleep(LONGEST_SILENCE));
+        let mut is_over = false;
+        let replies = loop {
+            tokio::select! {
+                biased;
+                replies = &mut sent => break replies.map_err(|error| trouble::of(&error)),
+                why = self.link.left(session) => break Err(why),
+                () = &mut silence, if !is_over => {
+                    is_over = true;
+                    // Who has answered the writes is only waiting.
+                    if connection.pulse() == heard {
+                        self.link.suspect(within);
+                    }
+                }
+            }
+        };
+        *lock(&self.under_way) = None;
+        let mut replies = replies?;
+        let wait = match replies.pop() {
+            Some(Ok(answer)) => decode::acknowledged(self.need, answer),
+            Some(Err(error)) => Err(refused(self.need, &trouble::of(&error))),
+            None => Err(Trouble::new(Outage::Other, "the server did not answer")),
+        };
+        Ok((replies, wait))
+    }
+}
+
+fn tell(batch: Vec<Write>, what: impl Fn() -> Trouble) {
+    for write in batch {
+        // Its caller may have gone.
+        let _ = write.told.send(Err(what()));
+    }
+}
+
+fn too_few(need: Durability, within: Duration) -> Trouble {
+    let Durability { replicas, fsync } = need;
+    let detail = match (replicas, fsync) {
+        (n, false) => {
+            format!("fewer than {n} replicas acknowledged within {within:?} (`min_replicas`)")
+        }
+        (0, true) => format!(
+            "it was not on the server's disk within {within:?} (`fsync`, which needs `appendfsync always` there)"
+        ),
+        (n, true) => format!(
+            "it was not on the disks of the server and {n} replicas within {within:?} (`fsync`, which needs \
+             `appendonly yes` and `appendfsync always` on them, and `min_replicas`)"
+        ),
+    };
+    Trouble::new(Outage::TooFewReplicas, detail)
+}
+
+/// Why the server does not even wait.
+fn refused(need: Durability, said: &Trouble) -> Trouble {
+    let (command, setting) = if need.fsync {
+        ("WAITAOF", "fsync")
+    } else {
+        ("WAIT", "min_replicas")
+    };
+    let Trouble {
+        outage, detail: it, ..
+    } = said;
+    if *outage == Outage::Denied {
+        let right = command.to_lowercase();
+        return Trouble::new(
+            *outage,
+            format!("the user needs +{right} for `{setting}`: {it}"),
+        );
+    }
+    if it.contains("unknown command") {
+        let since = if need.fsync {
+            " (Redis 7.2, Valkey 8)"
+        } else {
+            ""
+        };
+        return Trouble::new(
+            Outage::Unsupported,
+            format!(
+                "`{setting}` needs the command {command}{since}, which the server does not know"
+            ),
+        );
+    }
+    if it.contains("appendonly") {
+        return Trouble::new(
+            Outage::Unsupported,
+            format!("`{setting}` needs `appendonly yes` on the server: {it}"),
+        );
+    }
+    said.clone()
+}

@@ -1,0 +1,221 @@
+//! Which node has which slot.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redis::Value;
+
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::cluster::slots::{SLOTS, Slot};
+use crate::store::redis::reply::{Reply, nonsense};
+
+/// Where a node is, as the cluster announces it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Address {
+    pub(in crate::store::redis) host: Arc<str>,
+    pub(in crate::store::redis) port: u16,
+}
+
+impl Address {
+    pub(in crate::store::redis) fn new(host: &str, port: u16) -> Self {
+        Address {
+            host: host.into(),
+            port,
+        }
+    }
+
+    /// Reads `host:port`. A node that does not know its host has the one that it was asked at.
+    pub(in crate::store::redis) fn read(text: &str, asked: &Address) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let port = port.parse().ok()?;
+        Some(Self::announced(host, port, asked))
+    }
+
+    fn announced(host: &str, port: u16, asked: &Address) -> Self {
+        match host {
+            "" | "?" => Address {
+                host: asked.host.clone(),
+                port,
+            },
+            host => Address::new(host, port),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Which primary has which slot.
+#[derive(Clone, Debug)]
+pub(in crate::store::redis) struct Map {
+    primaries: Vec<Address>,
+    /// For each slot the place of its primary.
+    owners: Vec<Option<u16>>,
+    replicas: Vec<Address>,
+}
+
+impl Map {
+    pub(in crate::store::redis) fn empty() -> Self {
+        Map {
+            primaries: Vec::new(),
+            owners: vec![None; usize::from(SLOTS)],
+            replicas: Vec::new(),
+        }
+    }
+
+    /// Reads what `CLUSTER SLOTS` says: ranges, the primary of each, and its replicas.
+    pub(in crate::store::redis) fn read(answer: Value, asked: &Address) -> Result<Self, Trouble> {
+        let mut map = Map::empty();
+        let mut ranges = Reply::list(answer)?;
+        while let Some(range) = ranges.next() {
+            let mut range = Reply::list(range)?;
+            let (first, last) = (range.int()?, range.int()?);
+            if first > last || last >= u64::from(SLOTS) {
+                return Err(nonsense("slots that there are not"));
+            }
+            let primary = range.next().ok_or_else(|| nonsense("slots of no node"))?;
+            let place = map.place(node(primary, asked)?);
+            let slots = usize::try_from(first).unwrap_or(0)..=usize::try_from(last).unwrap_or(0);
+            map.owners[slots].fill(place);
+            while let Some(replica) = range.next() {
+                let replica = node(replica, asked)?;
+                if !map.replicas.contains(&replica) {
+                    map.replicas.push(replica);
+                }
+            }
+        }
+        Ok(map)
+    }
+
+    fn place(&mut self, primary: Address) -> Option<u16> {
+        let known = self.primaries.iter().position(|known| *known == primary);
+        let place = known.unwrap_or_else(|| {
+            self.primaries.push(primary);
+            self.primaries.len() - 1
+        });
+        u16::try_from(place).ok()
+    }
+
+    pub(in crate::store::redis) fn owner(&self, slot: Slot) -> Option<&Address> {
+        let place = self.owners[slot.index()]?;
+        self.primaries.get(usize::from(place))
+    }
+
+    /// Whether that is news.
+    pub(in crate::store::redis) fn assign(&mut self, slot: Slot, to: &Address) -> bool {
+        let is_news = self.owner(slot) != Some(to);
+        if is_news {
+            self.owners[slot.index()] = self.place(to.clone());
+        }
+        is_news
+    }
+
+    /// Some slot of a node.
+    pub(in crate::store::redis) fn some_slot_of(&self, node: &Address) -> Option<Slot> {
+        let mut slots = (0..SLOTS).filter_map(Slot::new);
+        slots.find(|slot| self.owner(*slot) == Some(node))
+    }
+
+    /// Those who have slots.
+    pub(in crate::store::redis) fn primaries(&self) -> Vec<Address> {
+        let primaries = self.primaries.iter();
+        let with_slots = primaries.filter(|node| self.some_slot_of(node).is_some());
+        with_slots.cloned().collect()
+    }
+
+    /// All that can be asked where the slots are.
+    pub(in crate::store::redis) fn everybody(&self) -> impl Iterator<Item = &Address> {
+        self.primaries.iter().chain(&self.replicas)
+    }
+}
+
+/// `[host, port, id, ...]`; no host is that of the node which was asked.
+fn node(value: Value, asked: &Address) -> Result<Address, Trouble> {
+    let mut fields = Reply::list(value)?;
+    let host = match fields.next() {
+        Some(Value::Nil) => String::new(),
+        Some(host) => Reply::one(host).text()?,
+        None => return Err(nonsense("a node without an address")),
+    };
+    let port = u16::try_from(fields.int()?).map_err(|_| nonsense("a port that there is not"))?;
+    Ok(Address::announced(&host, port, asked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn at(host: Value, port: i64) -> Value {
+        Value::Array(vec![
+            host,
+            Value::Int(port),
+            text("id"),
+            Value::Array(vec![]),
+        ])
+    }
+
+    fn range(first: i64, last: i64, nodes: Vec<Value>) -> Value {
+        let mut range = vec![Value::Int(first), Value::Int(last)];
+        range.extend(nodes);
+        Value::Array(range)
+    }
+
+    #[test]
+    fn a_map_says_who_has_a_slot() {
+        let asked = Address::new("asked", 1);
+        let answer = Value::Array(vec![
+            range(0, 99, vec![at(text("a"), 7), at(text("r"), 8)]),
+            range(100, 16_383, vec![at(Value::Nil, 9)]),
+        ]);
+        let mut map = Map::read(answer, &asked).unwrap();
+        let slot = |number| Slot::new(number).unwrap();
+        assert_eq!(map.owner(slot(99)), Some(&Address::new("a", 7)));
+        assert_eq!(map.owner(slot(100)), Some(&Address::new("asked", 9)));
+        assert!(map.assign(slot(99), &Address::new("b", 7)));
+        assert!(!map.assign(slot(99), &Address::new("b", 7)));
+        assert_eq!(map.some_slot_of(&Address::new("b", 7)), Some(slot(99)));
+        let everybody: Vec<_> = map.everybody().map(Address::to_string).collect();
+        assert_eq!(everybody, ["a:7", "asked:9", "b:7", "r:8"]);
+    }
+
+    #[test]
+    fn nonsense_is_no_map() {
+        let asked = Address::new("asked", 1);
+        for answer in [
+            Value::Nil,
+            Value::Array(vec![Value::Int(1)]),
+            Value::Array(vec![range(5, 4, vec![at(text("a"), 7)])]),
+            Value::Array(vec![range(0, 16_384, vec![at(text("a"), 7)])]),
+            Value::Array(vec![range(0, 1, vec![])]),
+            Value::Array(vec![range(0, 1, vec![at(text("a"), 70_000)])]),
+            Value::Array(vec![range(0, 1, vec![Value::Array(vec![])])]),
+        ] {
+            assert!(Map::read(answer, &asked).is_err());
+        }
+    }
+
+    #[test]
+    fn addresses_are_read_and_shown() {
+        let asked = Address::new("asked", 1);
+        for (read, shown) in [
+            ("h:7", "h:7"),
+            (":7", "asked:7"),
+            ("?:7", "asked:7"),
+            ("::1:7", "[::1]:7"),
+        ] {
+            assert_eq!(Address::read(read, &asked).unwrap().to_string(), shown);
+        }
+        assert_eq!(Address::read("h", &asked), None);
+    }
+}

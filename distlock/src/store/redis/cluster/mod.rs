@@ -1,0 +1,479 @@
+//! The store in a Redis Cluster: each lock is in the node that has its slot.
+//!
+//! `topology` is what is known of the whole: the `map` of the `slots`, which `refresh` asks for. `nodes` are the ones in
+//! use, each a `Node` that knows its cluster as a `member`. A `route` leads a command to the one that has its slot, by
+//! each `redirect`. A connection is `subscribed` to a channel in each slot in which somebody waits. What was asked and
+//! never answered may be `elsewhere` by the time it is taken back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use crate::error::{Error, Outage};
+use crate::key::LockKey;
+use crate::options::Durability;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
+};
+use crate::store::redis::at_once;
+use crate::store::redis::client::Client;
+use crate::store::redis::cluster::elsewhere::Elsewhere;
+use crate::store::redis::cluster::map::Address;
+use crate::store::redis::cluster::nodes::Nodes;
+use crate::store::redis::cluster::route::{Hop, Route};
+use crate::store::redis::cluster::slots::Slot;
+use crate::store::redis::cluster::topology::Topology;
+use crate::store::redis::config::RedisConfig;
+use crate::store::redis::handshake::Role;
+use crate::store::redis::health::Health;
+use crate::store::redis::url::Host;
+use crate::store::redis::way::Way;
+use crate::store::{BoxFuture, Lane, LockStore};
+
+mod elsewhere;
+pub(super) mod map;
+pub(super) mod member;
+mod nodes;
+mod redirect;
+mod refresh;
+mod route;
+pub(super) mod slots;
+pub(super) mod subscribed;
+pub(super) mod topology;
+
+/// The pause before nodes that could not be reached are tried again, while connecting.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// A call that does not wait gives a node so long to be opened.
+const OPENING: Duration = Duration::from_secs(1);
+
+/// One client of a cluster.
+#[derive(Debug)]
+pub(crate) struct ClusterStore {
+    cluster: Arc<Cluster>,
+    refresh: AbortHandle,
+    identity: String,
+    address: String,
+    /// How the first server evicts locks when its memory is full, if it does.
+    eviction: Option<String>,
+}
+
+/// What its commands share.
+#[derive(Debug)]
+struct Cluster {
+    nodes: Arc<Nodes>,
+    elsewhere: Elsewhere,
+}
+
+impl ClusterStore {
+    /// Connects, on the runtime that is to run the connections, to one of its nodes, and tries until the configured time
+    /// is over. Others are connected to when they are needed.
+    pub(crate) async fn connect(
+        config: &RedisConfig,
+        seeds: &[Host],
+        client: Client,
+    ) -> Result<Self, Error> {
+        let clock = client.clock.clone();
+        let (limit, started) = (config.connect_timeout, clock.now());
+        let seeds = addresses(seeds);
+        let topology = Topology::new(clock.clone(), client.events.clone());
+        let nodes = Nodes::new(config.clone(), client.clone(), topology);
+        let mut last = None;
+        let connected = tokio::time::timeout(limit, async {
+            for round in 0.. {
+                match enter(&nodes, &seeds, round, limit / 2).await {
+                    Ok(policy) => return Ok(policy),
+                    Err(error @ Error::Config { .. }) => return Err(error),
+                    Err(error) => last = Some(error),
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+            Ok(None)
+        });
+        let connected = connected.await.unwrap_or_else(|_| {
+            let waited = clock.now().since(started);
+            Err(last.unwrap_or_else(|| config.refused(Trouble::timed_out(limit), waited)))
+        });
+        match connected {
+            Ok(eviction) => Ok(ClusterStore {
+                eviction,
+                ..Self::of(config, nodes, seeds, client)
+            }),
+            Err(error) => {
+                nodes.close();
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the connections in the background, on the runtime that this is called on.
+    pub(crate) fn connect_lazy(config: &RedisConfig, seeds: &[Host], client: Client) -> Self {
+        let topology = Topology::new(client.clock.clone(), client.events.clone());
+        let nodes = Nodes::new(config.clone(), client.clone(), topology);
+        Self::of(config, nodes, addresses(seeds), client)
+    }
+
+    fn of(config: &RedisConfig, nodes: Arc<Nodes>, seeds: Vec<Address>, client: Client) -> Self {
+        let health = Health::new(config.address(), client.clock, client.events);
+        let refresh = refresh::keep(Arc::downgrade(&nodes), seeds, health);
+        ClusterStore {
+            cluster: Arc::new(Cluster {
+                nodes,
+                elsewhere: Elsewhere::default(),
+            }),
+            refresh: tokio::spawn(refresh).abort_handle(),
+            identity: config.identity(),
+            address: config.address(),
+            eviction: None,
+        }
+    }
+
+    /// The policy by which a server evicts locks when its memory is full; `None` if it does not, or does not say.
+    pub(crate) fn eviction(&self) -> Option<&str> {
+        self.eviction.as_deref()
+    }
+}
+
+/// Finds the slots, and a node that can be used.
+async fn enter(
+    nodes: &Arc<Nodes>,
+    seeds: &[Address],
+    round: usize,
+    within: Duration,
+) -> Result<Option<String>, Error> {
+    let clock = &nodes.topology.clock;
+    let started = clock.now();
+    let found = refresh::discover(nodes, seeds, round).await;
+    let (answered, map) = found.map_err(|trouble| {
+        let waited = clock.now().since(started);
+        if trouble.outage.is_transient() {
+            trouble.into_error(None, waited)
+        } else {
+            Error::Config {
+                detail: format!("{} ({})", trouble.detail, trouble.outage),
+            }
+        }
+    })?;
+    let mut primaries = map.primaries();
+    nodes.topology.learn(map);
+    // The one that has just answered, if it is one.
+    primaries.sort_by_key(|primary| *primary != answered);
+    let mut last = None;
+    for primary in primaries {
+        match nodes.enter(&primary, within).await {
+            Ok(policy) => return Ok(policy),
+            Err(error @ Error::Config { .. }) => return Err(error),
+            Err(error) => last = Some(error),
+        }
+    }
+    let nobody = || {
+        let nobody = Trouble::new(Outage::NotReady, "no node of the cluster has slots");
+        nobody.into_error(None, clock.now().since(started))
+    };
+    Err(last.unwrap_or_else(nobody))
+}
+
+fn addresses(seeds: &[Host]) -> Vec<Address> {
+    let seeds = seeds.iter();
+    seeds
+        .map(|(host, port)| Address::new(host, *port))
+        .collect()
+}
+
+impl Cluster {
+    async fn ask(&self, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
+        let slot = slot(ask.key);
+        let patience = if ask.wait.is_zero() {
+            OPENING
+        } else {
+            ask.wait
+        };
+        let route = Route::new(&self.nodes, slot, ask.within);
+        let mut route = route.with_patience(patience.min(OPENING));
+        let mut is_queued = false;
+        loop {
+            let hop = route.next().await.map_err(|mut trouble| {
+                // What an earlier answer said is to be undone.
+                trouble.unsent &= !is_queued;
+                trouble
+            })?;
+            let asked = {
+                let _asking = self.elsewhere.asks(ask.owner, &hop.node);
+                self.ask_at(&hop, slot, ask).await
+            };
+            match asked {
+                Ok(Some(reply)) => return Ok(reply),
+                // It stands in a queue and is not subscribed there any more: it asks again, with the same id.
+                Ok(None) => is_queued = true,
+                Err(trouble) => route.refused(&hop, trouble).await?,
+            }
+        }
+    }
+
+    /// Asks a node. Nobody stands in a queue there without a subscription on the same connection: who finds the lock
+    /// taken subscribes, and asks again in the same write.
+    async fn ask_at(
+        &self,
+        hop: &Hop,
+        slot: Slot,
+        ask: &Ask<'_>,
+    ) -> Result<Option<AskReply>, Trouble> {
+        let Hop { node, within, .. } = hop;
+        let topology = &self.nodes.topology;
+        let (home, until) = (node.home()?, topology.clock.now() + *within);
+        let is_subscribed = || home.session.subscribed.contains(slot);
+        let mut ask = Ask {
+            within: *within,
+            ..*ask
+        };
+        if ask.wait.is_zero() {
+            let reply = node.ask(&home, &ask).await?;
+            return node.acknowledged(&ask, reply).await.map(Some);
+        }
+        if !is_subscribed() && !topology.is_waited_in(slot) {
+            let at_once = Ask {
+                wait: Duration::ZERO,
+                ..ask
+            };
+            match node.ask(&home, &at_once).await? {
+                AskReply::Busy(_) => ask.within = until.since(topology.clock.now()),
+                other => return node.acknowledged(&ask, other).await.map(Some),
+            }
+        }
+        topology.waits_in(slot, ask.wait);
+        let subscribe = (!is_subscribed()).then(|| node.subscribe(&home.session, slot));
+        let way = Way {
+            session: home.session.clone(),
+            lane: None,
+            before: subscribe.into_iter().collect(),
+        };
+        let reply = node.ask(&way, &ask).await?;
+        let is_unheard = matches!(reply, AskReply::Queued(_)) && !is_subscribed();
+        if is_unheard {
+            return Ok(None);
+        }
+        node.acknowledged(&ask, reply).await.map(Some)
+    }
+
+    async fn confirm(
+        &self,
+        key: &LockKey,
+        owner: Owner,
+        timing: Timing,
+        durability: Durability,
+        within: Duration,
+    ) -> Result<Option<Proof>, Trouble> {
+        let mut route = Route::past_queues(&self.nodes, slot(key), within, Role::Commands);
+        loop {
+            let hop = route.next().await?;
+            let Hop { node, within, .. } = &hop;
+            let confirmed = if durability.is_none() {
+                (node.confirm(&hop.before, key, owner, timing, *within)).await
+            } else {
+                (node.confirm_durably(key, owner, timing, durability, *within)).await
+            };
+            match confirmed {
+                Ok(proof) => return Ok(proof),
+                Err(trouble) => route.refused(&hop, trouble).await?,
+            }
+        }
+    }
+
+    async fn renew(&self, renewal: &Renewal, within: Duration) -> Result<Renewed, Trouble> {
+        let slot = slot(&renewal.key);
+        let mut route = Route::past_queues(&self.nodes, slot, within, Role::Renewals);
+        let one = std::slice::from_ref(renewal);
+        loop {
+            let hop = route.next().await?;
+            let Hop { node, within, .. } = &hop;
+            let renewed = if renewal.durability.is_none() {
+                node.renew(&hop.before, one, *within).await
+            } else {
+                (node.renew_durably(one, renewal.durability, *within)).await
+            };
+            match renewed {
+                Ok(renewed) => return Ok(renewed),
+                Err(trouble) => route.refused(&hop, trouble).await?,
+            }
+        }
+    }
+
+    async fn release(
+        &self,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> Result<ReleaseReply, Trouble> {
+        let mut route = Route::new(&self.nodes, slot(key), within);
+        let (node, mut reply) = loop {
+            let hop = route.next().await?;
+            match hop.node.release(key, owner, keep, hop.within).await {
+                Ok(reply) => break (hop.node, reply),
+                Err(trouble) => route.refused(&hop, trouble).await?,
+            }
+        };
+        for other in self.elsewhere.get(owner) {
+            if !Arc::ptr_eq(&other, &node) {
+                reply.again_after = reply.again_after.max(other.forget_ask(owner, within));
+            }
+        }
+        self.elsewhere.forget(owner);
+        Ok(reply)
+    }
+
+    /// Looks, and subscribes first where that has been lost.
+    async fn look(&self, look: &Look, within: Duration) -> Result<Vec<LookReply>, Trouble> {
+        let slot = slot(&look.key);
+        let mut route = Route::new(&self.nodes, slot, within);
+        loop {
+            let hop = route.next().await?;
+            let looked = async {
+                let session = hop.node.commands.session()?;
+                let subscribe = (!session.subscribed.contains(slot))
+                    .then(|| hop.node.subscribe(&session, slot));
+                let before: Vec<_> = subscribe.into_iter().collect();
+                let one = std::slice::from_ref(look);
+                hop.node.look(&before, one, hop.within).await
+            };
+            match looked.await {
+                Ok(replies) => return Ok(replies),
+                Err(trouble) => route.refused(&hop, trouble).await?,
+            }
+        }
+    }
+
+    async fn inspect(&self, key: &LockKey, within: Duration) -> Result<Inspection, Trouble> {
+        let mut route = Route::past_queues(&self.nodes, slot(key), within, Role::Commands);
+        loop {
+            let hop = route.next().await?;
+            match hop.node.inspect(&hop.before, key, hop.within).await {
+                Ok(inspection) => return Ok(inspection),
+                Err(trouble) => route.refused(&hop, trouble).await?,
+            }
+        }
+    }
+
+    /// Resolves once it is known where slots are.
+    async fn ready(&self) {
+        let topology = &self.nodes.topology;
+        loop {
+            let changed = topology.changed.notified();
+            if topology.unknown().is_none() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Why no node at all can be used.
+    fn outage(&self) -> Option<Trouble> {
+        if let Some(trouble) = self.nodes.topology.unknown() {
+            return Some(trouble);
+        }
+        let mut outage = None;
+        for (_, node) in self.nodes.open() {
+            outage = Some(node.outage()?.at(node.address()));
+        }
+        outage
+    }
+}
+
+fn slot(key: &LockKey) -> Slot {
+    Slot::of(&key.tagged().to_string())
+}
+
+impl LockStore for ClusterStore {
+    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
+        Box::pin(async move { self.cluster.ask(&ask).await })
+    }
+
+    /// A lane would need a connection to each node for each runtime.
+    fn lane(&self) -> Option<Box<dyn Lane>> {
+        None
+    }
+
+    fn confirm<'a>(
+        &'a self,
+        key: &'a LockKey,
+        owner: Owner,
+        timing: Timing,
+        durability: Durability,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
+        Box::pin((self.cluster).confirm(key, owner, timing, durability, within))
+    }
+
+    /// Each hold by itself, since no command spans slots. They are written together.
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
+        Box::pin(async move {
+            let now = self.cluster.nodes.topology.clock.now();
+            let renewed = at_once::renew(batch, now, |renewal| {
+                let cluster = self.cluster.clone();
+                async move { cluster.renew(&renewal, within).await }
+            });
+            renewed.await
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        key: &'a LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>> {
+        Box::pin(self.cluster.release(key, owner, keep, within))
+    }
+
+    /// Each lock by itself, since no command spans slots. They are written together.
+    fn look<'a>(
+        &'a self,
+        looks: &'a [Look],
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
+        Box::pin(async move {
+            let looked = at_once::look(looks, |look| {
+                let cluster = self.cluster.clone();
+                async move { cluster.look(&look, within).await }
+            });
+            looked.await
+        })
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        key: &'a LockKey,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
+        Box::pin(self.cluster.inspect(key, within))
+    }
+
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.cluster.ready())
+    }
+
+    fn outage(&self) -> Option<Trouble> {
+        self.cluster.outage()
+    }
+
+    fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    fn address(&self) -> Option<&str> {
+        Some(&self.address)
+    }
+
+    fn close(&self) {
+        self.refresh.abort();
+        self.cluster.nodes.close();
+    }
+}

@@ -1,0 +1,196 @@
+//! The way of one command to the node that has its slot.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Cmd;
+
+use crate::clock::Moment;
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::cluster::map::Address;
+use crate::store::redis::cluster::nodes::Nodes;
+use crate::store::redis::cluster::redirect::Redirect;
+use crate::store::redis::cluster::slots::Slot;
+use crate::store::redis::handshake::Role;
+use crate::store::redis::link::Link;
+use crate::store::redis::node::Node;
+
+/// So many redirects are followed at once.
+const HOPS: u32 = 3;
+
+/// The pauses before a slot that is being moved is tried again.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The way of one command, to as many nodes as it takes within its deadline. A redirect means that nothing was done.
+#[derive(Debug)]
+pub(super) struct Route<'a> {
+    nodes: &'a Nodes,
+    slot: Slot,
+    role: Role,
+    /// Whether it goes to where a slot is on its way to. What touches a queue must not: nobody can be subscribed there
+    /// yet, and all who wait would be taken for dead.
+    follows_ask: bool,
+    /// How long a command may take.
+    within: Duration,
+    give_up: Moment,
+    /// Who was named by the last answer, to be asked just this once.
+    detour: Option<Address>,
+    hops: u32,
+    pause: Duration,
+    last: Option<Trouble>,
+}
+
+/// Where it goes next.
+#[derive(Debug)]
+pub(super) struct Hop {
+    pub(super) node: Arc<Node>,
+    address: Address,
+    /// What is to be sent before it.
+    pub(super) before: Vec<Cmd>,
+    /// How long it may take there.
+    pub(super) within: Duration,
+}
+
+impl<'a> Route<'a> {
+    /// The way of what touches a queue.
+    pub(super) fn new(nodes: &'a Nodes, slot: Slot, within: Duration) -> Self {
+        Route {
+            nodes,
+            slot,
+            role: Role::Commands,
+            follows_ask: false,
+            within,
+            give_up: nodes.topology.clock.now() + within,
+            detour: None,
+            hops: 0,
+            pause: FIRST_PAUSE,
+            last: None,
+        }
+    }
+
+    /// The way of what is about the lock alone.
+    pub(super) fn past_queues(nodes: &'a Nodes, slot: Slot, within: Duration, role: Role) -> Self {
+        Route {
+            follows_ask: true,
+            role,
+            ..Self::new(nodes, slot, within)
+        }
+    }
+
+    /// Whoever waits anyway, and holds nothing yet, has time for a node that is being opened.
+    pub(super) fn with_patience(self, patience: Duration) -> Self {
+        let now = self.nodes.topology.clock.now();
+        Route {
+            give_up: self.give_up.max(now + patience),
+            ..self
+        }
+    }
+
+    /// The node to go to, once it can be used.
+    pub(super) async fn next(&mut self) -> Result<Hop, Trouble> {
+        let topology = &self.nodes.topology;
+        loop {
+            if let Some(trouble) = topology.unknown() {
+                return Err(trouble.unsent());
+            }
+            let left = self.left();
+            if left.is_zero() {
+                return Err(self.is_over());
+            }
+            let mut changed = pin!(topology.changed.notified());
+            changed.as_mut().enable();
+            let detour = self.detour.take();
+            let is_detour = detour.is_some();
+            let Some(address) = detour.or_else(|| topology.owner(self.slot)) else {
+                let nobody = "no node is known to have the key's slot";
+                self.last = Some(Trouble::new(Outage::NotReady, nobody));
+                topology.doubt();
+                // If there is none in time, that is found above.
+                let _ = tokio::time::timeout(left, changed).await;
+                continue;
+            };
+            let node = self.nodes.at(&address)?;
+            let link = self.link(&node);
+            let Err(down) = link.session() else {
+                let before = is_detour.then(|| redis::cmd("ASKING"));
+                return Ok(Hop {
+                    before: before.into_iter().collect(),
+                    node,
+                    address,
+                    within: self.within.min(left),
+                });
+            };
+            let down = down.at(node.address());
+            if !down.outage.is_transient() {
+                return Err(down);
+            }
+            self.last = Some(down);
+            let waiting = async {
+                tokio::select! {
+                    () = changed => {}
+                    () = async {
+                        link.ready().await;
+                        // What is closed is ready, too.
+                        tokio::time::sleep(FIRST_PAUSE).await;
+                    }, if link.session().is_err() => {}
+                }
+            };
+            let _ = tokio::time::timeout(left, waiting).await;
+        }
+    }
+
+    /// What a node has answered. An error, unless the way goes on.
+    pub(super) async fn refused(&mut self, hop: &Hop, trouble: Trouble) -> Result<(), Trouble> {
+        let topology = &self.nodes.topology;
+        let redirect = Redirect::of(&trouble, &hop.address);
+        let here = trouble.at(hop.node.address());
+        match redirect {
+            Some(Redirect::Moved(slot, to)) => {
+                topology.learn_one(slot, &to);
+                self.hops += 1;
+            }
+            Some(Redirect::Ask(to)) if self.follows_ask => {
+                self.detour = Some(to);
+                self.hops += 1;
+            }
+            Some(_) => {
+                topology.doubt();
+                self.hops = HOPS + 1;
+            }
+            None if here.unsent => {}
+            None => {
+                if here.is_no_answer() {
+                    topology.doubt();
+                }
+                return Err(here);
+            }
+        }
+        self.last = Some(here);
+        if self.hops > HOPS {
+            tokio::time::sleep(self.pause.min(self.left())).await;
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            self.hops = 0;
+        }
+        Ok(())
+    }
+
+    fn link<'n>(&self, node: &'n Node) -> &'n Link {
+        match self.role {
+            Role::Renewals | Role::Acks => &node.renewals,
+            Role::Commands | Role::Lane => &node.commands,
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.give_up.since(self.nodes.topology.clock.now())
+    }
+
+    fn is_over(&mut self) -> Trouble {
+        let last = self.last.take();
+        let last = last.unwrap_or_else(|| Trouble::new(Outage::TimedOut, "no time was left"));
+        last.unsent()
+    }
+}

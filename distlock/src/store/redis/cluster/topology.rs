@@ -1,0 +1,155 @@
+//! What a client knows of a cluster: which node has which slot, and in which slots it waits.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::{Clock, Moment};
+use crate::error::Outage;
+use crate::mutex::lock;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::cluster::map::{Address, Map};
+use crate::store::redis::cluster::slots::Slot;
+use crate::store::{EventSink, StoreEvent};
+
+/// A slot in which somebody waited is listened to for so long beyond.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// What the connections to all nodes of a cluster share.
+pub(in crate::store::redis) struct Topology {
+    map: Mutex<Arc<Map>>,
+    /// Why there is no map yet.
+    not_found: Mutex<Option<Trouble>>,
+    /// Until when somebody of ours may wait in a slot.
+    waited: Mutex<HashMap<Slot, Moment>>,
+    /// That the map is to be asked for.
+    pub(in crate::store::redis) doubted: Notify,
+    /// That a slot has moved in which somebody waits, and nobody was told.
+    moved: AtomicBool,
+    /// Wakes who waits for another map.
+    pub(in crate::store::redis) changed: Notify,
+    pub(in crate::store::redis) clock: Arc<dyn Clock>,
+    events: EventSink,
+}
+
+impl Topology {
+    pub(in crate::store::redis) fn new(clock: Arc<dyn Clock>, events: EventSink) -> Arc<Self> {
+        Arc::new(Topology {
+            map: Mutex::new(Arc::new(Map::empty())),
+            not_found: Mutex::new(Some(Trouble::new(
+                Outage::Unreachable,
+                "the nodes of the cluster are being asked for its slots",
+            ))),
+            waited: Mutex::default(),
+            doubted: Notify::new(),
+            moved: AtomicBool::new(false),
+            changed: Notify::new(),
+            clock,
+            events,
+        })
+    }
+
+    pub(in crate::store::redis) fn map(&self) -> Arc<Map> {
+        lock(&self.map).clone()
+    }
+
+    pub(in crate::store::redis) fn owner(&self, slot: Slot) -> Option<Address> {
+        lock(&self.map).owner(slot).cloned()
+    }
+
+    /// The map may be wrong.
+    pub(in crate::store::redis) fn doubt(&self) {
+        self.doubted.notify_one();
+    }
+
+    /// A node has said where the slots are.
+    pub(in crate::store::redis) fn learn(&self, map: Map) {
+        let map = Arc::new(map);
+        let before = std::mem::replace(&mut *lock(&self.map), map.clone());
+        *lock(&self.not_found) = None;
+        self.changed.notify_waiters();
+        let slots = self.waited();
+        if slots
+            .iter()
+            .any(|slot| before.owner(*slot) != map.owner(*slot))
+        {
+            self.moved.store(true, Ordering::Release);
+        }
+    }
+
+    /// Nobody says where the slots are. What is known stays so.
+    pub(in crate::store::redis) fn is_not_found(&self, trouble: &Trouble) {
+        if let Some(before) = &mut *lock(&self.not_found) {
+            *before = trouble.clone();
+        }
+    }
+
+    /// Why it was never known where the slots are; `None` if it was.
+    pub(in crate::store::redis) fn unknown(&self) -> Option<Trouble> {
+        lock(&self.not_found).clone()
+    }
+
+    /// A node has said where a slot is.
+    pub(in crate::store::redis) fn learn_one(&self, slot: Slot, at: &Address) {
+        let is_news = Arc::make_mut(&mut lock(&self.map)).assign(slot, at);
+        self.changed.notify_waiters();
+        self.doubt();
+        if is_news {
+            self.has_moved(slot);
+        }
+    }
+
+    /// A slot is not where it was.
+    pub(in crate::store::redis) fn has_moved(&self, slot: Slot) {
+        if self.is_waited_in(slot) {
+            self.moved.store(true, Ordering::Release);
+        }
+        self.doubt();
+    }
+
+    /// Whoever waits in a slot that has moved goes after it: all ask again, which subscribes them there. They are told
+    /// together, however many slots move.
+    pub(in crate::store::redis) fn tell_moved(&self) {
+        if self.moved.swap(false, Ordering::AcqRel) {
+            (self.events)(StoreEvent::Reconnected);
+        }
+    }
+
+    /// Somebody is going to wait in a slot, for so long.
+    pub(in crate::store::redis) fn waits_in(&self, slot: Slot, wait: Duration) {
+        let until = self.clock.now() + wait + LINGER;
+        let mut waited = lock(&self.waited);
+        let known = waited.entry(slot).or_insert(until);
+        *known = until.max(*known);
+    }
+
+    pub(in crate::store::redis) fn is_waited_in(&self, slot: Slot) -> bool {
+        let now = self.clock.now();
+        lock(&self.waited)
+            .get(&slot)
+            .is_some_and(|until| now < *until)
+    }
+
+    /// The slots of a node in which somebody of ours may wait.
+    pub(in crate::store::redis) fn waited_at(&self, node: &Address) -> Vec<Slot> {
+        let (map, mut slots) = (self.map(), self.waited());
+        slots.retain(|slot| map.owner(*slot) == Some(node));
+        slots
+    }
+
+    fn waited(&self) -> Vec<Slot> {
+        let now = self.clock.now();
+        let mut waited = lock(&self.waited);
+        waited.retain(|_, until| now < *until);
+        waited.keys().copied().collect()
+    }
+}
+
+impl std::fmt::Debug for Topology {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Topology").finish_non_exhaustive()
+    }
+}

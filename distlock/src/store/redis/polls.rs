@@ -1,0 +1,64 @@
+//! The calls that are looked for, because nobody tells them anything.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::key::LockKey;
+use crate::mutex::lock;
+use crate::protocol::timing::LOOK_EVERY;
+use crate::protocol::words::{Look, Owner};
+
+/// How soon after it queued a call is looked for.
+const FIRST_LOOK: Duration = Duration::from_millis(50);
+
+/// The calls that are looked for.
+#[derive(Debug, Default)]
+pub(super) struct Polls {
+    polled: Mutex<HashMap<Owner, Polled>>,
+    pub(super) added: Notify,
+}
+
+#[derive(Debug)]
+struct Polled {
+    key: LockKey,
+    at: Instant,
+    pause: Duration,
+}
+
+impl Polls {
+    pub(super) fn add(&self, key: &LockKey, owner: Owner) {
+        let polled = Polled {
+            key: key.clone(),
+            at: Instant::now() + FIRST_LOOK,
+            pause: FIRST_LOOK,
+        };
+        lock(&self.polled).entry(owner).or_insert(polled);
+        self.added.notify_one();
+    }
+
+    pub(super) fn forget(&self, owner: Owner) {
+        lock(&self.polled).remove(&owner);
+    }
+
+    pub(super) fn next(&self) -> Option<Instant> {
+        lock(&self.polled).values().map(|polled| polled.at).min()
+    }
+
+    /// Those that are due, by their locks. Each is due again later by twice as much.
+    pub(super) fn due(&self, now: Instant) -> Vec<Look> {
+        let mut due: HashMap<LockKey, Vec<Owner>> = HashMap::new();
+        for (owner, polled) in &mut *lock(&self.polled) {
+            if polled.at <= now {
+                polled.pause = (polled.pause * 2).min(LOOK_EVERY);
+                polled.at = now + polled.pause;
+                due.entry(polled.key.clone()).or_default().push(*owner);
+            }
+        }
+        let due = due.into_iter();
+        due.map(|(key, owners)| Look { key, owners }).collect()
+    }
+}

@@ -1,0 +1,307 @@
+//! A real Redis Cluster for one test.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::client::{Reply, Resp};
+use crate::server::{RedisServer, RedisServerBuilder, free_port};
+use crate::wait::eventually;
+
+/// How long nodes may take to find each other, or to agree on who has what.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Into so many slots keys are divided.
+const SLOTS: u16 = 16_384;
+
+/// After how many milliseconds of silence the others take a node for dead.
+const NODE_TIMEOUT: &str = "1000";
+
+/// A cluster of masters that share the slots evenly, each with a replica if wanted.
+#[derive(Debug)]
+pub struct RedisCluster {
+    /// Those that began as masters.
+    pub masters: Vec<RedisServer>,
+    /// The replica of each, in the same order.
+    pub replicas: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// So many masters, without replicas.
+    ///
+    /// # Panics
+    ///
+    /// When the nodes do not start, or do not find each other.
+    #[track_caller]
+    pub fn start(masters: u16) -> Self {
+        Self::of(&RedisServer::builder(), masters, false)
+    }
+
+    /// So many masters, each with a replica.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisCluster::start`].
+    #[track_caller]
+    pub fn with_replicas(masters: u16) -> Self {
+        Self::of(&RedisServer::builder(), masters, true)
+    }
+
+    /// The same, of nodes with options.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisCluster::start`].
+    #[track_caller]
+    pub fn of(node: &RedisServerBuilder, masters: u16, with_replicas: bool) -> Self {
+        let started = || (0..masters).map(|_| start(node)).collect();
+        let cluster = RedisCluster {
+            masters: started(),
+            replicas: if with_replicas { started() } else { Vec::new() },
+        };
+        cluster.share_slots();
+        let first = &cluster.masters[0];
+        for node in cluster.nodes().filter(|node| node.port() != first.port()) {
+            let (port, bus) = (node.port().to_string(), bus_port(node));
+            does(first, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        }
+        eventually(DEADLINE, || {
+            cluster.nodes().all(|node| cluster.is_known_to(node))
+        });
+        for (master, replica) in cluster.masters.iter().zip(&cluster.replicas) {
+            does(replica, &["CLUSTER", "REPLICATE", &id(master)]);
+        }
+        eventually(DEADLINE, || {
+            cluster.nodes().all(|node| cluster.is_ready(node))
+        });
+        cluster
+    }
+
+    /// Whether the servers that tests run on have channels in slots, as Redis 7.0 and later and Valkey do.
+    pub fn is_possible() -> bool {
+        static POSSIBLE: OnceLock<bool> = OnceLock::new();
+        *POSSIBLE.get_or_init(|| {
+            let known = RedisServer::start();
+            let known = known.client().cmd(&["COMMAND", "INFO", "SSUBSCRIBE"]);
+            matches!(&known.array()[0], Reply::Array(_))
+        })
+    }
+
+    fn share_slots(&self) {
+        let count = u16::try_from(self.masters.len()).expect("a few masters");
+        for (index, master) in (0..).zip(&self.masters) {
+            // Of sixteen thousand slots times a few masters, in numbers that hold that.
+            let bound = |index: u16| u32::from(SLOTS) * u32::from(index) / u32::from(count);
+            let (first, last) = (bound(index).to_string(), (bound(index + 1) - 1).to_string());
+            does(master, &["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            let epoch = (index + 1).to_string();
+            does(master, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
+        }
+    }
+
+    /// All nodes, dead ones too.
+    pub fn nodes(&self) -> impl Iterator<Item = &RedisServer> {
+        self.masters.iter().chain(&self.replicas)
+    }
+
+    /// `redis+cluster://...` with those that began as masters.
+    pub fn url(&self) -> String {
+        self.url_of("redis+cluster://")
+    }
+
+    /// The same with another beginning, user and password in it.
+    pub fn url_of(&self, beginning: &str) -> String {
+        let hosts = self.masters.iter();
+        let hosts = hosts.map(|node| format!("127.0.0.1:{}", node.port()));
+        format!("{beginning}{}", hosts.collect::<Vec<_>>().join(","))
+    }
+
+    /// The slot of a key.
+    pub fn slot(&self, key: &str) -> u16 {
+        let slot = self
+            .alive()
+            .client()
+            .cmd(&["CLUSTER", "KEYSLOT", key])
+            .int();
+        u16::try_from(slot).expect("there are no more")
+    }
+
+    /// Who has a slot, in the eyes of a node that is alive.
+    ///
+    /// # Panics
+    ///
+    /// When nobody has it.
+    #[track_caller]
+    pub fn owner(&self, slot: u16) -> &RedisServer {
+        self.owner_by(self.alive(), slot)
+            .expect("the slot is served")
+    }
+
+    fn owner_by(&self, node: &RedisServer, slot: u16) -> Option<&RedisServer> {
+        let ranges = node
+            .try_client()
+            .ok()?
+            .try_cmd(&["CLUSTER", "SLOTS"])
+            .ok()?;
+        let Reply::Array(ranges) = ranges else {
+            return None;
+        };
+        let slot = i64::from(slot);
+        let range = ranges
+            .iter()
+            .map(Reply::array)
+            .find(|range| (range[0].int()..=range[1].int()).contains(&slot))?;
+        let port = range[2].array()[1].int();
+        self.nodes().find(|node| i64::from(node.port()) == port)
+    }
+
+    /// Who has a key.
+    #[track_caller]
+    pub fn owner_of(&self, key: &str) -> &RedisServer {
+        self.owner(self.slot(key))
+    }
+
+    /// A key for each master, `name` in each of them.
+    pub fn key_on_each(&self, name: &str) -> Vec<String> {
+        let key_on = |master: &RedisServer| {
+            let keys = (0..).map(|number| format!("{name}{number}"));
+            keys.into_iter()
+                .find(|key| self.owner_of(key).port() == master.port())
+                .expect("there are keys in all slots")
+        };
+        self.masters.iter().map(key_on).collect()
+    }
+
+    fn alive(&self) -> &RedisServer {
+        let alive = |node: &&RedisServer| {
+            let mut client = node.try_client().ok()?;
+            client.set_timeout(Duration::from_millis(500));
+            client.try_cmd(&["PING"]).ok()
+        };
+        let node = self.nodes().find(|node| alive(node).is_some());
+        node.expect("a node is alive")
+    }
+
+    /// Moves a slot with all that is in it, step by step as a resharding does.
+    ///
+    /// # Panics
+    ///
+    /// When a node refuses.
+    #[track_caller]
+    pub fn migrate(&self, slot: u16, to: &RedisServer) {
+        let from = self.begin_migration(slot, to);
+        while self.migrate_keys(slot, from, to) > 0 {}
+        self.end_migration(slot, from, to);
+    }
+
+    /// Says that a slot is on its way. From where.
+    #[track_caller]
+    pub fn begin_migration(&self, slot: u16, to: &RedisServer) -> &RedisServer {
+        let from = self.owner(slot);
+        let slot = slot.to_string();
+        does(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+        does(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+        from
+    }
+
+    /// Moves some keys of a slot that is on its way. How many.
+    #[track_caller]
+    pub fn migrate_keys(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> usize {
+        let (slot, port) = (slot.to_string(), to.port().to_string());
+        let mut raw = from.client();
+        let keys = raw.cmd(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
+        let keys: Vec<_> = keys.array().iter().filter_map(Reply::text).collect();
+        if !keys.is_empty() {
+            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
+            if let Some(password) = to.password() {
+                words.extend(["AUTH", password]);
+            }
+            words.push("KEYS");
+            words.extend(&keys);
+            let reply = raw.cmd(&words);
+            assert!(!reply.is_error(), "{words:?}: {reply:?}");
+        }
+        keys.len()
+    }
+
+    /// Says that a slot has arrived, and waits until all know it.
+    #[track_caller]
+    pub fn end_migration(&self, slot: u16, from: &RedisServer, to: &RedisServer) {
+        let (text, new) = (slot.to_string(), id(to));
+        for node in [to, from] {
+            does(node, &["CLUSTER", "SETSLOT", &text, "NODE", &new]);
+        }
+        eventually(DEADLINE, || {
+            let knows = |node| self.owner_by(node, slot).map(RedisServer::port) == Some(to.port());
+            self.nodes().filter(|node| node.is_running()).all(knows)
+        });
+    }
+
+    /// Waits until a replica is the master of what its master had, in the eyes of all who are alive.
+    ///
+    /// # Panics
+    ///
+    /// When it is not promoted.
+    #[track_caller]
+    pub fn until_promoted(&self, replica: &RedisServer, slot: u16) {
+        let port = Some(replica.port());
+        eventually(DEADLINE, || {
+            self.owner_by(replica, slot).map(RedisServer::port) == port
+        });
+    }
+
+    fn is_known_to(&self, node: &RedisServer) -> bool {
+        let known = self.nodes().count();
+        field(node, "cluster_known_nodes") == Some(known.to_string())
+    }
+
+    fn is_ready(&self, node: &RedisServer) -> bool {
+        let is_replica = self.replicas.iter().any(|one| one.port() == node.port());
+        let is_synced = || node.client().info_field("master_link_status") == "up";
+        let sees_replicas = || {
+            let nodes = node.client().cmd(&["CLUSTER", "NODES"]);
+            let roles = nodes.text().unwrap_or_default().matches("slave").count();
+            roles == self.replicas.len()
+        };
+        field(node, "cluster_state").as_deref() == Some("ok")
+            && (!is_replica || is_synced())
+            && sees_replicas()
+    }
+}
+
+fn start(node: &RedisServerBuilder) -> RedisServer {
+    let bus = free_port().to_string();
+    let node = node.clone();
+    node.arg("--cluster-enabled", "yes")
+        .arg("--cluster-port", &bus)
+        .arg("--cluster-node-timeout", NODE_TIMEOUT)
+        .arg("--cluster-replica-validity-factor", "0")
+        .arg("--cluster-require-full-coverage", "no")
+        .arg("--repl-diskless-sync-delay", "0")
+        .start()
+}
+
+fn id(node: &RedisServer) -> String {
+    let id = node.client().cmd(&["CLUSTER", "MYID"]);
+    id.text().expect("a node has an id").to_owned()
+}
+
+fn bus_port(node: &RedisServer) -> String {
+    let port = node.client().cmd(&["CONFIG", "GET", "cluster-port"]);
+    port.array()[1].text().expect("a port").to_owned()
+}
+
+#[track_caller]
+fn does(node: &RedisServer, words: &[&str]) {
+    let reply = node.client().cmd(words);
+    assert!(!reply.is_error(), "{words:?}: {reply:?}");
+}
+
+/// A field of `CLUSTER INFO`.
+fn field(node: &RedisServer, name: &str) -> Option<String> {
+    let mut client: Resp = node.try_client().ok()?;
+    let info = client.try_cmd(&["CLUSTER", "INFO"]).ok()?;
+    let info = info.text()?;
+    let mut lines = info.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(value.to_owned())
+}

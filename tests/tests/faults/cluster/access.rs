@@ -1,0 +1,142 @@
+//! The rights that a user of a cluster needs, no more and no less.
+
+use distlock::{Error, LockManager};
+use distlock_tests::{RedisCluster, RedisServer, within};
+
+use crate::access::{NEEDED, PLACES, USEFUL, denied, renewed, set_user, user};
+use crate::cluster::until_renewed;
+use crate::kit::{LONG, acquire_later, ms, until_queued};
+
+/// What is needed in a cluster, and not for a single server.
+const MORE: &[&str] = &[
+    "+ssubscribe",
+    "+spublish",
+    "+pubsub|shardnumsub",
+    "+cluster|slots",
+    "+asking",
+];
+
+/// What is needed for a single server, and not in a cluster.
+const LESS: &[&str] = &["+subscribe", "+publish", "+pubsub|numsub"];
+
+fn rights() -> Vec<&'static str> {
+    let of_one = [PLACES, NEEDED, USEFUL].concat();
+    let of_one = of_one.into_iter().filter(|right| !LESS.contains(right));
+    of_one.chain(MORE.iter().copied()).collect()
+}
+
+fn become_user(cluster: &RedisCluster, rights: &[&str]) {
+    for node in cluster.nodes() {
+        set_user(&mut node.client(), rights);
+    }
+}
+
+fn all_denied(cluster: &RedisCluster) -> Vec<String> {
+    cluster
+        .nodes()
+        .flat_map(|node| denied(&mut node.client()))
+        .collect()
+}
+
+/// Everything that differs in a cluster, each step once.
+async fn exercise(cluster: &RedisCluster, key: &str, to: &RedisServer) -> Result<(), Error> {
+    let url = cluster.url_of(&format!("redis+cluster://{}@", user()));
+    let (first, second) = (
+        LockManager::connect(&url).await?,
+        LockManager::connect(&url).await?,
+    );
+    let slot = cluster.slot(key);
+    let from = cluster.owner(slot);
+    let lease = ms(1_500);
+    let guard = first.lock(key).lease(lease).acquire().await?;
+    renewed(&guard).await?;
+    first.inspect(key).await?;
+    let waiting = acquire_later(&second, key, lease, ms(3_000));
+    let (mut raw, mut there) = (from.client(), to.client());
+    let in_queue = until_queued(&mut raw, key, 1);
+    if tokio::time::timeout(ms(1_000), in_queue).await.is_err() {
+        return within(LONG, waiting).await.unwrap().0.map(drop);
+    }
+    guard.release().await?;
+    let guard = within(LONG, waiting).await.unwrap().0?;
+    // Renewed where the key is, before the slot is.
+    cluster.begin_migration(slot, to);
+    while cluster.migrate_keys(slot, from, to) > 0 {}
+    tokio::select! {
+        error = guard.lost() => {
+            cluster.end_migration(slot, from, to);
+            return Err(error);
+        }
+        () = until_renewed(&mut there, key) => {}
+    }
+    cluster.end_migration(slot, from, to);
+    renewed(&guard).await?;
+    guard.release().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_minimal_user_is_denied_nothing() {
+    let cluster = RedisCluster::start(2);
+    become_user(&cluster, &rights());
+    let keys = cluster.key_on_each("k");
+    exercise(&cluster, &keys[0], &cluster.masters[1])
+        .await
+        .unwrap();
+    assert_eq!(all_denied(&cluster), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_right_that_a_cluster_needs_is_used() {
+    let cluster = RedisCluster::start(2);
+    let keys = cluster.key_on_each("k");
+    for (index, missing) in MORE.iter().enumerate() {
+        let fewer: Vec<_> = rights()
+            .into_iter()
+            .filter(|right| right != missing)
+            .collect();
+        become_user(&cluster, &fewer);
+        // Another key each time, in a slot that was not touched.
+        let key = format!("{index}{}", keys[0]);
+        let from = cluster.owner_of(&key).port();
+        let other = |node: &&RedisServer| node.port() != from;
+        let to = cluster.masters.iter().find(other).unwrap();
+        let result = exercise(&cluster, &key, to).await;
+        println!("without {missing}: {result:?}");
+        assert!(!all_denied(&cluster).is_empty(), "{missing} is not needed");
+        for node in cluster.nodes() {
+            node.client().cmd(&["ACL", "LOG", "RESET"]);
+        }
+    }
+}
+
+/// The line in the README, of which this is all that differs.
+#[test]
+fn the_documented_line_is_this_one() {
+    let readme = include_str!("../../../../README.md");
+    let line = format!(
+        "{}\n    {}",
+        LESS.join(" ").replace('+', "-"),
+        MORE.join(" ")
+    );
+    assert!(readme.contains(&line), "the README lacks:\n{line}");
+}
+
+/// A right that is missing is named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_missing_is_named() {
+    let cluster = RedisCluster::start(1);
+    for (missing, named) in [
+        ("+cluster|slots", "CLUSTER SLOTS"),
+        ("+ssubscribe", "SSUBSCRIBE"),
+    ] {
+        let fewer: Vec<_> = rights()
+            .into_iter()
+            .filter(|right| *right != missing)
+            .collect();
+        become_user(&cluster, &fewer);
+        let url = cluster.url_of(&format!("redis+cluster://{}@", user()));
+        let error = LockManager::connect(url).await.unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        assert!(error.to_string().contains(named), "{error}");
+    }
+}

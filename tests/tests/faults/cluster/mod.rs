@@ -1,0 +1,53 @@
+//! A cluster: each lock is where its slot is, while slots move and nodes die.
+
+use distlock_tests::{RedisCluster, Reply, Resp, eventually_async};
+
+use crate::kit::{LONG, leftovers, lock_key, queue_key};
+
+mod access;
+mod connections;
+mod failing;
+mod handing_on;
+mod moving;
+mod wrong;
+
+/// Waits until nothing but fences is left on any node that lives.
+async fn until_all_clean(cluster: &RedisCluster) {
+    let masters = cluster.nodes().filter(|node| node.is_running());
+    for node in masters {
+        let mut raw = node.client();
+        eventually_async(LONG, async || leftovers(&mut raw).is_empty()).await;
+    }
+}
+
+/// The channels that somebody is subscribed to at a node.
+fn channels(raw: &mut Resp) -> Vec<String> {
+    let channels = raw.cmd(&["PUBSUB", "SHARDCHANNELS"]);
+    let channels = channels.array().iter().filter_map(Reply::text);
+    channels.map(str::to_owned).collect()
+}
+
+/// How many wait for a key at a node, whichever node has the slot.
+fn queued(raw: &mut Resp, key: &str) -> i64 {
+    raw.cmd(&["ASKING"]);
+    match raw.cmd(&["ZCARD", &queue_key(key)]) {
+        Reply::Int(count) => count,
+        _ => 0,
+    }
+}
+
+/// When a lock expires at a node, whichever node has the slot.
+fn expires(raw: &mut Resp, key: &str) -> i64 {
+    raw.cmd(&["ASKING"]);
+    match raw.cmd(&["PEXPIRETIME", &lock_key(key)]) {
+        Reply::Int(when) => when,
+        _ => 0,
+    }
+}
+
+/// Waits until a lock that is at this node is renewed there.
+async fn until_renewed(raw: &mut Resp, key: &str) {
+    eventually_async(LONG, async || expires(raw, key) > 0).await;
+    let before = expires(raw, key);
+    eventually_async(LONG, async || expires(raw, key) > before).await;
+}
