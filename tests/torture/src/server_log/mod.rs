@@ -135,9 +135,12 @@ impl Log {
     fn read(&mut self, lines: &mut BufReader<TcpStream>, flags: &Flags) -> anyhow::Result<()> {
         let mut line = Vec::new();
         let changes = flags.changes.load(Ordering::Acquire);
-        while flags.changes.load(Ordering::Acquire) == changes {
+        let counts = || flags.changes.load(Ordering::Acquire) == changes;
+        while counts() {
             match lines.read_until(b'\n', &mut line) {
                 Ok(0) => return Ok(()),
+                // It came while it was waited for.
+                Ok(_) if !counts() => return Ok(()),
                 Ok(_) if line.ends_with(b"\n") => {
                     self.line(&String::from_utf8_lossy(&line))?;
                     line.clear();
