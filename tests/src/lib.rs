@@ -3,6 +3,7 @@
 //! * [`RedisServer`]: a real redis-server process of its own, on a free port, ended by pid;
 //! * [`sentinel::Sentinels`]: a master, a replica, and those who watch them;
 //! * [`RedisCluster`]: masters with a replica each, whose slots move and whose nodes die;
+//! * [`Authority`]: who signs certificates;
 //! * [`Resp`] and [`Monitor`]: a client that shares no code with the one under test;
 //! * [`Middleman`]: a proxy of those that people use, which passes on no messages;
 //! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
@@ -14,6 +15,7 @@
 //!
 //! Everything here panics with a message that says what went wrong: it is only used by tests.
 
+mod authority;
 mod child;
 mod client;
 mod cluster;
@@ -31,6 +33,7 @@ mod split_mix;
 mod spread;
 mod wait;
 
+pub use authority::{Authority, CertificateFiles};
 pub use client::{Reply, Resp};
 pub use cluster::RedisCluster;
 pub use middleman::Middleman;

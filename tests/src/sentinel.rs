@@ -42,12 +42,8 @@ impl Sentinels {
     /// As [`Sentinels::start`].
     #[track_caller]
     pub fn of(server: &RedisServerBuilder, sentinel: &RedisServerBuilder) -> Self {
-        let master = server.clone().start();
-        let replica = server.clone().start();
-        let (host, port) = ("127.0.0.1", master.announced_port().to_string());
-        let followed = replica.client().cmd(&["REPLICAOF", host, &port]);
-        assert!(!followed.is_error(), "{followed:?}");
-        let servers = vec![master, replica];
+        let servers = vec![server.clone().start(), server.clone().start()];
+        follow(&servers[1], &servers[0]);
         let sentinels: Vec<_> = (0..3).map(|_| sentinel.clone().start()).collect();
         let all = Sentinels { servers, sentinels };
         for sentinel in &all.sentinels {
@@ -88,44 +84,76 @@ impl Sentinels {
             .find(|server| named_by(server) > self.sentinels.len() / 2)
     }
 
-    /// Waits until another one than this server is the master, in its own eyes too.
+    /// The master, if it is another one than this server, in its own eyes too.
+    pub fn another(&self, than: &RedisServer) -> Option<&RedisServer> {
+        let master = self.master()?;
+        (master.port() != than.port() && role(master).as_deref() == Some("master"))
+            .then_some(master)
+    }
+
+    /// Waits until there is [another](Sentinels::another).
     ///
     /// # Panics
     ///
     /// When none becomes it.
     #[track_caller]
     pub fn until_another(&self, than: &RedisServer) -> &RedisServer {
-        let other = || {
-            let master = self.master()?;
-            (master.port() != than.port() && role(master).as_deref() == Some("master"))
-                .then_some(master)
-        };
-        eventually(DEADLINE, || other().is_some());
-        other().expect("it was there")
+        eventually(DEADLINE, || self.another(than).is_some());
+        self.another(than).expect("it was there")
     }
 
     /// Waits until the replicas have all that the master has, and the sentinels know them and each other.
     #[track_caller]
     pub fn until_complete(&self) {
-        eventually(DEADLINE, || {
-            let Some(master) = self.master() else {
-                return false;
-            };
-            let replicas = self.servers.len() - 1;
-            let info = master.client().cmd(&["INFO", "replication"]);
-            let online = info
-                .text()
-                .map_or(0, |info| info.matches("state=online").count());
-            let others = self.sentinels.len() - 1;
-            let known = |sentinel: &RedisServer| {
-                let info = sentinel.client().cmd(&["INFO", "sentinel"]);
-                let wanted = format!("slaves={replicas},sentinels={}", others + 1);
-                info.text()
-                    .is_some_and(|info| info.contains(&wanted) && info.contains("status=ok"))
-            };
-            online == replicas && self.sentinels.iter().all(known)
-        });
+        eventually(DEADLINE, || self.is_complete());
     }
+
+    /// Whether the replicas have all that the master has, and the sentinels know them and each other.
+    pub fn is_complete(&self) -> bool {
+        let Some(master) = self.master() else {
+            return false;
+        };
+        let replicas = self.servers.len() - 1;
+        let info = master.client().cmd(&["INFO", "replication"]);
+        let online = info
+            .text()
+            .map_or(0, |info| info.matches("state=online").count());
+        let known = |sentinel: &RedisServer| {
+            let info = sentinel.client().cmd(&["INFO", "sentinel"]);
+            let wanted = format!("slaves={replicas},sentinels={}", self.sentinels.len());
+            info.text()
+                .is_some_and(|info| info.contains(&wanted) && info.contains("status=ok"))
+        };
+        online == replicas && self.sentinels.iter().all(known)
+    }
+
+    /// After so much silence each sentinel takes a server for dead (half a second unless set).
+    ///
+    /// # Panics
+    ///
+    /// When one refuses.
+    #[track_caller]
+    pub fn set_down_after(&self, silence: Duration) {
+        let ms = silence.as_millis().to_string();
+        let words = ["SENTINEL", "SET", Self::SERVICE, "down-after-milliseconds"];
+        for sentinel in &self.sentinels {
+            let words = [&words[..], &[&ms]].concat();
+            let reply = sentinel.client().cmd(&words);
+            assert!(!reply.is_error(), "{words:?}: {reply:?}");
+        }
+    }
+}
+
+/// Makes a server the replica of another.
+///
+/// # Panics
+///
+/// When it refuses.
+#[track_caller]
+pub fn follow(replica: &RedisServer, master: &RedisServer) {
+    let port = master.announced_port().to_string();
+    let reply = replica.client().cmd(&["REPLICAOF", "127.0.0.1", &port]);
+    assert!(!reply.is_error(), "REPLICAOF: {reply:?}");
 }
 
 /// Has a sentinel watch a server; two must agree that it is dead.

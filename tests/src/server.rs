@@ -305,6 +305,16 @@ impl RedisServer {
         Proxy::start(self.addr())
     }
 
+    /// A fault proxy before the port that speaks TLS.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisServer::tls_port`].
+    #[track_caller]
+    pub fn tls_proxy(&self) -> Proxy {
+        Proxy::start_sealed((Ipv4Addr::LOCALHOST, self.tls_port()).into())
+    }
+
     /// The process id.
     ///
     /// # Panics

@@ -159,6 +159,7 @@ impl Connection {
             let rest = &buffer[at..];
             let len = match way {
                 _ if rest.is_empty() => break Ok(()),
+                _ if self.shared.sealed => Ok(Some(rest.len())),
                 Direction::ToServer => request_len(rest),
                 Direction::ToClient => value_len(rest),
             };

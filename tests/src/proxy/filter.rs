@@ -64,6 +64,9 @@ impl Filter {
         if self.hole_to_server {
             return Verdict::Reset;
         }
+        if shared.sealed {
+            return Verdict::Forward;
+        }
         if !has_reply(request) {
             self.subscribed = true;
         } else {
@@ -80,7 +83,7 @@ impl Filter {
 
     /// A reply or push from the server.
     pub(super) fn reply(&mut self, shared: &Shared, value: &[u8]) -> Verdict {
-        let mark = if is_push(value) {
+        let mark = if shared.sealed || is_push(value) {
             None
         } else {
             self.unanswered.pop_front().flatten()
@@ -100,6 +103,9 @@ impl Filter {
         }
         if self.hole_to_client {
             return Verdict::Reset;
+        }
+        if shared.sealed {
+            return Verdict::Forward;
         }
         if push_kind(value) == Some(b"message") {
             let mut stats = shared.stats();

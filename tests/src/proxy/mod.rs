@@ -52,6 +52,8 @@ struct Shared {
     /// Where new connections go.
     target: Mutex<SocketAddr>,
     addr: SocketAddr,
+    /// Its traffic is bytes that mean nothing here.
+    sealed: bool,
     rules: watch::Sender<Rules>,
     stats: Mutex<ProxyStats>,
     swallows: Mutex<Vec<Swallow>>,
@@ -68,6 +70,22 @@ impl Proxy {
     /// When there is no free port.
     #[track_caller]
     pub fn start(target: SocketAddr) -> Proxy {
+        Self::before(target, false)
+    }
+
+    /// The same before a port that speaks TLS: nothing is parsed, so faults cut wherever bytes happened to arrive together,
+    /// and those that look for commands, replies or pushes do nothing.
+    ///
+    /// # Panics
+    ///
+    /// As [`Proxy::start`].
+    #[track_caller]
+    pub fn start_sealed(target: SocketAddr) -> Proxy {
+        Self::before(target, true)
+    }
+
+    #[track_caller]
+    fn before(target: SocketAddr, sealed: bool) -> Proxy {
         // Until it listens, a server that was given the same port a moment ago may still take it.
         let (reserved, listener) = (0..PORT_ATTEMPTS)
             .find_map(|_| {
@@ -82,6 +100,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             target: Mutex::new(target),
             addr,
+            sealed,
             rules: watch::Sender::new(Rules::default()),
             stats: Mutex::default(),
             swallows: Mutex::default(),

@@ -521,3 +521,53 @@ fn faults_can_be_limited_to_one_connection() {
     eventually(LONG, || proxy.connections() == connections[..1]);
     assert_eq!(proxy.reset_connections(), 1);
 }
+
+/// Sends back what it receives.
+fn echo() -> SocketAddr {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let addr = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut other = stream.try_clone().unwrap();
+            std::thread::spawn(move || std::io::copy(&mut &stream, &mut other));
+        }
+    });
+    addr
+}
+
+#[test]
+fn a_sealed_proxy_forwards_what_means_nothing_to_it() {
+    let proxy = Proxy::start_sealed(echo());
+    let mut stream = TcpStream::connect(proxy.addr()).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let mut says = |bytes: &[u8]| -> std::io::Result<Vec<u8>> {
+        stream.write_all(bytes)?;
+        let mut back = vec![0; bytes.len()];
+        stream.read_exact(&mut back)?;
+        Ok(back)
+    };
+    // No value of RESP, the half of one, and a push.
+    for bytes in [
+        &b"\x16\x03\x01 \r\n"[..],
+        b"*1\r\n$4\r\nPI",
+        b">3\r\n$7\r\nmessage\r\n",
+    ] {
+        proxy.drop_pushes(true);
+        proxy.swallow_reply(After::GoOn);
+        assert_eq!(says(bytes).unwrap(), bytes);
+    }
+    assert_eq!(proxy.stats().not_resp, 0);
+    proxy.delay(Way::ToClient, SHORT);
+    let start = Instant::now();
+    assert_eq!(says(b"late").unwrap(), b"late");
+    assert!(start.elapsed() >= SHORT);
+    proxy.heal();
+    proxy.drop_data(Way::ToServer, true);
+    stream.write_all(b"lost").unwrap();
+    eventually(LONG, || proxy.stats().bytes_dropped == 4);
+    proxy.heal();
+    // A stream has no hole.
+    let _ = stream.write_all(b"after it");
+    let end = stream.read(&mut [0; 8]);
+    assert!(end.is_err(), "{end:?}");
+}

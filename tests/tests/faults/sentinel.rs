@@ -120,6 +120,26 @@ async fn a_ghost_of_a_master_is_asked_for_nothing() {
     manager.shutdown().await;
 }
 
+/// A connection that was being opened to a frozen master is there when it wakes up, and the master is another by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dial_that_was_under_way_does_not_end_at_a_ghost() {
+    let all = Sentinels::start();
+    let old = &all.servers[0];
+    old.stop_process();
+    let managers: Vec<_> = (0..4)
+        .map(|_| LockManager::connect_lazy(all.url()).unwrap())
+        .collect();
+    let mut raw = all.until_another(old).client();
+    old.cont_process();
+    // The sentinels let the ghost be for eight seconds.
+    let channels = ["PUBSUB", "CHANNELS", "distlock:client:*"];
+    let count = managers.len();
+    eventually_async(ms(5_000), async || {
+        raw.cmd(&channels).array().len() == count
+    })
+    .await;
+}
+
 /// Nothing is asked, so nothing goes unanswered: only the sentinels tell that the master is another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_asks_nothing_hears_of_the_new_master() {

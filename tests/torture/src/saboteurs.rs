@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::ensure;
 
 use crate::check::{self, Id};
+use crate::topology::Topology;
 
 /// How many seeds a saboteur has to survive to count as missed.
 const SEEDS: u64 = 10;
@@ -33,6 +34,7 @@ struct Saboteur {
     /// As `DISTLOCK_SABOTAGE` names it.
     name: &'static str,
     profile: &'static str,
+    topology: Topology,
     seconds: u64,
     /// The invariants that fail because of it, all consequences of one fault: one is enough.
     breaks: &'static [Id],
@@ -49,6 +51,7 @@ const fn saboteur(
     Saboteur {
         name,
         profile,
+        topology: Topology::Standalone,
         seconds,
         breaks,
         short: false,
@@ -62,11 +65,25 @@ impl Saboteur {
             ..self
         }
     }
+
+    const fn under(self, topology: Topology) -> Self {
+        Saboteur { topology, ..self }
+    }
+
+    /// What it is run with.
+    fn place(&self) -> String {
+        match self.topology {
+            Topology::Standalone => self.profile.to_owned(),
+            other => format!("{} ({})", self.profile, other.name()),
+        }
+    }
 }
 
 /// Every saboteur of the library (`Rules::SABOTEURS`) and of the resource.
 const SABOTEURS: &[Saboteur] = &[
     saboteur("no-validity", "pause", 8, &[Id::I1]).short(),
+    // Failovers excuse what they explain, and not this.
+    saboteur("no-validity", "failovers", 24, &[Id::I1]).under(Topology::Sentinel),
     saboteur("validity-from-reply", "pause", 8, &[Id::I15]),
     saboteur("del-without-token", "pause", 8, &[Id::I5]).short(),
     saboteur("renew-recreates", "renew-late", 8, &[Id::I5]),
@@ -114,7 +131,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             "{}  {:<28} {:<40} {:>4} s",
             if found.is_some() { "caught" } else { "MISSED" },
             saboteur.name,
-            found.unwrap_or_else(|| format!("{}, {SEEDS} seeds", saboteur.profile)),
+            found.unwrap_or_else(|| format!("{}, {SEEDS} seeds", saboteur.place())),
             began.elapsed().as_secs(),
         );
     }
@@ -126,14 +143,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 fn hunt(
     saboteur: &Saboteur,
     first: u64,
-    honest: &mut BTreeMap<(&'static str, u64, u64), bool>,
+    honest: &mut BTreeMap<(String, u64, u64), bool>,
 ) -> anyhow::Result<Option<String>> {
     for seed in first..first + SEEDS {
         let broken = failed(saboteur, seed, Some(saboteur.name))?;
         if !broken.iter().any(|id| saboteur.breaks.contains(id)) {
             continue;
         }
-        let run = (saboteur.profile, saboteur.seconds, seed);
+        let run = (saboteur.place(), saboteur.seconds, seed);
         let passes = match honest.get(&run) {
             Some(passes) => *passes,
             None => {
@@ -142,7 +159,7 @@ fn hunt(
                     // No proof with this seed; and somebody should look at it.
                     eprintln!(
                         "the profile {} with seed {seed} violates {alarms:?} although nothing is broken",
-                        saboteur.profile
+                        saboteur.place()
                     );
                 }
                 alarms.is_empty()
@@ -154,7 +171,7 @@ fn hunt(
         }
         let ids: Vec<_> = broken.iter().map(ToString::to_string).collect();
         let ids = ids.join(" ");
-        return Ok(Some(format!("{}, seed {seed}: {ids}", saboteur.profile)));
+        return Ok(Some(format!("{}, seed {seed}: {ids}", saboteur.place())));
     }
     Ok(None)
 }
@@ -176,6 +193,7 @@ fn torture(
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["--profile", saboteur.profile])
+        .args(["--topology", saboteur.topology.name()])
         .args(["--seconds", &saboteur.seconds.to_string()])
         .args(["--seed", &seed.to_string()])
         .arg("--dir")

@@ -29,6 +29,9 @@ pub(super) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
 }
 
 async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
+    let Some(mut opened) = node.upgrade().map(|node| node.opens()) else {
+        return;
+    };
     let mut pause = FIRST_PAUSE;
     loop {
         let said = Arc::new(Notify::new());
@@ -47,8 +50,15 @@ async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
                 tokio::time::timeout(ASK_EVERY, sentinels.ask(&connection)).await
             {
                 follow(&node, &sentinels, &master).await;
-                // It says so when that changes.
-                let _ = tokio::time::timeout(ASK_EVERY, said.notified()).await;
+                // It says so when that changes. A connection that was being opened meanwhile leads to the old one, if that
+                // was frozen and has woken up.
+                let changes = async {
+                    tokio::select! {
+                        () = said.notified() => {}
+                        Ok(()) = opened.changed() => {}
+                    }
+                };
+                let _ = tokio::time::timeout(ASK_EVERY, changes).await;
             }
         }
         tokio::time::sleep(pause).await;

@@ -52,6 +52,8 @@ pub(super) struct Node {
     pub(super) renewals: Link,
     pub(super) lanes: Arc<Lanes>,
     pub(super) acks: AcksByNeed,
+    /// Told of each connection that was opened again.
+    opened: watch::Sender<()>,
     closed: watch::Sender<bool>,
     address: String,
 }
@@ -114,9 +116,13 @@ impl Node {
             shared.events.clone(),
         );
         let health = Arc::new(health);
+        let opened = watch::Sender::new(());
         let tell = |event: StoreEvent| {
-            let events = shared.events.clone();
-            move || events(event.clone())
+            let (events, opened) = (shared.events.clone(), opened.clone());
+            move || {
+                opened.send_replace(());
+                events(event.clone());
+            }
         };
         let lanes = dialer(config, &commands.transport, &shared, Role::Lane);
         let lanes = Lanes::new(config.lanes, lanes);
@@ -144,6 +150,7 @@ impl Node {
             health,
             lanes,
             acks,
+            opened,
             closed: watch::Sender::new(false),
             address: config.address(),
         }
@@ -365,6 +372,11 @@ impl Node {
                 session.end.tell(Trouble::new(Outage::NotReady, why));
             }
         }
+    }
+
+    /// Changes with each connection that is opened from now on.
+    pub(super) fn opens(&self) -> watch::Receiver<()> {
+        self.opened.subscribe()
     }
 
     /// The connections that are up, but for the lanes.

@@ -1,11 +1,10 @@
 //! A cluster that is reached over TLS.
 
 use distlock::{LockManager, Tls};
-use distlock_tests::{RedisCluster, RedisServer};
+use distlock_tests::{Authority, RedisCluster, RedisServer};
 
 use crate::kit::{LONG, acquire_later, lock_key, ms, until_queued};
 use crate::tls::HOST;
-use crate::tls::authority::Authority;
 
 /// Nodes among each other speak TLS too, for Redis 7.0 knows the others' TLS ports only then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

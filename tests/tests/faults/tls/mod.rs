@@ -3,13 +3,10 @@
 use std::path::PathBuf;
 
 use distlock::{Error, LockManager, LockManagerBuilder, Outage, Tls};
-use distlock_tests::{RedisServer, Resp, eventually_async, within};
+use distlock_tests::{Authority, CertificateFiles, RedisServer, Resp, eventually_async, within};
 use tempfile::TempDir;
 
 use crate::kit::{LONG, acquire_later, ms, until_clean, until_queued};
-use authority::{Authority, Files};
-
-mod authority;
 mod cluster;
 mod sentinel;
 
@@ -28,7 +25,10 @@ impl Secured {
         Self::with(|authority, dir| authority.sign(HOST, dir.path()), "no")
     }
 
-    fn with(certify: impl Fn(&Authority, &TempDir) -> Files, auth_clients: &str) -> Self {
+    fn with(
+        certify: impl Fn(&Authority, &TempDir) -> CertificateFiles,
+        auth_clients: &str,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::new();
         let ca = dir.path().join("ca.pem");
@@ -125,7 +125,10 @@ async fn a_certificate_that_does_not_fit_is_refused() {
     let named = other_name.tls().server_name("redis.internal");
     other_name.builder(named).connect().await.unwrap();
 
-    let nobodys = Secured::with(|_, dir| Files::self_signed(HOST, dir.path()), "no");
+    let nobodys = Secured::with(
+        |_, dir| CertificateFiles::self_signed(HOST, dir.path()),
+        "no",
+    );
     let error = nobodys.refuses(nobodys.tls()).await;
     assert_config(&error, &["Tls::ca_file"]);
 

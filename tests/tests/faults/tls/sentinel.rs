@@ -1,12 +1,11 @@
 //! Sentinels and servers that are reached over TLS.
 
 use distlock::{LockManager, Tls};
-use distlock_tests::RedisServer;
 use distlock_tests::sentinel::Sentinels;
+use distlock_tests::{Authority, RedisServer};
 
 use crate::kit::{LONG, ms};
 use crate::tls::HOST;
-use crate::tls::authority::Authority;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_over_tls() {

@@ -3,14 +3,14 @@
 //! Some holders look there themselves; and every token that anybody believed in was written.
 
 use crate::check::evidence::{Finding, Id, Violation};
-use crate::check::run::{Run, grace};
+use crate::check::run::Run;
 use crate::check::spans::Span;
 use crate::check::truth::Truth;
 
 pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
     let mut finding = Finding::new(Id::I11);
     for op in &run.ops {
-        let memory = op.lease + grace(op.lease);
+        let memory = op.memory();
         if let (Some((acquired, token)), true) = (op.acquired, truth.scripts > 0) {
             let asking = Span::new(op.invoked, acquired);
             finding.checked += 1;

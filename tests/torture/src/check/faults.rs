@@ -29,9 +29,14 @@ impl Fault {
 
     /// Whether no holder may lose its lock by it.
     pub(crate) fn harmless_to_holders(&self) -> bool {
-        ["oom", "script_flush", "drop_pushes"]
-            .iter()
-            .any(|kind| self.kind.contains(kind))
+        let kinds = [
+            "oom",
+            "script_flush",
+            "drop_pushes",
+            "replica_stop",
+            "sentinels_stop",
+        ];
+        kinds.iter().any(|kind| self.kind.contains(kind))
     }
 
     /// Whether releases and cancels get through, and are applied, as if nothing had happened.
@@ -42,6 +47,7 @@ impl Fault {
             "oom",
             "script_flush",
             "flushall",
+            "replica_stop",
         ];
         kinds.contains(&self.kind.as_str())
     }
@@ -57,6 +63,11 @@ impl Fault {
         self.worker.is_some() && kinds.contains(&self.kind.as_str())
     }
 
+    /// Whether another server took the master's place, with what had been copied to it.
+    pub(crate) fn is_failover(&self) -> bool {
+        self.kind.starts_with("failover_")
+    }
+
     /// Whether the server executes nothing, so that nothing expires.
     fn freezes(&self) -> bool {
         let kinds = ["server_stop", "restart", "busy", "pause_writes"];
@@ -66,7 +77,14 @@ impl Fault {
     /// Whether live clients may be taken for dead: they are cut off, a clock tells their time, or a release
     /// that was denied half way left the mark of its grant.
     fn cuts_off(&self) -> bool {
-        let kinds = ["oom", "script_flush", "foreign_fence", "busy"];
+        let kinds = [
+            "oom",
+            "script_flush",
+            "foreign_fence",
+            "busy",
+            "replica_stop",
+            "sentinels_stop",
+        ];
         self.worker.is_none() && !kinds.contains(&self.kind.as_str())
     }
 }
@@ -242,6 +260,22 @@ mod tests {
             worker,
             lossless: kind != "flush_all",
             detail: String::new(),
+        }
+    }
+
+    #[test]
+    fn replicas_and_sentinels_are_nothing_to_a_holder_and_a_failover_is() {
+        for (kind, harms, connects, releases) in [
+            ("replica_stop", false, true, true),
+            ("sentinels_stop", false, true, false),
+            ("failover_command", true, false, false),
+        ] {
+            let faults = Faults::of(&[fault(10, 1, kind, None)]);
+            let then = Span::new(10, 10);
+            assert_eq!(faults.harms(1, then), harms, "{kind}");
+            assert_eq!(faults.connects(1, then), connects, "{kind}");
+            assert_eq!(faults.lets_release(1, then), releases, "{kind}");
+            assert_eq!(faults.list[0].is_failover(), harms, "{kind}");
         }
     }
 

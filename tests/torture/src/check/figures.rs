@@ -59,6 +59,10 @@ pub(crate) struct Figures {
     pub(crate) acquisitions_per_second: f64,
     pub(crate) faults: u64,
     pub(crate) faults_by_kind: BTreeMap<String, u64>,
+    /// Masters that were replaced.
+    pub(crate) failovers: u64,
+    /// Of the acquisitions, those whose lock no fault may have made the server forget: nothing excuses an overlap.
+    pub(crate) unexcused_percent: f64,
     pub(crate) lost: u64,
     pub(crate) lost_by_outcome: BTreeMap<String, u64>,
     pub(crate) overlaps_lossless: u64,
@@ -117,6 +121,8 @@ pub(crate) fn figures(
             .entry(fault.kind.clone())
             .or_default() += 1;
     }
+    let failovers = run.faults.list.iter().filter(|fault| fault.is_failover());
+    figures.failovers = failovers.count() as u64;
     figures.recovery_ms_by_kind = recoveries(run);
     figures.lost_updates_unfenced = resource.counts.lost_unfenced;
     figures.lost_updates_fenced = resource.counts.lost_fenced;
@@ -129,7 +135,7 @@ pub(crate) fn figures(
 }
 
 fn calls(run: &Run, truth: &Truth, figures: &mut Figures) {
-    let mut short = 0u64;
+    let (mut short, mut unexcused) = (0u64, 0u64);
     let mut keys = vec![false; run.keys.len()];
     let (mut losses, mut overshoots, mut waits) = (Vec::new(), Vec::new(), Vec::new());
     let hindered = run.hindered();
@@ -142,7 +148,7 @@ fn calls(run: &Run, truth: &Truth, figures: &mut Figures) {
         if op.wait > 0 && !hindered.touches(op.waiting()) {
             overshoots.extend(overshoot(op));
         }
-        let Some((_, token)) = op.acquired else {
+        let Some((at, token)) = op.acquired else {
             continue;
         };
         figures.acquired += 1;
@@ -150,6 +156,8 @@ fn calls(run: &Run, truth: &Truth, figures: &mut Figures) {
         *figures.by_door.entry(name(&op.call)).or_default() += 1;
         *figures.by_workload.entry(name(&op.workload)).or_default() += 1;
         short += u64::from(op.body.micros <= 5_000);
+        let believed = op.belief().unwrap_or(Span::new(at, at));
+        unexcused += u64::from(!run.faults.lossy_within(believed, op.memory()));
         waits.push(op.waiting().length());
         if truth.lock(op.key, token).is_some_and(|lock| lock.pushed) {
             figures.acquired_through_push += 1;
@@ -169,6 +177,7 @@ fn calls(run: &Run, truth: &Truth, figures: &mut Figures) {
     figures.keys_acquired = keys.iter().filter(|acquired| **acquired).count() as u64;
     let percent = |part: u64| 100.0 * part as f64 / figures.acquired.max(1) as f64;
     figures.short_bodies_percent = percent(short);
+    figures.unexcused_percent = percent(unexcused);
     figures.pushed_percent = percent(figures.acquired_through_push);
     figures.loss_told_ms = Millis::of(&losses);
     figures.wait_overshoot_ms = Millis::of(&overshoots);

@@ -1,7 +1,7 @@
 //! I1: at most one believes in a key's lock at any moment.
 
 use crate::check::evidence::{Finding, Id, Violation};
-use crate::check::run::{Op, Run, grace};
+use crate::check::run::{Op, Run};
 use crate::check::spans::Span;
 
 /// A stretch of time in which two calls believed in the same lock.
@@ -50,8 +50,7 @@ pub(crate) fn check(run: &Run) -> Finding {
                 Violation::of(run, &ops, overlap.span, what)
             };
             // Either of them may be the one whose lock was forgotten.
-            let lease = overlap.earlier.lease.max(overlap.later.lease);
-            let memory = lease + grace(lease);
+            let memory = overlap.earlier.memory().max(overlap.later.memory());
             if run.faults.lossy_within(overlap.span, memory) {
                 finding.report(run, violation);
             } else {
@@ -119,6 +118,24 @@ mod tests {
         assert_eq!(found(&far), (1, 0));
         history.fault(2015, 2015, "stop", None, true);
         assert_eq!(found(&history), (1, 0));
+    }
+
+    #[test]
+    fn a_failover_explains_it_from_its_begin_to_a_lease_and_grace_after_its_end() {
+        for (from, until, expected) in [
+            (500, 770, (0, 1)),
+            (500, 760, (1, 0)),
+            (2000, 4000, (0, 1)),
+            // In force only when it was over.
+            (2021, 4000, (1, 0)),
+        ] {
+            let mut history = History::default();
+            history
+                .call(Story::new(1, 1, "k", 2000).held(2010, 2020, 1))
+                .call(Story::new(2, 1, "k", 2000).held(2019, 2030, 2))
+                .fault(from, until, "failover_kill", None, false);
+            assert_eq!(found(&history), expected, "{from} {until}");
+        }
     }
 
     #[test]

@@ -139,6 +139,11 @@ impl Op {
         Span::new(self.invoked, until.max(self.invoked))
     }
 
+    /// For how long a fault before it may still explain what becomes of its lock.
+    pub(crate) fn memory(&self) -> Nanos {
+        self.lease + grace(self.lease)
+    }
+
     pub(crate) fn process(&self) -> (u32, u32) {
         (self.id.worker, self.id.generation)
     }

@@ -2,6 +2,7 @@
 
 mod link;
 mod server;
+mod watched;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -12,10 +13,10 @@ use crate::plan::{Kind, Planned};
 use crate::server_log::ServerLog;
 use crate::supervisor::{Crew, Setup};
 use server::Server;
+use watched::Failovers;
 
-/// From the begin of a fault to its second part: from the hold of requests to the reset of the client's
-/// side, from the stop of the server to the death of a worker.
-const SECOND_PART: Duration = Duration::from_millis(150);
+/// How often it is looked whether what takes its own time is done.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Causes faults, and takes them back.
 #[derive(Debug)]
@@ -23,6 +24,7 @@ pub(crate) struct Nemesis<'a, 'b> {
     setup: &'a Setup,
     crew: &'b mut Crew<'a>,
     server: Server<'a>,
+    failovers: Option<Failovers<'a>>,
     /// Since when processes are suspended.
     stopped: HashMap<u32, Instant>,
 }
@@ -42,6 +44,7 @@ impl<'a, 'b> Nemesis<'a, 'b> {
             setup,
             crew,
             server: Server::new(setup, server_log),
+            failovers: Failovers::new(setup, server_log),
             stopped: HashMap::new(),
         }
     }
@@ -51,6 +54,7 @@ impl<'a, 'b> Nemesis<'a, 'b> {
         &mut self,
         planned: Vec<Planned>,
         began: Instant,
+        chaos: Duration,
     ) -> anyhow::Result<()> {
         let mut steps = BinaryHeap::new();
         for (number, fault) in planned.iter().enumerate() {
@@ -61,8 +65,15 @@ impl<'a, 'b> Nemesis<'a, 'b> {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             let fault = &planned[number];
             match step {
+                Step::Begin if !self.is_possible(fault)? => {
+                    // Whatever it waits for, there is no point in it after the chaos.
+                    let next = began.elapsed() + LOOK;
+                    if next + fault.length < chaos {
+                        steps.push(Reverse((next, Step::Begin, number)));
+                    }
+                }
                 Step::Begin => {
-                    let late = began.elapsed().saturating_sub(at);
+                    let late = began.elapsed().saturating_sub(fault.at);
                     self.record_begin(number, fault);
                     self.begin(fault)?;
                     if fault.kind.is_instant() {
@@ -70,14 +81,16 @@ impl<'a, 'b> Nemesis<'a, 'b> {
                     }
                     // As long as planned, also when it began late.
                     let end = fault.end() + late;
-                    if matches!(fault.kind, Kind::HoldRequests | Kind::ServerStopAndKill) {
-                        steps.push(Reverse((at + late + SECOND_PART, Step::Middle, number)));
+                    if let Some(after) = fault.kind.second_part() {
+                        steps.push(Reverse((fault.at + late + after, Step::Middle, number)));
                     }
                     steps.push(Reverse((end, Step::End, number)));
                 }
                 Step::Middle => self.middle(fault),
+                Step::End if !self.end(fault)? => {
+                    steps.push(Reverse((began.elapsed() + LOOK, Step::End, number)));
+                }
                 Step::End => {
-                    self.end(fault)?;
                     self.setup.log.record(&SupervisorEvent::Healed {
                         at: now(),
                         number: number as u64,
@@ -89,11 +102,12 @@ impl<'a, 'b> Nemesis<'a, 'b> {
     }
 
     /// Ends whatever is left of any fault.
-    pub(crate) fn heal(&self) {
+    pub(crate) fn heal(&self) -> anyhow::Result<()> {
         for link in &self.setup.field.links {
             link.heal();
             link.release_held();
         }
+        self.failovers.as_ref().map_or(Ok(()), Failovers::settle)
     }
 
     fn record_begin(&self, number: usize, fault: &Planned) {
@@ -119,7 +133,10 @@ impl<'a, 'b> Nemesis<'a, 'b> {
 
     fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
         let Some(worker) = fault.worker else {
-            return self.server.begin(fault);
+            return match &mut self.failovers {
+                Some(failovers) if fault.kind.is_of_watched() => failovers.begin(fault),
+                _ => self.server.begin(fault),
+            };
         };
         match fault.kind {
             Kind::ClientStop | Kind::ClientStopLong | Kind::ClientStopOver => {
@@ -135,10 +152,19 @@ impl<'a, 'b> Nemesis<'a, 'b> {
         Ok(())
     }
 
+    /// Whether a fault can begin now: servers that have just been replaced are not yet ready to be.
+    fn is_possible(&mut self, fault: &Planned) -> anyhow::Result<bool> {
+        match &mut self.failovers {
+            Some(failovers) if fault.worker.is_none() => failovers.are_ready_for(fault),
+            _ => Ok(true),
+        }
+    }
+
     fn middle(&mut self, fault: &Planned) {
-        match fault.worker {
-            Some(worker) => drop(self.link(worker).reset_clients()),
-            None => self.crew.kill(self.victim(fault)),
+        match (fault.worker, &mut self.failovers) {
+            (Some(worker), _) => drop(self.link(worker).reset_clients()),
+            (None, Some(failovers)) => failovers.middle(),
+            (None, None) => self.crew.kill(self.victim(fault)),
         }
     }
 
@@ -148,13 +174,19 @@ impl<'a, 'b> Nemesis<'a, 'b> {
         u32::try_from(fault.choice % u64::from(hit.max(1))).unwrap_or(0)
     }
 
-    fn end(&mut self, fault: &Planned) -> anyhow::Result<()> {
+    /// Whether it is over.
+    fn end(&mut self, fault: &Planned) -> anyhow::Result<bool> {
         let Some(worker) = fault.worker else {
+            if let Some(failovers) = &mut self.failovers
+                && fault.kind.is_of_watched()
+            {
+                return failovers.end(fault);
+            }
             self.server.end(fault)?;
             if fault.kind == Kind::ServerStopAndKill {
                 self.crew.spawn(self.victim(fault))?;
             }
-            return Ok(());
+            return Ok(true);
         };
         match fault.kind {
             Kind::ClientStop | Kind::ClientStopLong | Kind::ClientStopOver => {
@@ -168,7 +200,7 @@ impl<'a, 'b> Nemesis<'a, 'b> {
             Kind::ClientKill => self.crew.spawn(worker)?,
             _ => link::end(self.link(worker), fault),
         }
-        Ok(())
+        Ok(true)
     }
 
     fn link(&self, worker: u32) -> &'a distlock_tests::Proxy {

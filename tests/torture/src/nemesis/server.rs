@@ -23,7 +23,8 @@ const BUSY: &str = "local function now() local t = redis.call('TIME') return t[1
 pub(super) struct Server<'a> {
     setup: &'a Setup,
     log: &'a ServerLog,
-    admin: Option<Resp>,
+    /// To the server with this port.
+    admin: Option<(u16, Resp)>,
     busy: Option<Resp>,
 }
 
@@ -48,7 +49,7 @@ impl<'a> Server<'a> {
     }
 
     pub(super) fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
-        let server = &self.setup.field.server;
+        let server = self.setup.field.master();
         match fault.kind {
             Kind::ServerStop | Kind::ServerStopAndKill => server.stop_process(),
             Kind::RestartLossless => self.kill(),
@@ -93,7 +94,7 @@ impl<'a> Server<'a> {
     }
 
     pub(super) fn end(&mut self, fault: &Planned) -> anyhow::Result<()> {
-        let server = &self.setup.field.server;
+        let server = self.setup.field.master();
         match fault.kind {
             Kind::ServerStop | Kind::ServerStopAndKill => server.cont_process(),
             Kind::RestartLossless | Kind::RestartLossy => server.restart(),
@@ -125,7 +126,7 @@ impl<'a> Server<'a> {
 
     fn kill(&mut self) {
         self.admin = None;
-        self.setup.field.server.kill();
+        self.setup.field.master().kill();
     }
 
     fn fence(&self, fault: &Planned) -> String {
@@ -139,8 +140,15 @@ impl<'a> Server<'a> {
 
     fn command(&mut self, words: &[impl AsRef<str>]) -> anyhow::Result<()> {
         let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-        let server = &self.setup.field.server;
-        let admin = self.admin.get_or_insert_with(|| server.client());
+        let server = self.setup.field.master();
+        if self
+            .admin
+            .as_ref()
+            .is_none_or(|(port, _)| *port != server.port())
+        {
+            self.admin = Some((server.port(), server.client()));
+        }
+        let (_, admin) = self.admin.as_mut().context("it was just opened")?;
         let reply = admin
             .try_cmd(&words)
             .with_context(|| format!("{words:?}"))?;

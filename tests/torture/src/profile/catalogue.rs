@@ -1,12 +1,10 @@
 //! All profiles.
 
+use super::faults::{
+    ANY_SERVER, ANY_WATCHED, FAILOVERS, LINK, LOSSLESS_SERVER, LOSSLESS_WATCHED, NONE, PROCESS,
+};
 use super::{Bodies, Faults, Load, Profile};
 use crate::plan::Kind;
-
-const NONE: Faults = Faults {
-    kinds: &[],
-    pause: (1_000, 1_000),
-};
 
 const USUAL: Bodies = Bodies {
     ms_1: 600,
@@ -58,71 +56,11 @@ const NARROW: Profile = Profile {
     process: NONE,
     link: NONE,
     server: NONE,
+    watched: NONE,
     spared: 1,
     load: NARROW_LOAD,
     without_kill: false,
 };
-
-const PROCESS: Faults = Faults {
-    kinds: &[
-        (Kind::ClientStop, 6),
-        (Kind::ClientKill, 2),
-        (Kind::ClientSuspend, 2),
-    ],
-    pause: (2_000, 5_500),
-};
-
-const LINK: Faults = Faults {
-    kinds: &[
-        (Kind::BlackHole, 2),
-        (Kind::DropToServer, 2),
-        (Kind::DropToClient, 2),
-        (Kind::HalfOpen, 2),
-        (Kind::Reset, 2),
-        (Kind::Delay, 3),
-        (Kind::DelayReplies, 3),
-        (Kind::SwallowReply, 3),
-        (Kind::Drip, 2),
-        (Kind::DropPushes, 4),
-        (Kind::HoldReplies, 2),
-        (Kind::HoldRequests, 2),
-        (Kind::DelayRenewals, 2),
-    ],
-    pause: (900, 2_700),
-};
-
-const LOSSLESS_SERVER: &[(Kind, u32)] = &[
-    (Kind::ServerStop, 6),
-    (Kind::RestartLossless, 2),
-    (Kind::ScriptFlush, 4),
-    (Kind::OutOfMemory, 4),
-    (Kind::Refuse, 3),
-    (Kind::RefuseThenKillPubsub, 2),
-    (Kind::KillClients, 3),
-    (Kind::KillPubsub, 3),
-    (Kind::PauseWrites, 3),
-    (Kind::Busy, 3),
-    (Kind::TakeRight, 3),
-    (Kind::ForeignFence, 3),
-];
-
-const ANY_SERVER: &[(Kind, u32)] = &[
-    (Kind::ServerStop, 6),
-    (Kind::RestartLossless, 2),
-    (Kind::RestartLossy, 3),
-    (Kind::FlushAll, 4),
-    (Kind::ClockStep, 5),
-    (Kind::ScriptFlush, 4),
-    (Kind::OutOfMemory, 4),
-    (Kind::Refuse, 3),
-    (Kind::RefuseThenKillPubsub, 2),
-    (Kind::KillClients, 3),
-    (Kind::KillPubsub, 3),
-    (Kind::PauseWrites, 3),
-    (Kind::Busy, 3),
-    (Kind::TakeRight, 3),
-    (Kind::ForeignFence, 3),
-];
 
 const ALL: Profile = Profile {
     name: "all",
@@ -134,6 +72,10 @@ const ALL: Profile = Profile {
     server: Faults {
         kinds: ANY_SERVER,
         pause: (200, 900),
+    },
+    watched: Faults {
+        kinds: ANY_WATCHED,
+        pause: (1_500, 4_000),
     },
     spared: 0,
     load: USUAL_LOAD,
@@ -147,6 +89,10 @@ pub(super) const PROFILES: &[Profile] = &[
         server: Faults {
             kinds: LOSSLESS_SERVER,
             ..ALL.server
+        },
+        watched: Faults {
+            kinds: LOSSLESS_WATCHED,
+            pause: (200, 900),
         },
         ..ALL
     },
@@ -171,6 +117,19 @@ pub(super) const PROFILES: &[Profile] = &[
         link: Faults {
             kinds: &[(Kind::DelayRepliesBit, 1)],
             pause: (200, 1_000),
+        },
+        ..NARROW
+    },
+    // Under sentinels only.
+    Profile {
+        name: "failovers",
+        process: Faults {
+            kinds: &[(Kind::ClientStop, 1)],
+            pause: (200, 900),
+        },
+        watched: Faults {
+            kinds: FAILOVERS,
+            pause: (2_000, 4_000),
         },
         ..NARROW
     },

@@ -2,6 +2,7 @@
 //! for one kind of bug.
 
 mod catalogue;
+mod faults;
 
 use crate::plan::Kind;
 use catalogue::PROFILES;
@@ -18,6 +19,8 @@ pub(crate) struct Profile {
     pub(crate) process: Faults,
     pub(crate) link: Faults,
     pub(crate) server: Faults,
+    /// In place of `server` where sentinels watch several.
+    pub(crate) watched: Faults,
     /// So many workers are left alone, the last ones.
     pub(crate) spared: u32,
     pub(crate) load: Load,

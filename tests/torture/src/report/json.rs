@@ -15,6 +15,7 @@ pub(crate) fn json(verdict: &Verdict) -> anyhow::Result<String> {
                 "what": floor.what,
                 "reached": floor.reached,
                 "wanted": floor.wanted,
+                "at_most": floor.at_most,
                 "passed": floor.passed(),
             })
         })

@@ -45,9 +45,10 @@ fn write(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
         for floor in &verdict.floors {
             writeln!(
                 out,
-                "floor: {:<28} {:>10.1} of {:>8}  {}",
+                "floor: {:<28} {:>10.1} {:<7} {:>8}  {}",
                 floor.what,
                 floor.reached,
+                if floor.at_most { "at most" } else { "of" },
                 floor.wanted,
                 if floor.passed() { "reached" } else { "MISSED" }
             )?;
@@ -128,6 +129,15 @@ fn figures(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
         "leases lost",
         format!("{}: {}", figures.lost, counts(&figures.lost_by_outcome)),
     )?;
+    if figures.failovers > 0 {
+        line(
+            "failovers",
+            format!(
+                "{}; {:.1} % of what was acquired is judged as if there were none",
+                figures.failovers, figures.unexcused_percent
+            ),
+        )?;
+    }
     line(
         "overlaps",
         format!(

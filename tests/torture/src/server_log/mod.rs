@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -37,6 +37,21 @@ struct Flags {
     stop: AtomicBool,
     /// The server is to lose its data with its next restart.
     amnesia: AtomicBool,
+    /// Whose commands count; nobody's while it is not clear which server has the locks.
+    server: Mutex<Option<SocketAddr>>,
+    /// How often that has changed.
+    changes: AtomicU64,
+}
+
+impl Flags {
+    fn server(&self) -> Option<SocketAddr> {
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_server(&self, server: Option<SocketAddr>) {
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+        self.changes.fetch_add(1, Ordering::Release);
+    }
 }
 
 impl ServerLog {
@@ -48,17 +63,28 @@ impl ServerLog {
             last_line: now(),
         };
         let flags = Arc::new(Flags::default());
+        flags.set_server(Some(server));
         let of_thread = flags.clone();
         let first = monitor(server).context("MONITOR")?;
         let thread = std::thread::Builder::new()
             .name("monitor".into())
-            .spawn(move || log.keep(first, server, &of_thread))?;
+            .spawn(move || log.keep(first, &of_thread))?;
         Ok(ServerLog { flags, thread })
     }
 
     /// The server is about to be killed, and what it knows is lost.
     pub(crate) fn expect_amnesia(&self) {
         self.flags.amnesia.store(true, Ordering::Release);
+    }
+
+    /// From now on no server's commands count, until another is followed.
+    pub(crate) fn leave(&self) {
+        self.flags.set_server(None);
+    }
+
+    /// Now this server has the locks.
+    pub(crate) fn follow(&self, server: SocketAddr) {
+        self.flags.set_server(Some(server));
     }
 
     /// Stops, and writes what is left to write.
@@ -79,12 +105,7 @@ struct Log {
 }
 
 impl Log {
-    fn keep(
-        &mut self,
-        first: BufReader<TcpStream>,
-        server: SocketAddr,
-        flags: &Flags,
-    ) -> anyhow::Result<()> {
+    fn keep(&mut self, first: BufReader<TcpStream>, flags: &Flags) -> anyhow::Result<()> {
         let mut connection = first;
         loop {
             self.read(&mut connection, flags)?;
@@ -94,7 +115,9 @@ impl Log {
                     self.file.flush()?;
                     return Ok(());
                 }
-                if let Ok(fresh) = monitor(server) {
+                if let Some(server) = flags.server()
+                    && let Ok(fresh) = monitor(server)
+                {
                     connection = fresh;
                     break;
                 }
@@ -108,12 +131,16 @@ impl Log {
         }
     }
 
-    /// Reads until the connection ends, or nothing comes any more and nothing is to come.
+    /// Reads until the connection ends, or does not count any more, or nothing comes any more and nothing is to come.
     fn read(&mut self, lines: &mut BufReader<TcpStream>, flags: &Flags) -> anyhow::Result<()> {
         let mut line = Vec::new();
-        loop {
+        let changes = flags.changes.load(Ordering::Acquire);
+        let counts = || flags.changes.load(Ordering::Acquire) == changes;
+        while counts() {
             match lines.read_until(b'\n', &mut line) {
                 Ok(0) => return Ok(()),
+                // It came while it was waited for.
+                Ok(_) if !counts() => return Ok(()),
                 Ok(_) if line.ends_with(b"\n") => {
                     self.line(&String::from_utf8_lossy(&line))?;
                     line.clear();
@@ -128,6 +155,7 @@ impl Log {
                 Err(_) => return Ok(()),
             }
         }
+        Ok(())
     }
 
     fn line(&mut self, line: &str) -> anyhow::Result<()> {
@@ -166,4 +194,47 @@ fn monitor(server: SocketAddr) -> io::Result<BufReader<TcpStream>> {
 fn is_timeout(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history;
+    use distlock_tests::{RedisServer, eventually};
+
+    #[test]
+    fn it_follows_who_has_the_locks() {
+        let (first, second) = (RedisServer::start(), RedisServer::start());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("server.jsonl");
+        let log = ServerLog::start(first.addr(), dir.path()).unwrap();
+        let take = |server: &RedisServer, token: u64| {
+            let lock = format!("2 a:1 {token} 1000 0");
+            let words = ["SET", "distlock:lock:{k}", &lock, "PX", "1000"];
+            assert!(!server.client().cmd(&words).is_error());
+        };
+        let seen = || {
+            let events = history::read::<ServerEvent>(&path).unwrap();
+            let tokens = events.into_iter().filter_map(|event| match event {
+                ServerEvent::Set { token, .. } => Some(token),
+                ServerEvent::Gap { from, until } if from < until => Some(0),
+                _ => None,
+            });
+            tokens.collect::<Vec<_>>()
+        };
+        let until = |tokens: &[u64]| eventually(Duration::from_secs(30), || seen() == tokens);
+        take(&first, 1);
+        take(&second, 2);
+        until(&[1]);
+        log.leave();
+        take(&first, 3);
+        take(&second, 4);
+        log.follow(second.addr());
+        until(&[1, 0]);
+        take(&first, 5);
+        take(&second, 6);
+        until(&[1, 0, 6]);
+        log.stop().unwrap();
+        assert_eq!(seen(), [1, 0, 6]);
+    }
 }

@@ -64,10 +64,16 @@ impl<'a> Crew<'a> {
             .args(["--seed", &setup.seed.to_string()])
             .args(["--keys", &setup.keys.to_string()])
             .args(["--resource", &setup.resource.to_string()])
-            .args(["--server", &setup.field.address().to_string()])
             .arg("--dir")
             .arg(&setup.dir)
-            .env("DISTLOCK_URL", setup.field.url(worker));
+            .env("DISTLOCK_URL", setup.field.url(worker))
+            .envs(setup.field.environment().iter().copied());
+        for server in setup.field.addresses() {
+            command.args(["--server", &server.to_string()]);
+        }
+        if let Some(authority) = setup.field.authority() {
+            command.arg("--authority").arg(authority);
+        }
         if let Some(name) = &setup.sabotage {
             command.env(sabotage::VARIABLE, name);
         }

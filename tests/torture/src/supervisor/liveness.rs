@@ -25,7 +25,7 @@ pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
         .build()?;
     runtime.block_on(async {
         let manager = LockManager::builder()
-            .url(setup.field.server.url())
+            .url(setup.field.master().url())
             .client_name("supervisor")
             .connect()
             .await?;
@@ -60,7 +60,7 @@ pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
 
 /// What is left of locks and queues once nobody can want it any more.
 pub(crate) fn leftovers(setup: &Setup) -> Vec<String> {
-    let mut client = setup.field.server.client();
+    let mut client = setup.field.master().client();
     let deadline = Instant::now() + kept(setup.profile.longest_lease());
     loop {
         let mut keys = client.keys("distlock:*");

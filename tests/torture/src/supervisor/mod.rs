@@ -55,7 +55,8 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
     let log = Recorder::create(&dir.join("supervisor.jsonl"))
         .with_context(|| format!("cannot write to {}", dir.display()))?;
     let chaos = Duration::from_secs(options.seconds).saturating_sub(WARM_UP);
-    let planned = plan(options.profile, options.workers, options.seed, chaos);
+    let (profile, topology) = (options.profile, options.topology);
+    let planned = plan(profile, topology, options.workers, options.seed, chaos);
     let has = |kinds: &[Kind]| planned.iter().any(|fault| kinds.contains(&fault.kind));
     let field = Field::set_up(
         options.topology,
@@ -67,7 +68,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
         },
     );
     let suspends = has(&[Kind::ClientSuspend])
-        .then(|| Suspends::build(field.server.dir(), options.workers))
+        .then(|| Suspends::build(field.master().dir(), options.workers))
         .transpose()?;
     let (resource, address) = start_resource(options, dir)?;
     record_run(options, &field, &log);
@@ -82,7 +83,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
         field,
         resource: address,
     };
-    let server_log = ServerLog::start(setup.field.address(), dir)?;
+    let server_log = ServerLog::start(setup.field.master().addr(), dir)?;
     torment(&setup, suspends, &server_log, planned, chaos)?;
     server_log.stop()?;
     drop(resource);
@@ -110,11 +111,11 @@ fn torment(
     phase(Phase::Chaos);
     let began = Instant::now();
     let mut nemesis = Nemesis::new(setup, &mut crew, server_log);
-    nemesis.carry_out(planned, began)?;
+    nemesis.carry_out(planned, began, chaos)?;
     std::thread::sleep((began + chaos).saturating_duration_since(Instant::now()));
 
     phase(Phase::Heal);
-    nemesis.heal();
+    nemesis.heal()?;
     crew.quiet(longest_call(setup));
 
     phase(Phase::Liveness);
@@ -159,7 +160,7 @@ fn record_run(options: &Options, field: &Field, log: &Recorder) {
         workers: options.workers,
         keys: options.keys,
         sabotage: options.sabotage.clone(),
-        redis_version: field.server.client().info_field("redis_version"),
+        redis_version: field.master().client().info_field("redis_version"),
         commit: commit(),
     });
 }
@@ -179,13 +180,12 @@ fn commit() -> String {
 }
 
 fn count_connections(setup: &Setup, when: When) {
-    let mut client = setup.field.server.client();
     let deadline = Instant::now() + Duration::from_secs(1);
-    let mut count = setup.field.connections(&mut client);
+    let mut count = setup.field.connections();
     // The server notices the end of a connection a moment later.
     while when == When::After && count > 0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
-        count = setup.field.connections(&mut client);
+        count = setup.field.connections();
     }
     setup.log.record(&SupervisorEvent::Connections {
         at: now(),

@@ -5,6 +5,7 @@ mod census;
 mod doors;
 mod observer;
 mod orders;
+mod server;
 
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use distlock::LockManager;
+use distlock::{Credentials, LockManager, LockManagerBuilder, Tls};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -47,9 +48,12 @@ pub(crate) struct Args {
     /// The resource.
     #[arg(long)]
     resource: SocketAddr,
-    /// The lock server, past all faults.
+    /// The lock servers, one of which has the locks, past all faults.
+    #[arg(long = "server")]
+    servers: Vec<SocketAddr>,
+    /// Who signed the server's certificate.
     #[arg(long)]
-    server: SocketAddr,
+    authority: Option<PathBuf>,
 }
 
 /// What the supervisor wants, in this order.
@@ -100,7 +104,11 @@ fn runtime(number: u32) -> std::io::Result<Runtime> {
             builder
         }
     };
-    builder.enable_all().build()
+    // TLS reads its files on threads that its runtime keeps for a while, ten seconds unless set.
+    builder
+        .enable_all()
+        .thread_keep_alive(Duration::from_millis(500))
+        .build()
 }
 
 /// Reads the supervisor's wishes from stdin, as long as there is a supervisor.
@@ -143,7 +151,7 @@ async fn serve(
         generation: args.generation,
         recorder: recorder.clone(),
         manager,
-        observer: Observer::start(recorder.clone(), args.server)?,
+        observer: Observer::start(recorder.clone(), args.servers.clone())?,
         resource: Pool::new(args.resource),
         next_op: AtomicU64::new(1),
     });
@@ -168,10 +176,9 @@ async fn connect(
     args: &Args,
     wishes: &mut watch::Receiver<Wish>,
 ) -> anyhow::Result<Option<LockManager>> {
-    let url = std::env::var("DISTLOCK_URL").context("DISTLOCK_URL")?;
     let name = format!("worker-{}-{}", args.number, args.generation);
     loop {
-        let builder = LockManager::builder().url(&url).client_name(&name);
+        let builder = builder(args)?.client_name(&name);
         let builder = distlock::__inside::lanes_at_once(builder);
         let builder = sabotage::sabotaged(builder);
         tokio::select! {
@@ -182,6 +189,22 @@ async fn connect(
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// What the supervisor wants it to connect to.
+fn builder(args: &Args) -> anyhow::Result<LockManagerBuilder> {
+    let url = std::env::var("DISTLOCK_URL").context("DISTLOCK_URL")?;
+    let mut builder = LockManager::builder().url(url);
+    if let Some(authority) = &args.authority {
+        builder = builder.tls(Tls::new().ca_file(authority));
+    }
+    if let (Ok(user), Ok(password)) = (
+        std::env::var("DISTLOCK_SENTINEL_USERNAME"),
+        std::env::var("DISTLOCK_SENTINEL_PASSWORD"),
+    ) {
+        builder = builder.sentinel_credentials(Credentials::new(user, password));
+    }
+    Ok(builder)
 }
 
 /// Works until no more calls are wanted, and the last one has returned.

@@ -1,15 +1,16 @@
 //! Watches holds from a thread of its own, whatever the bodies do to the worker's runtime.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use distlock::{Error, Held, LossReason};
-use distlock_tests::Resp;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::server::Server;
 use crate::history::{Recorder, WorkerEvent, now};
 
 /// Between two samples of one hold.
@@ -18,7 +19,6 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(8);
 const AUDIT_EVERY: u32 = 4;
 /// Audits under way or waiting; further ones are left out.
 const AUDITS: usize = 8;
-const AUDIT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The observer's threads.
 #[derive(Debug)]
@@ -38,11 +38,8 @@ pub(super) struct Audit {
 }
 
 impl Observer {
-    /// `server`: the lock server, past all faults.
-    pub(super) fn start(
-        recorder: Arc<Recorder>,
-        server: std::net::SocketAddr,
-    ) -> anyhow::Result<Self> {
+    /// `servers`: one of them has the locks.
+    pub(super) fn start(recorder: Arc<Recorder>, servers: Vec<SocketAddr>) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -55,7 +52,7 @@ impl Observer {
         let of_auditor = recorder.clone();
         let auditing = std::thread::Builder::new()
             .name("auditor".into())
-            .spawn(move || audit_all(&orders, server, &of_auditor))?;
+            .spawn(move || audit_all(&orders, Server::of(servers), &of_auditor))?;
         Ok(Observer {
             handle,
             recorder,
@@ -127,13 +124,11 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn audit_all(orders: &Receiver<Audit>, server: std::net::SocketAddr, recorder: &Recorder) {
-    let mut connection = None;
+fn audit_all(orders: &Receiver<Audit>, mut server: Server, recorder: &Recorder) {
     for Audit { op, held } in orders {
         let key = format!("distlock:lock:{{{}}}", held.key());
         let at = now();
-        let Some(value) = read(&mut connection, server, &key) else {
-            connection = None;
+        let Some(value) = server.read(&key) else {
             continue;
         };
         let believed_after = now();
@@ -148,22 +143,4 @@ fn audit_all(orders: &Receiver<Audit>, server: std::net::SocketAddr, recorder: &
             });
         }
     }
-}
-
-/// The value at `key`; `None` if the server did not say.
-fn read(
-    connection: &mut Option<Resp>,
-    server: std::net::SocketAddr,
-    key: &str,
-) -> Option<Option<String>> {
-    if connection.is_none() {
-        let mut fresh = Resp::connect(server).ok()?;
-        fresh.set_timeout(AUDIT_WITHIN);
-        *connection = Some(fresh);
-    }
-    let reply = connection.as_mut()?.try_cmd(&["GET", key]).ok()?;
-    if reply.is_error() {
-        return None;
-    }
-    Some(reply.text().map(str::to_owned))
 }

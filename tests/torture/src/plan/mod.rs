@@ -1,126 +1,13 @@
 //! Which fault when, decided before the run by its seed alone.
 
+mod kind;
+
 use std::time::Duration;
 
-use crate::profile::{Faults, Profile};
+use crate::profile::Profile;
 use crate::random::Random;
-
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    // A worker's process.
-    ClientStop,
-    ClientStopLong,
-    /// For longer than the server keeps its locks.
-    ClientStopOver,
-    ClientKill,
-    ClientSuspend,
-    // A worker's link.
-    BlackHole,
-    DropToServer,
-    DropToClient,
-    HalfOpen,
-    Reset,
-    Delay,
-    DelayReplies,
-    /// So little that no command deadline passes.
-    DelayRepliesBit,
-    /// So much that they do.
-    DelayRepliesLong,
-    SwallowReply,
-    Drip,
-    DropPushes,
-    /// Replies and pushes arrive together, late.
-    HoldReplies,
-    /// Requests arrive when their connection is long given up.
-    HoldRequests,
-    DelayRenewals,
-    /// Again and again, for a moment: a lane is left alone when it is slow for longer.
-    DelayRenewalsBit,
-    // The server.
-    ServerStop,
-    /// And a worker dies meanwhile, whose last words the server has still to read.
-    ServerStopAndKill,
-    RestartLossless,
-    RestartLossy,
-    FlushAll,
-    ClockStep,
-    ScriptFlush,
-    OutOfMemory,
-    OutOfMemoryLong,
-    Refuse,
-    RefuseThenKillPubsub,
-    KillClients,
-    KillPubsub,
-    PauseWrites,
-    Busy,
-    TakeRight,
-    /// The right that is used first in each script.
-    TakeTime,
-    ForeignFence,
-}
-
-impl Kind {
-    /// As it stands in the history, where the checker knows some of the words.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Kind::ClientStop | Kind::ClientStopLong | Kind::ClientStopOver => "client_stop",
-            Kind::ClientKill => "client_kill",
-            Kind::ClientSuspend => "client_suspend_stop",
-            Kind::BlackHole => "black_hole",
-            Kind::DropToServer => "drop_to_server",
-            Kind::DropToClient => "drop_to_client",
-            Kind::HalfOpen => "half_open",
-            Kind::Reset => "reset",
-            Kind::Delay => "delay",
-            Kind::DelayReplies | Kind::DelayRepliesBit | Kind::DelayRepliesLong => "delay_replies",
-            Kind::SwallowReply => "swallow_reply",
-            Kind::Drip => "drip",
-            Kind::DropPushes => "drop_pushes",
-            Kind::HoldReplies => "hold_replies",
-            Kind::HoldRequests => "hold_requests",
-            Kind::DelayRenewals | Kind::DelayRenewalsBit => "delay_renewals",
-            Kind::ServerStop => "server_stop",
-            Kind::ServerStopAndKill => "server_stop_and_kill",
-            Kind::RestartLossless => "restart_lossless",
-            Kind::RestartLossy => "restart_lossy",
-            Kind::FlushAll => "flushall",
-            Kind::ClockStep => "clock_step",
-            Kind::ScriptFlush => "script_flush",
-            Kind::OutOfMemory | Kind::OutOfMemoryLong => "oom",
-            Kind::Refuse => "refuse",
-            Kind::RefuseThenKillPubsub => "refuse_then_kill_pubsub",
-            Kind::KillClients => "kill_clients",
-            Kind::KillPubsub => "kill_pubsub",
-            Kind::PauseWrites => "pause_writes",
-            Kind::Busy => "busy",
-            Kind::TakeRight => "take_right",
-            Kind::TakeTime => "take_time",
-            Kind::ForeignFence => "foreign_fence",
-        }
-    }
-
-    /// Whether the server keeps its locks and its clock.
-    pub(crate) fn is_lossless(self) -> bool {
-        !matches!(self, Kind::RestartLossy | Kind::FlushAll | Kind::ClockStep)
-    }
-
-    /// Whether fencing tokens are forgotten.
-    fn forgets_tokens(self) -> bool {
-        matches!(
-            self,
-            Kind::RestartLossy | Kind::FlushAll | Kind::ForeignFence
-        )
-    }
-
-    /// Whether it is over as soon as it was done.
-    pub(crate) fn is_instant(self) -> bool {
-        matches!(
-            self,
-            Kind::Reset | Kind::FlushAll | Kind::ScriptFlush | Kind::KillClients | Kind::KillPubsub
-        )
-    }
-}
+use crate::topology::Topology;
+pub(crate) use kind::Kind;
 
 /// One fault to come.
 #[derive(Clone, Debug, PartialEq)]
@@ -155,18 +42,27 @@ enum Target {
 }
 
 /// All faults of a run, by their time.
-pub(crate) fn plan(profile: &Profile, workers: u32, seed: u64, length: Duration) -> Vec<Planned> {
+pub(crate) fn plan(
+    profile: &Profile,
+    topology: Topology,
+    workers: u32,
+    seed: u64,
+    length: Duration,
+) -> Vec<Planned> {
     let hit = workers.saturating_sub(profile.spared).max(1);
     let processes = (0..hit).map(|worker| (Target::Process(worker), profile.process));
     let links = (0..hit).map(|worker| (Target::Link(worker), profile.link));
     let targets = processes
         .chain(links)
-        .chain([(Target::Server, profile.server)]);
+        .chain([(Target::Server, topology.server_faults(profile))]);
     let mut planned: Vec<_> = targets
         .enumerate()
         .flat_map(|(number, (target, faults))| {
             let random = Random::new(&[seed, number as u64, 0xfa17]);
-            timeline(profile, target, faults, random, length)
+            let possible = |kind| !matches!(target, Target::Link(_)) || topology.links_can(kind);
+            let kinds = faults.kinds.iter().filter(|(kind, _)| possible(*kind));
+            let kinds: Vec<_> = kinds.copied().collect();
+            timeline(profile, target, &kinds, faults.pause, random, length)
         })
         .collect();
     planned.sort_by_key(|fault| fault.at);
@@ -176,19 +72,20 @@ pub(crate) fn plan(profile: &Profile, workers: u32, seed: u64, length: Duration)
 fn timeline(
     profile: &Profile,
     target: Target,
-    faults: Faults,
+    kinds: &[(Kind, u32)],
+    pause: (u64, u64),
     mut random: Random,
     length: Duration,
 ) -> Vec<Planned> {
     let mut planned = Vec::new();
-    if faults.kinds.is_empty() {
+    if kinds.is_empty() {
         return planned;
     }
     let mut tokens = Tokens::default();
     // Not all targets at the same time.
-    let mut at = random.millis((0, faults.pause.1));
+    let mut at = random.millis((0, pause.1));
     while at < length {
-        let mut fault = draw(profile, target, faults, &mut random, at);
+        let mut fault = draw(profile, target, kinds, &mut random, at);
         if fault.kind == Kind::ClockStep && !tokens.survive_step(&mut fault, length)
             || fault.kind.forgets_tokens() && !tokens.survive_loss(&fault)
         {
@@ -198,7 +95,7 @@ fn timeline(
         if fault.end() > length {
             break;
         }
-        at = fault.end() + random.millis(faults.pause);
+        at = fault.end() + random.millis(pause);
         planned.push(fault);
     }
     planned
@@ -207,11 +104,11 @@ fn timeline(
 fn draw(
     profile: &Profile,
     target: Target,
-    faults: Faults,
+    kinds: &[(Kind, u32)],
     random: &mut Random,
     at: Duration,
 ) -> Planned {
-    let kind = random.pick(faults.kinds);
+    let kind = random.pick(kinds);
     let lease = random.pick(profile.leases);
     let of_lease = |from: f64, to: f64| {
         (
@@ -252,6 +149,13 @@ fn draw(
         Kind::TakeRight | Kind::TakeTime => random.millis((100, 300)),
         Kind::ServerStopAndKill => random.millis((1_400, 1_800)),
         Kind::ForeignFence => random.millis((200, 1_000)),
+        // At least; a failover lasts until another server is the master.
+        Kind::FailoverKill | Kind::FailoverBehind | Kind::FailoverStop => {
+            random.millis((1_200, 3_000))
+        }
+        Kind::FailoverCommand => random.millis((100, 300)),
+        // A sentinel that stood still for two seconds trusts nobody for half a minute.
+        Kind::ReplicaStop | Kind::SentinelsStop => random.spread_millis((100, 1_500)),
         _ => Duration::ZERO,
     };
     let by = match kind {
@@ -261,6 +165,8 @@ fn draw(
         Kind::Drip => random.millis((1, 10)),
         Kind::DelayRenewals | Kind::DelayRenewalsBit => random.millis((100, 300)),
         Kind::ClockStep => random.spread_millis((100, 60_000)),
+        // For so long the old master goes on beside the new one.
+        kind if kind.is_failover() => random.spread_millis((1, 800)),
         _ => Duration::ZERO,
     };
     Planned {
@@ -322,19 +228,33 @@ impl Tokens {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::profile::profiles;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
+    fn of_topology(topology: Topology, seed: u64) -> Vec<Planned> {
+        plan(Profile::named("all").unwrap(), topology, 6, seed, MINUTE)
+    }
+
     fn all(seed: u64) -> Vec<Planned> {
-        plan(Profile::named("all").unwrap(), 6, seed, MINUTE)
+        of_topology(Topology::Standalone, seed)
     }
 
     #[test]
     fn the_same_seed_gives_the_same_plan_and_another_seed_another() {
         for profile in profiles() {
-            let of = |seed| plan(profile, 4, seed, Duration::from_secs(8));
+            let of = |seed| {
+                plan(
+                    profile,
+                    Topology::Standalone,
+                    4,
+                    seed,
+                    Duration::from_secs(8),
+                )
+            };
             assert_eq!(of(1), of(1), "{}", profile.name);
             assert!(of(1).is_empty() || of(1) != of(2), "{}", profile.name);
         }
@@ -347,8 +267,7 @@ mod tests {
             assert!(planned.len() >= 225, "seed {seed}: {}", planned.len());
         }
         let profile = Profile::named("all").unwrap();
-        let seen: std::collections::BTreeSet<_> =
-            (0..20).flat_map(all).map(|fault| fault.kind).collect();
+        let seen: BTreeSet<_> = (0..20).flat_map(all).map(|fault| fault.kind).collect();
         for faults in [profile.process, profile.link, profile.server] {
             for (kind, _) in faults.kinds {
                 assert!(seen.contains(kind), "{kind:?}");
@@ -360,7 +279,13 @@ mod tests {
     fn one_target_has_one_fault_at_a_time_and_all_end_in_time() {
         for profile in profiles() {
             for seed in 0..20 {
-                let planned = plan(profile, 4, seed, Duration::from_secs(8));
+                let planned = plan(
+                    profile,
+                    Topology::Standalone,
+                    4,
+                    seed,
+                    Duration::from_secs(8),
+                );
                 for (index, fault) in planned.iter().enumerate() {
                     assert!(fault.end() <= Duration::from_secs(8));
                     let same = |other: &&Planned| {
@@ -376,9 +301,38 @@ mod tests {
     }
 
     #[test]
+    fn each_topology_has_faults_that_it_can_have() {
+        for topology in [Topology::Tls, Topology::Sentinel] {
+            let planned: Vec<_> = (0..20)
+                .flat_map(|seed| of_topology(topology, seed))
+                .collect();
+            let servers: BTreeSet<_> = planned
+                .iter()
+                .filter(|fault| fault.worker.is_none())
+                .map(|fault| fault.kind)
+                .collect();
+            let links = planned.iter().filter(|fault| fault.worker.is_some());
+            let links = links.filter(|fault| !is_of_process(fault.kind));
+            match topology {
+                Topology::Sentinel => {
+                    let of_watched = servers.iter().filter(|kind| kind.is_of_watched());
+                    assert_eq!(of_watched.count(), 6, "{servers:?}");
+                    assert_eq!(links.count(), 0);
+                }
+                _ => {
+                    assert!(!servers.iter().any(|kind| kind.is_of_watched()));
+                    let links: BTreeSet<_> = links.map(|fault| fault.kind).collect();
+                    assert!(!links.iter().any(|kind| kind.reads_commands()));
+                    assert_eq!(links.len(), 10, "{links:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn narrow_profiles_leave_one_worker_alone() {
         for profile in profiles().iter().filter(|profile| profile.spared > 0) {
-            let planned = plan(profile, 4, 1, MINUTE);
+            let planned = plan(profile, Topology::Standalone, 4, 1, MINUTE);
             assert!(
                 planned
                     .iter()

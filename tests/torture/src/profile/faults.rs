@@ -1,0 +1,100 @@
+//! Which faults a full run has, and how often.
+
+use super::Faults;
+use crate::plan::Kind;
+
+pub(super) const NONE: Faults = Faults {
+    kinds: &[],
+    pause: (1_000, 1_000),
+};
+
+pub(super) const PROCESS: Faults = Faults {
+    kinds: &[
+        (Kind::ClientStop, 6),
+        (Kind::ClientKill, 2),
+        (Kind::ClientSuspend, 2),
+    ],
+    pause: (2_000, 5_500),
+};
+
+pub(super) const LINK: Faults = Faults {
+    kinds: &[
+        (Kind::BlackHole, 2),
+        (Kind::DropToServer, 2),
+        (Kind::DropToClient, 2),
+        (Kind::HalfOpen, 2),
+        (Kind::Reset, 2),
+        (Kind::Delay, 3),
+        (Kind::DelayReplies, 3),
+        (Kind::SwallowReply, 3),
+        (Kind::Drip, 2),
+        (Kind::DropPushes, 4),
+        (Kind::HoldReplies, 2),
+        (Kind::HoldRequests, 2),
+        (Kind::DelayRenewals, 2),
+    ],
+    pause: (900, 2_700),
+};
+
+pub(super) const LOSSLESS_SERVER: &[(Kind, u32)] = &[
+    (Kind::ServerStop, 6),
+    (Kind::RestartLossless, 2),
+    (Kind::ScriptFlush, 4),
+    (Kind::OutOfMemory, 4),
+    (Kind::Refuse, 3),
+    (Kind::RefuseThenKillPubsub, 2),
+    (Kind::KillClients, 3),
+    (Kind::KillPubsub, 3),
+    (Kind::PauseWrites, 3),
+    (Kind::Busy, 3),
+    (Kind::TakeRight, 3),
+    (Kind::ForeignFence, 3),
+];
+
+pub(super) const ANY_SERVER: &[(Kind, u32)] = &[
+    (Kind::ServerStop, 6),
+    (Kind::RestartLossless, 2),
+    (Kind::RestartLossy, 3),
+    (Kind::FlushAll, 4),
+    (Kind::ClockStep, 5),
+    (Kind::ScriptFlush, 4),
+    (Kind::OutOfMemory, 4),
+    (Kind::Refuse, 3),
+    (Kind::RefuseThenKillPubsub, 2),
+    (Kind::KillClients, 3),
+    (Kind::KillPubsub, 3),
+    (Kind::PauseWrites, 3),
+    (Kind::Busy, 3),
+    (Kind::TakeRight, 3),
+    (Kind::ForeignFence, 3),
+];
+
+/// Where sentinels watch, none of which costs anybody a lock.
+pub(super) const LOSSLESS_WATCHED: &[(Kind, u32)] = &[
+    (Kind::ReplicaStop, 4),
+    (Kind::SentinelsStop, 4),
+    (Kind::ScriptFlush, 2),
+    (Kind::KillClients, 2),
+    (Kind::KillPubsub, 2),
+    (Kind::PauseWrites, 2),
+];
+
+pub(super) const FAILOVERS: &[(Kind, u32)] = &[
+    (Kind::FailoverKill, 1),
+    (Kind::FailoverBehind, 1),
+    (Kind::FailoverStop, 1),
+    (Kind::FailoverCommand, 1),
+];
+
+pub(super) const ANY_WATCHED: &[(Kind, u32)] = &[
+    (Kind::FailoverKill, 3),
+    (Kind::FailoverBehind, 2),
+    (Kind::FailoverStop, 3),
+    (Kind::FailoverCommand, 4),
+    (Kind::ReplicaStop, 3),
+    (Kind::SentinelsStop, 3),
+    (Kind::ScriptFlush, 1),
+    (Kind::KillClients, 1),
+    (Kind::KillPubsub, 1),
+    (Kind::PauseWrites, 1),
+];

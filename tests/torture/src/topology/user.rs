@@ -1,0 +1,85 @@
+//! The user of the workers: the supervisor's own connections are another's, and spared by its faults.
+
+use distlock_tests::RedisServerBuilder;
+
+pub(super) const USER: &str = "worker";
+pub(super) const PASSWORD: &str = "torture";
+
+/// What the README says that a user of distlock needs.
+const RIGHTS: &[&str] = &[
+    "eval",
+    "evalsha",
+    "subscribe",
+    "time",
+    "get",
+    "mget",
+    "set",
+    "del",
+    "exists",
+    "pexpire",
+    "pttl",
+    "zadd",
+    "zrem",
+    "zrange",
+    "zscore",
+    "zcard",
+    "hset",
+    "hget",
+    "hdel",
+    "publish",
+    "pubsub|numsub",
+    "ping",
+    "client|info",
+    "info",
+];
+
+/// What docs/topologies.md says that it needs at sentinels.
+const SENTINEL_RIGHTS: &[&str] = &["sentinel|get-master-addr-by-name", "subscribe"];
+
+/// A server that has the user, with these rights beside the usual ones.
+pub(super) fn at_server(server: RedisServerBuilder, more: &[&str]) -> RedisServerBuilder {
+    let places = ["~distlock:*", "&distlock:client:*"];
+    has_user(server, &places, &[RIGHTS, more].concat())
+}
+
+/// A sentinel that has the user.
+pub(super) fn at_sentinel(sentinel: RedisServerBuilder) -> RedisServerBuilder {
+    has_user(sentinel, &["&+switch-master"], SENTINEL_RIGHTS)
+}
+
+fn has_user(server: RedisServerBuilder, places: &[&str], rights: &[&str]) -> RedisServerBuilder {
+    let password = format!(">{PASSWORD}");
+    let rights: Vec<_> = rights.iter().map(|right| format!("+{right}")).collect();
+    let begin = [
+        "--user",
+        USER,
+        "on",
+        &password,
+        "resetkeys",
+        "resetchannels",
+    ];
+    server
+        .args(begin)
+        .args(places.iter().copied())
+        .args(["-@all"])
+        .args(rights.iter().map(String::as_str))
+}
+
+/// Whether a line of `CLIENT LIST` is a worker's.
+pub(super) fn is_workers(line: &str) -> bool {
+    line.split(' ')
+        .any(|field| field.strip_prefix("user=") == Some(USER))
+}
+
+/// `CLIENT KILL` for the workers' connections of a type.
+pub(crate) fn kill_command(kind: &str) -> [&str; 6] {
+    ["CLIENT", "KILL", "TYPE", kind, "USER", USER]
+}
+
+/// `ACL SETUSER` that gives or takes one right.
+pub(crate) fn right_command(right: &str, give: bool) -> [String; 4] {
+    let sign = if give { '+' } else { '-' };
+    let words = ["ACL", "SETUSER", USER].map(str::to_owned);
+    let [acl, set, user] = words;
+    [acl, set, user, format!("{sign}{right}")]
+}
