@@ -143,7 +143,7 @@ behind_envoy() {
         printf 'warning: Envoy cannot be had, so nothing is known of it\n' >&2
         return
     fi
-    DISTLOCK_ENVOY=$envoy cargo test --workspace --test faults -- proxies::
+    DISTLOCK_ENVOY=$envoy cargo test --workspace --test faults --test conformance -- proxies:: proxied::
 }
 
 other_servers() {
