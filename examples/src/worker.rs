@@ -4,7 +4,6 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use distlock::LockManager;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
@@ -14,9 +13,6 @@ use crate::event::Event;
 use crate::orders::Order;
 use crate::service::Service;
 use crate::stock::{RedisStock, Stock};
-
-/// The first part of all keys that the example writes.
-pub(crate) const NAMESPACE: &str = "inventory-demo";
 
 /// `inventory worker`, until stdin ends.
 pub(crate) async fn main(options: WorkerOptions) -> Result<ExitCode> {
@@ -34,18 +30,9 @@ pub(crate) async fn main(options: WorkerOptions) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Connects to the locks; a namespace of its own keeps the example away from real ones.
-pub(crate) async fn connect(url: &str) -> Result<LockManager, distlock::Error> {
-    LockManager::builder()
-        .url(url)
-        .namespace(NAMESPACE)
-        .connect()
-        .await
-}
-
 async fn serve(options: &WorkerOptions, events: UnboundedSender<Event>) -> Result<()> {
     if options.locked {
-        distlock::install(connect(&options.store).await?)?;
+        distlock::install(options.store.locks().connect().await?)?;
     }
     let stock = RedisStock::connect(&options.store, &options.stock).await?;
     let service = Service::new(Stock::Redis(stock), options.locked, events.clone());

@@ -15,13 +15,12 @@ use anyhow::{Context as _, Result, bail};
 use crate::orders::Shop;
 use crate::report::Report;
 use crate::stock::{RedisStock, Stock};
-use crate::worker::{self, NAMESPACE};
+use crate::store::{NAMESPACE, StoreOptions};
 
 /// What to run.
 #[derive(Clone)]
 pub(crate) struct Plan {
-    /// May contain a password.
-    pub(crate) url: String,
+    pub(crate) store: StoreOptions,
     pub(crate) locked: bool,
     pub(crate) processes: usize,
     /// How many orders a process has in hand.
@@ -35,8 +34,8 @@ pub(crate) struct Plan {
 pub(crate) struct Interrupted;
 
 /// Finds out whether the store can be used, before processes are started.
-pub(crate) async fn check_store(url: &str) -> Result<()> {
-    match worker::connect(url).await {
+pub(crate) async fn check_store(store: &StoreOptions) -> Result<()> {
+    match store.locks().connect().await {
         Ok(manager) => {
             manager.shutdown().await;
             Ok(())
@@ -45,14 +44,15 @@ pub(crate) async fn check_store(url: &str) -> Result<()> {
             "{error}\nIs a server running there? Start one with `redis-server`, name another with --store, \
              or leave --store away to run in memory."
         ),
-        Err(error) => Err(error.into()),
+        // A setting of the builder is an option here.
+        Err(error) => bail!(error.to_string().replace("`Tls::ca_file`", "--ca-file")),
     }
 }
 
 /// Works off all orders with several processes.
 pub(crate) async fn run(shop: &Shop, plan: &Plan) -> Result<Report> {
     let key = stock_key(plan.locked);
-    let stock = RedisStock::connect(&plan.url, &key).await?;
+    let stock = RedisStock::connect(&plan.store, &key).await?;
     stock.fill(&shop.items).await?;
     let result = tokio::select! {
         biased;

@@ -20,11 +20,11 @@ use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
 use crate::store::memory::server::MemoryServer;
-use crate::store::redis::RedisStore;
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
+use crate::store::redis::open;
 use crate::store::redis::scripts::Scripts;
-use crate::store::{EventSink, Settings, StoreEvent};
+use crate::store::{EventSink, LockStore, Settings, StoreEvent};
 
 const NAMESPACE: &str = "equivalence";
 const NAME: &str = "a name of words";
@@ -69,7 +69,7 @@ fn granted(event: StoreEvent) -> Grant {
 }
 
 pub(super) struct InMemory {
-    pub(super) stores: Vec<MemoryStore>,
+    pub(super) stores: Vec<Box<dyn LockStore>>,
     server: MemoryServer,
     clock: Arc<HandClock>,
     clients: Vec<ClientId>,
@@ -84,9 +84,9 @@ impl InMemory {
         let (stores, events) = (clients.ids.iter().zip(MAX_WAITERS))
             .map(|(id, max_waiters)| {
                 let (sink, events) = events();
-                let store =
-                    MemoryStore::new(server.clone(), id.clone(), settings(max_waiters), sink);
-                (store, events)
+                let settings = settings(max_waiters);
+                let store = MemoryStore::new(server.clone(), id.clone(), settings, sink);
+                (Box::new(store) as Box<dyn LockStore>, events)
             })
             .unzip();
         InMemory {
@@ -202,7 +202,7 @@ pub(super) struct Clients {
 }
 
 pub(super) struct InRedis {
-    pub(super) stores: Vec<RedisStore>,
+    pub(super) stores: Vec<Box<dyn LockStore>>,
     clients: Clients,
     events: Vec<Events>,
     raw: Resp,
@@ -226,9 +226,11 @@ impl InRedis {
                 is_idle: Arc::new(|| false),
                 scripts: Arc::new(Scripts::ours()),
                 lane_after: 1,
+                votes: None,
                 way: |sockets| Arc::new(sockets),
             };
-            stores.push(RedisStore::connect(config, client).await.unwrap());
+            let (store, _) = open::connect(config, client).await.unwrap();
+            stores.push(store);
             receivers.push(events);
         }
         InRedis {

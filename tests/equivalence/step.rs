@@ -116,9 +116,9 @@ impl Step {
     }
 
     /// Lets a client do it, if a client does it.
-    pub(super) async fn reply<S: LockStore>(
+    pub(super) async fn reply(
         &self,
-        stores: &[S],
+        stores: &[Box<dyn LockStore>],
         keys: &[LockKey; KEYS],
         seen: &mut Seen,
     ) -> Reply {
@@ -128,9 +128,9 @@ impl Step {
         }
     }
 
-    async fn try_reply<S: LockStore>(
+    async fn try_reply(
         &self,
-        stores: &[S],
+        stores: &[Box<dyn LockStore>],
         keys: &[LockKey; KEYS],
         seen: &mut Seen,
     ) -> Result<Reply, Trouble> {

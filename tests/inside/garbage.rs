@@ -22,6 +22,7 @@ use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::redis::scripts::Scripts;
 use crate::store::redis::sockets::Sockets;
+use crate::store::redis::url::Place;
 use crate::store::{EventSink, Settings};
 
 /// Of each kind of answer.
@@ -73,9 +74,13 @@ impl Bench {
             is_idle: Arc::new(|| false),
             scripts: Arc::new(Scripts::ours()),
             lane_after: 1,
+            votes: None,
             way: |sockets| Arc::new(sockets),
         };
-        let sockets = Arc::new(Sockets::new(&config));
+        let Place::One(to) = &config.place else {
+            panic!("an impostor is one server");
+        };
+        let sockets = Arc::new(Sockets::new(&config, to));
         let connecting = Node::connect(&config, sockets, client, None);
         let (node, _) = runtime.block_on(connecting).unwrap();
         Bench {

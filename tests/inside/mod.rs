@@ -3,6 +3,11 @@
 
 pub use crate::protocol::rules::Rules;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use tokio::runtime::Handle;
+
 use crate::LockManagerBuilder;
 
 /// A manager that opens a lane on each runtime with its first call, for a test makes few. The environment variable
@@ -19,6 +24,19 @@ pub fn lanes_at_once(mut builder: LockManagerBuilder) -> LockManagerBuilder {
     }
 }
 
+/// A manager whose clock is so many milliseconds ahead of the machine's.
+pub fn clock_ahead(mut builder: LockManagerBuilder, by: Arc<AtomicU64>) -> LockManagerBuilder {
+    builder.parts.clock = Arc::new(ahead::Ahead(by));
+    builder
+}
+
+/// A manager whose background work runs on this runtime, where its tasks can be counted.
+pub fn running_on(mut builder: LockManagerBuilder, runtime: Handle) -> LockManagerBuilder {
+    builder.parts.elsewhere = Some(runtime);
+    builder
+}
+
+mod ahead;
 #[cfg(test)]
 #[path = "../equivalence/mod.rs"]
 mod equivalence;

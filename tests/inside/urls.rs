@@ -78,6 +78,7 @@ fn with_password() -> impl Strategy<Value = String> {
         "redis+sentinel://",
         "rediss+sentinel://",
         "redis+cluster://",
+        "redis+quorum://",
         "http://",
         "redis:/",
         "redis:",
@@ -134,13 +135,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 5_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_is_a_url_or_an_error(text in any::<String>(), scheme in select(vec!["", "redis://", "valkey://", "unix://", "redis+unix://", "rediss://", "redis+sentinel://", "valkeys+sentinel://a/", "redis+cluster://"])) {
+    fn any_text_is_a_url_or_an_error(text in any::<String>(), scheme in select(vec!["", "redis://", "valkey://", "unix://", "redis+unix://", "rediss://", "redis+sentinel://", "valkeys+sentinel://a/", "redis+cluster://", "redis+quorum://a,b,"])) {
         let url = format!("{scheme}{text}");
         if let Err(error) = parse(&url) {
             prop_assert!(matches!(error, Error::Config { .. }), "{:?}", &error);
             let message = error.to_string();
             prop_assert!(message.contains("redis://[user:password@]host"), "{}", message);
-            prop_assert!(message.len() < 300 && !message.contains(char::is_control), "{:?}", message);
+            prop_assert!(message.len() < 350 && !message.contains(char::is_control), "{:?}", message);
         }
     }
 
@@ -153,7 +154,7 @@ proptest! {
     #[test]
     fn what_is_accepted_is_a_host_behind_the_last_at(url in with_password()) {
         let Ok(config) = parse(&url) else { return Ok(()) };
-        let Place::Server(ConnectionAddr::Tcp(host, port)) = &config.place else { return Ok(()) };
+        let Place::One(Single::Server(ConnectionAddr::Tcp(host, port))) = &config.place else { return Ok(()) };
         let behind = url.rsplit_once('@').map(|(_, behind)| behind.trim_start_matches('['));
         prop_assert!(behind.is_some_and(|behind| behind.starts_with(host.as_str())), "{:?} goes to {}:{}", url, host, port);
     }
@@ -185,7 +186,7 @@ proptest! {
         let url = format!("{scheme}://{credentials}{}{}", host.0, tail.map(Option::unwrap_or_default).concat());
         let config = parse(&url).map_err(|error| TestCaseError::fail(format!("{url}: {error}")))?;
         let address = ConnectionAddr::Tcp(host.1.into(), port.unwrap_or(6379));
-        prop_assert_eq!(&config.place, &Place::Server(address), "{}", &url);
+        prop_assert_eq!(&config.place, &Place::One(Single::Server(address)), "{}", &url);
         let redis = &config.settings;
         prop_assert_eq!(redis.db(), db.unwrap_or(0), "{}", &url);
         let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());

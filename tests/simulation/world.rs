@@ -130,6 +130,7 @@ impl World {
             scripts: SCRIPTS.clone(),
             // A world is short.
             lane_after: 1,
+            votes: None,
             way: |sockets| Arc::new(sockets),
         };
         let way = Arc::new(ToServer(site.clone()));
@@ -140,7 +141,7 @@ impl World {
         let store = if random.chance(200) {
             RedisStore::connect_lazy_over(way, &config, user)
         } else {
-            let connected = RedisStore::connect_over(way, config, user);
+            let connected = RedisStore::connect_over(way, &config, user);
             connected.await.expect("nothing went wrong yet")
         };
         Arc::new(Client {

@@ -1,5 +1,6 @@
 //! A real Redis Cluster for one test.
 
+use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Into so many slots keys are divided.
 const SLOTS: u16 = 16_384;
 
-/// After how many milliseconds of silence the others take a node for dead.
+/// After how many milliseconds of silence the others take a node for dead, unless it is given otherwise.
 const NODE_TIMEOUT: &str = "1000";
 
 /// A cluster of masters that share the slots evenly, each with a replica if wanted.
@@ -74,6 +75,29 @@ impl RedisCluster {
             cluster.nodes().all(|node| cluster.is_ready(node))
         });
         cluster
+    }
+
+    /// Another node, which has no slots yet.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start, or the others do not find it.
+    #[track_caller]
+    pub fn join(&self) -> RedisServer {
+        let new = start(&RedisServer::builder());
+        let (port, bus) = (new.port().to_string(), bus_port(&new));
+        let meet = ["CLUSTER", "MEET", "127.0.0.1", &port, &bus];
+        does(&self.masters[0], &meet);
+        let knows = |node: &RedisServer, other: &RedisServer| {
+            let nodes = node.client().cmd(&["CLUSTER", "NODES"]);
+            let nodes = nodes.text().unwrap_or_default();
+            nodes.lines().any(|line| line.starts_with(&id(other)))
+        };
+        let knows_each_other = |node| knows(node, &new) && knows(&new, node);
+        eventually(DEADLINE, || {
+            self.nodes().all(knows_each_other) && self.is_ready(&new)
+        });
+        new
     }
 
     /// Whether the servers that tests run on have channels in slots, as Redis 7.0 and later and Valkey do.
@@ -137,21 +161,10 @@ impl RedisCluster {
     }
 
     fn owner_by(&self, node: &RedisServer, slot: u16) -> Option<&RedisServer> {
-        let ranges = node
-            .try_client()
-            .ok()?
-            .try_cmd(&["CLUSTER", "SLOTS"])
-            .ok()?;
-        let Reply::Array(ranges) = ranges else {
-            return None;
-        };
-        let slot = i64::from(slot);
-        let range = ranges
-            .iter()
-            .map(Reply::array)
-            .find(|range| (range[0].int()..=range[1].int()).contains(&slot))?;
-        let port = range[2].array()[1].int();
-        self.nodes().find(|node| i64::from(node.port()) == port)
+        let (_, port) = ranges(node)?
+            .into_iter()
+            .find(|(slots, _)| slots.contains(&slot))?;
+        self.nodes().find(|node| node.port() == port)
     }
 
     /// Who has a key.
@@ -197,18 +210,37 @@ impl RedisCluster {
     #[track_caller]
     pub fn begin_migration(&self, slot: u16, to: &RedisServer) -> &RedisServer {
         let from = self.owner(slot);
+        self.begin_migration_from(slot, from, to);
+        from
+    }
+
+    /// The same where it is known who has the slot.
+    #[track_caller]
+    pub fn begin_migration_from(&self, slot: u16, from: &RedisServer, to: &RedisServer) {
         let slot = slot.to_string();
         does(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
         does(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
-        from
     }
 
     /// Moves some keys of a slot that is on its way. How many.
     #[track_caller]
     pub fn migrate_keys(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> usize {
+        self.migrate_some_keys(slot, from, to, 100)
+    }
+
+    /// The same, of at most so many keys.
+    #[track_caller]
+    pub fn migrate_some_keys(
+        &self,
+        slot: u16,
+        from: &RedisServer,
+        to: &RedisServer,
+        count: usize,
+    ) -> usize {
         let (slot, port) = (slot.to_string(), to.port().to_string());
         let mut raw = from.client();
-        let keys = raw.cmd(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
+        let count = count.to_string();
+        let keys = raw.cmd(&["CLUSTER", "GETKEYSINSLOT", &slot, &count]);
         let keys: Vec<_> = keys.array().iter().filter_map(Reply::text).collect();
         if !keys.is_empty() {
             let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
@@ -226,14 +258,58 @@ impl RedisCluster {
     /// Says that a slot has arrived, and waits until all know it.
     #[track_caller]
     pub fn end_migration(&self, slot: u16, from: &RedisServer, to: &RedisServer) {
-        let (text, new) = (slot.to_string(), id(to));
-        for node in [to, from] {
-            does(node, &["CLUSTER", "SETSLOT", &text, "NODE", &new]);
-        }
+        self.end_migration_at(slot, to, &[from]);
         eventually(DEADLINE, || {
             let knows = |node| self.owner_by(node, slot).map(RedisServer::port) == Some(to.port());
             self.nodes().filter(|node| node.is_running()).all(knows)
         });
+    }
+
+    /// Says to where a slot has gone, and to others, that it has arrived.
+    #[track_caller]
+    pub fn end_migration_at(&self, slot: u16, to: &RedisServer, others: &[&RedisServer]) {
+        let (slot, new) = (slot.to_string(), id(to));
+        for node in std::iter::once(&to).chain(others) {
+            does(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &new]);
+        }
+    }
+
+    /// Whether a node takes itself for a master.
+    pub fn is_master(&self, node: &RedisServer) -> bool {
+        role(node).as_deref() == Some("master")
+    }
+
+    /// Whether a node knows which ports serve these slots.
+    pub fn knows(&self, node: &RedisServer, places: &[(u16, u16)]) -> bool {
+        let Some(ranges) = ranges(node) else {
+            return false;
+        };
+        let of = |slot: u16| {
+            let range = ranges.iter().find(|(slots, _)| slots.contains(&slot));
+            range.map(|(_, port)| *port)
+        };
+        places.iter().all(|(slot, port)| of(*slot) == Some(*port))
+    }
+
+    /// Whether each master has its replica beside it, and each node finds all slots served.
+    pub fn is_complete(&self) -> bool {
+        let masters = self.nodes().filter(|node| self.is_master(node)).count();
+        masters == self.masters.len() && self.nodes().all(is_settled)
+    }
+
+    /// What a node is called in the cluster.
+    pub fn name_of(&self, node: &RedisServer) -> String {
+        id(node)
+    }
+
+    /// Has a node serve a slot no more; nobody else hears of it.
+    ///
+    /// # Panics
+    ///
+    /// When it refuses.
+    #[track_caller]
+    pub fn abandon(&self, node: &RedisServer, slot: u16) {
+        does(node, &["CLUSTER", "DELSLOTS", &slot.to_string()]);
     }
 
     /// Waits until a replica is the master of what its master had, in the eyes of all who are alive.
@@ -273,7 +349,7 @@ fn start(node: &RedisServerBuilder) -> RedisServer {
     let node = node.clone();
     node.arg("--cluster-enabled", "yes")
         .arg("--cluster-port", &bus)
-        .arg("--cluster-node-timeout", NODE_TIMEOUT)
+        .arg_by_default("--cluster-node-timeout", NODE_TIMEOUT)
         .arg("--cluster-replica-validity-factor", "0")
         .arg("--cluster-require-full-coverage", "no")
         .arg("--repl-diskless-sync-delay", "0")
@@ -288,6 +364,45 @@ fn id(node: &RedisServer) -> String {
 fn bus_port(node: &RedisServer) -> String {
     let port = node.client().cmd(&["CONFIG", "GET", "cluster-port"]);
     port.array()[1].text().expect("a port").to_owned()
+}
+
+/// Which ports serve which slots, in the eyes of a node.
+fn ranges(node: &RedisServer) -> Option<Vec<(RangeInclusive<u16>, u16)>> {
+    let mut client = node.try_client().ok()?;
+    let Reply::Array(ranges) = client.try_cmd(&["CLUSTER", "SLOTS"]).ok()? else {
+        return None;
+    };
+    let number = |reply: &Reply| u16::try_from(reply.int()).expect("a slot or a port");
+    let read = |range: &Reply| {
+        let range = range.array();
+        let slots = number(&range[0])..=number(&range[1]);
+        (slots, number(&range[2].array()[1]))
+    };
+    Some(ranges.iter().map(read).collect())
+}
+
+fn role(node: &RedisServer) -> Option<String> {
+    match node.try_client().ok()?.try_cmd(&["ROLE"]).ok()? {
+        Reply::Array(role) => role.first()?.text().map(str::to_owned),
+        _ => None,
+    }
+}
+
+/// Whether a node finds all slots served, and follows its master, or is followed.
+fn is_settled(node: &RedisServer) -> bool {
+    let all = SLOTS.to_string();
+    let serves = field(node, "cluster_state").as_deref() == Some("ok")
+        && field(node, "cluster_slots_ok") == Some(all);
+    let replication = || {
+        let mut client = node.try_client().ok()?;
+        let info = client.try_cmd(&["INFO", "replication"]).ok()?;
+        info.text().map(str::to_owned)
+    };
+    let stands = |info: String| {
+        info.contains("master_link_status:up")
+            || info.contains("role:master") && info.contains("state=online")
+    };
+    serves && replication().is_some_and(stands)
 }
 
 #[track_caller]

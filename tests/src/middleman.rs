@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -27,6 +28,7 @@ const ENVOY: &str = "DISTLOCK_ENVOY";
 pub struct Middleman {
     port: u16,
     process: Process,
+    _parent: Sender<()>,
     _dir: TempDir,
 }
 
@@ -58,12 +60,15 @@ impl Middleman {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let process = Process::spawn(&mut command).unwrap_or_else(|error| {
-            panic!("cannot start {command:?}: {error}; install it (apt-get install nutcracker), or run ./test.sh")
+        let what = format!("{command:?}");
+        let (process, parent) = spawn(command);
+        let process = process.unwrap_or_else(|error| {
+            panic!("cannot start {what}: {error}; install it (apt-get install nutcracker), or run ./test.sh")
         });
         let mut proxy = Middleman {
             port,
             process,
+            _parent: parent,
             _dir: dir,
         };
         let deadline = Instant::now() + DEADLINE;
@@ -99,6 +104,18 @@ impl Middleman {
         let asked = || Resp::connect(address)?.try_cmd(&["EVAL", "return 7", "1", "{k}"]);
         matches!(asked(), Ok(Reply::Int(7)))
     }
+}
+
+/// Starts it from a thread that lives for as long as the sender: Envoy ends with the thread that started it, which would be
+/// that of the first test.
+fn spawn(mut command: Command) -> (std::io::Result<Process>, Sender<()>) {
+    let (parent, is_needed) = channel();
+    let (started, process) = channel();
+    std::thread::spawn(move || {
+        let _ = started.send(Process::spawn(&mut command));
+        let _ = is_needed.recv();
+    });
+    (process.recv().expect("the thread says so"), parent)
 }
 
 fn as_twemproxy(dir: &Path, port: u16, servers: &[&RedisServer]) -> Command {

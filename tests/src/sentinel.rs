@@ -12,6 +12,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// After how many milliseconds of silence a sentinel takes a server for dead.
 const DOWN_AFTER: &str = "500";
 
+/// How often sentinels tell each other that they are there, in milliseconds, unless told otherwise.
+const PUBLISH_EVERY: &str = "2000";
+
 /// A master with its replicas, and three sentinels that watch them.
 #[derive(Debug)]
 pub struct Sentinels {
@@ -42,15 +45,28 @@ impl Sentinels {
     /// As [`Sentinels::start`].
     #[track_caller]
     pub fn of(server: &RedisServerBuilder, sentinel: &RedisServerBuilder) -> Self {
-        let servers = vec![server.clone().start(), server.clone().start()];
+        // A master waits five seconds for more replicas before it sends one its data.
+        let server = || server.clone().arg("--repl-diskless-sync-delay", "0");
+        let servers = vec![server().start(), server().start()];
         follow(&servers[1], &servers[0]);
         let sentinels: Vec<_> = (0..3).map(|_| sentinel.clone().start()).collect();
         let all = Sentinels { servers, sentinels };
         for sentinel in &all.sentinels {
             watch(sentinel, Self::SERVICE, &all.servers[0]);
         }
+        all.tell_each_other_every("100");
         all.until_complete();
+        all.tell_each_other_every(PUBLISH_EVERY);
         all
+    }
+
+    /// How often, in milliseconds, the sentinels tell each other that they are there; where they can be told that
+    /// (Redis 7.0, Valkey).
+    fn tell_each_other_every(&self, millis: &str) {
+        for sentinel in &self.sentinels {
+            let words = ["SENTINEL", "DEBUG", "publish-period", millis];
+            sentinel.client().cmd(&words);
+        }
     }
 
     /// `redis+sentinel://...` with all of them.
@@ -113,18 +129,19 @@ impl Sentinels {
         let Some(master) = self.master() else {
             return false;
         };
-        let replicas = self.servers.len() - 1;
-        let info = master.client().cmd(&["INFO", "replication"]);
-        let online = info
-            .text()
-            .map_or(0, |info| info.matches("state=online").count());
         let known = |sentinel: &RedisServer| {
-            let info = sentinel.client().cmd(&["INFO", "sentinel"]);
+            let info = info(sentinel, "sentinel");
+            let replicas = self.servers.len() - 1;
             let wanted = format!("slaves={replicas},sentinels={}", self.sentinels.len());
-            info.text()
-                .is_some_and(|info| info.contains(&wanted) && info.contains("status=ok"))
+            info.contains(&wanted) && info.contains("status=ok") && trusts_replicas(sentinel)
         };
-        online == replicas && self.sentinels.iter().all(known)
+        self.has_replicas(master) && self.sentinels.iter().all(known)
+    }
+
+    /// Whether all others have what this server has, and hear of each write.
+    pub fn has_replicas(&self, master: &RedisServer) -> bool {
+        let online = info(master, "replication").matches("state=online").count();
+        online == self.servers.len() - 1
     }
 
     /// After so much silence each sentinel takes a server for dead (half a second unless set).
@@ -193,6 +210,35 @@ fn master_by(sentinel: &RedisServer) -> Option<u16> {
     match &answer {
         Reply::Array(address) => address.last()?.text()?.parse().ok(),
         _ => None,
+    }
+}
+
+/// Whether there is nothing against making any of its replicas the master.
+fn trusts_replicas(sentinel: &RedisServer) -> bool {
+    let ask = ["SENTINEL", "REPLICAS", Sentinels::SERVICE];
+    let answer = sentinel
+        .try_client()
+        .and_then(|mut client| client.try_cmd(&ask));
+    let Ok(Reply::Array(replicas)) = answer else {
+        return false;
+    };
+    // Another one is "s_down,slave,disconnected".
+    let well = [Reply::Bulk("flags".into()), Reply::Bulk("slave".into())];
+    let is_well = |replica: &Reply| match replica {
+        Reply::Array(words) => words.chunks_exact(2).any(|pair| pair == well),
+        _ => false,
+    };
+    replicas.iter().all(is_well)
+}
+
+/// A section of `INFO`; empty where the server does not say, as while a sentinel cuts its connections.
+pub fn info(server: &RedisServer, section: &str) -> String {
+    let said = server
+        .try_client()
+        .and_then(|mut client| client.try_cmd(&["INFO", section]));
+    match said {
+        Ok(Reply::Bulk(info)) => info,
+        _ => String::new(),
     }
 }
 

@@ -96,6 +96,7 @@ impl Assembly {
             scripts: self.parts.scripts.clone(),
             lane_after: self.parts.lane_after,
             way: self.parts.way,
+            votes: None,
         }
     }
 

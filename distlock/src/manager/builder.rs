@@ -16,16 +16,15 @@ use crate::manager::core::shut_down_error;
 use crate::manager::executor::Executor;
 use crate::manager::report;
 use crate::options::{Durability, FENCE_TTLS};
+use crate::quorum::Quorum;
 use crate::random::SystemRandom;
+use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
-use crate::store::redis::RedisStore;
-use crate::store::redis::client::Client;
-use crate::store::redis::cluster::ClusterStore;
 use crate::store::redis::config::RedisConfig;
-use crate::store::redis::url::Place;
-use crate::store::{LockStore, Settings};
+use crate::store::redis::open;
+use crate::store::redis::url::{Place, Single};
 use crate::tls::Tls;
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -57,6 +56,7 @@ pub struct LockManagerBuilder {
     connect_timeout: Duration,
     lanes: usize,
     tls: Option<Tls>,
+    pub(super) quorum: Option<Quorum>,
     credentials: Option<Source>,
     credentials_every: Option<Duration>,
     sentinel_credentials: Option<Credentials>,
@@ -80,6 +80,7 @@ impl Default for LockManagerBuilder {
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
             lanes: DEFAULT_LANES,
             tls: None,
+            quorum: None,
             credentials: None,
             credentials_every: None,
             sentinel_credentials: None,
@@ -101,6 +102,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("connect_timeout", &self.connect_timeout)
             .field("lanes", &self.lanes)
             .field("tls", &self.tls)
+            .field("quorum", &self.quorum)
             .field("credentials", &self.credentials)
             .field("sentinel_credentials", &self.sentinel_credentials)
             .finish()
@@ -160,7 +162,8 @@ impl LockManagerBuilder {
     ///
     /// Calls of such a runtime ask and release without a hop to the manager's thread, which is what most of the time of
     /// an uncontended call goes into. A runtime gets its connection after a few calls, and loses it when it was not used
-    /// for a minute, or when it does not run while an answer is owed. So a manager has at most `n + 2` connections.
+    /// for a minute, or when it does not run while an answer is owed. So a manager has at most `n + 2` connections,
+    /// one more for each pair of `min_replicas` and `fsync`, and one to each sentinel.
     ///
     /// In a cluster there are none: each would be a connection to each node.
     ///
@@ -185,7 +188,7 @@ impl LockManagerBuilder {
     /// of the moment. It is asked for each connection that is opened, and
     /// [from time to time](LockManagerBuilder::credentials_every), when the live connections are told (`AUTH`). It runs on
     /// the manager's thread (or the runtime of a [lane](LockManagerBuilder::lanes)) and must not block. A connection that
-    /// is being opened waits for it, for no longer than a second and no longer than the
+    /// is being opened waits for it, for no longer than a second and no longer than three quarters of the
     /// [`connect_timeout`](LockManagerBuilder::connect_timeout): what takes longer has to be fetched ahead. When it fails
     /// or panics it is asked again; what it says is in the error, so it must not say secrets.
     ///
@@ -272,16 +275,9 @@ impl LockManagerBuilder {
             Store::Redis(config) => {
                 let assembly = Assembly::on_io_thread(self.parts.clone())?;
                 let client = assembly.client(self.settings());
-                let store: Box<dyn LockStore> = {
+                let store = {
                     let _on_the_thread = assembly.executor.enter();
-                    match &config.place {
-                        Place::Cluster(seeds) => {
-                            Box::new(ClusterStore::connect_lazy(&config, seeds, client))
-                        }
-                        Place::Server(_) | Place::Sentinel { .. } => {
-                            Box::new(RedisStore::connect_lazy(&config, client))
-                        }
-                    }
+                    open::connect_lazy(&config, client)
                 };
                 Ok(assembly.finish(store, self.name(), self.durability))
             }
@@ -316,8 +312,8 @@ impl LockManagerBuilder {
                     (None, tls) => tls.clone(),
                 };
                 let sentinel_credentials = self.sentinel_credentials.clone();
-                if sentinel_credentials.is_some() && !matches!(config.place, Place::Sentinel { .. })
-                {
+                let has_sentinels = matches!(config.place, Place::One(Single::Sentinel { .. }));
+                if sentinel_credentials.is_some() && !has_sentinels {
                     return Err(Error::Config {
                         detail:
                             "`sentinel_credentials` was set, but the URL names no sentinels; write \
@@ -326,12 +322,13 @@ impl LockManagerBuilder {
                     });
                 }
                 let lanes = self.lanes;
-                let credentials = self.source(&config)?;
+                let (credentials, terms) = (self.source(&config)?, self.terms(&config)?);
                 Store::Redis(Box::new(RedisConfig {
                     lanes,
                     tls,
                     credentials,
                     sentinel_credentials,
+                    terms,
                     ..config
                 }))
             }
@@ -405,7 +402,7 @@ impl LockManagerBuilder {
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let assembly = Assembly::on_io_thread(self.parts.clone())?;
-        let connecting = connect(config, assembly.client(self.settings()));
+        let connecting = open::connect(config, assembly.client(self.settings()));
         let (mut reply, answer) = oneshot::channel();
         assembly.executor.spawn_later(async move {
             tokio::select! {
@@ -460,21 +457,6 @@ impl LockManagerBuilder {
     fn name(&self) -> String {
         self.client_name.clone().unwrap_or_else(host_and_pid)
     }
-}
-
-/// Connects to a server, or to a cluster. How it evicts locks when its memory is full comes with it, if it does.
-async fn connect(
-    config: RedisConfig,
-    client: Client,
-) -> Result<(Box<dyn LockStore>, Option<String>), Error> {
-    if let Place::Cluster(seeds) = &config.place {
-        let store = ClusterStore::connect(&config, seeds, client).await?;
-        let eviction = store.eviction().map(str::to_owned);
-        return Ok((Box::new(store), eviction));
-    }
-    let store = RedisStore::connect(config, client).await?;
-    let eviction = store.eviction().map(str::to_owned);
-    Ok((Box::new(store), eviction))
 }
 
 /// What may stand before the kind of a key in the store (`shop:lock:...`). A kind in the namespace itself

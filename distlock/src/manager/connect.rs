@@ -17,6 +17,8 @@ impl LockManager {
     ///   the master of the service, now and after each failover; `rediss+sentinel://` over TLS to all of them;
     /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a Redis Cluster, of which any of these nodes names the rest;
     ///   each lock is in the node that has its slot. `rediss+cluster://` over TLS to all of them;
+    /// - `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]`: independent servers, most of which must
+    ///   agree ([`Quorum`](crate::Quorum)); `rediss+quorum://` over TLS to all of them. It is new: not for production yet;
     /// - `memory:` is an in-process store of its own, `memory:<name>` one that all managers of this
     ///   process with the same name share. They are for development and tests: they exclude nobody in
     ///   another process.

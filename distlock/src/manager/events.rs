@@ -73,6 +73,11 @@ impl Mailbox {
                     core.clone().executor.spawn_later(reconnected(core));
                 }
             }
+            StoreEvent::Moved => {
+                if let Some(core) = self.core() {
+                    ask_again(&core);
+                }
+            }
             StoreEvent::RenewalsReconnected => {
                 if let Some(core) = self.core() {
                     watch::renew_all(&core);
@@ -115,6 +120,10 @@ async fn reconnected(core: Arc<Core>) {
     watch::renew_all(&core);
     // Whoever renews runs before the waiters' asks are sent.
     tokio::task::yield_now().await;
+    ask_again(&core);
+}
+
+fn ask_again(core: &Core) {
     for entry in core.claims.waiting() {
         core.claims.with(&entry, |claim| claim.handle_missing());
         entry.changed.notify_one();

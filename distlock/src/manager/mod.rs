@@ -28,6 +28,7 @@ pub(crate) mod executor;
 pub(crate) mod hold;
 pub(crate) mod inspect;
 pub(crate) mod look;
+pub(crate) mod quorum;
 pub(crate) mod release;
 pub(crate) mod renewals;
 pub(crate) mod report;

@@ -81,6 +81,8 @@ rules! {
     leave_queue = "entry-leaked",
     /// R37: what its call does not take is given back.
     take_or_leave = "grant-not-taken",
+    /// R38: a lock that needs replicas counts once they have it.
+    acknowledged = "acks-ignored",
 }
 
 #[allow(unreachable_pub)]

@@ -138,6 +138,8 @@ pub(crate) enum StoreEvent {
     Unheard(Vec<Owner>),
     /// Commands go to a new connection: renew what is held, then ask for all that is waited for.
     Reconnected,
+    /// Something that is waited for is at another server now: all that is waited for is asked for again.
+    Moved,
     /// Renewals go to a new connection.
     RenewalsReconnected,
     /// Connections that live could not be told the credentials of the moment: told once, until they are.

@@ -1,5 +1,6 @@
 //! The stock: how many of each item are left. It has no lock of its own; that is the point.
 
+mod dial;
 mod memory;
 mod redis;
 

@@ -3,21 +3,18 @@
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use distlock::FencingToken;
+use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{
-    AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo as _, ProtocolVersion,
-};
 
+use super::dial::dial;
 use super::{Level, Seen, StockError};
 use crate::orders::{Item, Order};
+use crate::store::StoreOptions;
 
 /// Nothing stays for ever, even if nobody is left to delete it.
 const TTL: Duration = Duration::from_secs(3600);
-const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A connection to the stock of a run.
 #[derive(Clone)]
@@ -29,46 +26,24 @@ pub(crate) struct RedisStock {
 
 impl RedisStock {
     /// Connects to the stock at `key`, which may not exist yet.
-    pub(crate) async fn connect(url: &str, key: &str) -> Result<Self> {
-        // The causes below never contain the URL, for it may contain a password.
-        let refused = |error: redis::RedisError| anyhow!("the store's URL: {}", error.category());
-        let info = url.into_connection_info().map_err(refused)?;
-        // As the locks do: it also decides how the password is sent.
-        let redis = info.redis_settings().clone();
-        let info = info
-            .set_redis_settings(redis.set_protocol(ProtocolVersion::RESP3))
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        let client = Client::open(info).map_err(refused)?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_WITHIN))
-            .set_response_timeout(Some(ANSWER_WITHIN));
-        let connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .context("cannot connect to the stock")?;
+    pub(crate) async fn connect(store: &StoreOptions, key: &str) -> Result<Self> {
+        let connection = dial(store, key).await;
         Ok(RedisStock {
-            connection,
+            connection: connection.context("cannot connect to the stock")?,
             key: key.to_owned(),
         })
     }
 
     /// Fills the shelves.
     pub(crate) async fn fill(&self, items: &[Item]) -> Result<(), StockError> {
-        let mut hash = redis::cmd("HSET");
-        hash.arg(&self.key);
-        for item in items {
-            hash.arg(format!("quantity:{}", item.id)).arg(item.quantity);
-            hash.arg(format!("updates:{}", item.id)).arg(0);
-            hash.arg(format!("fence:{}", item.id)).arg(0);
-        }
-        let mut pipeline = redis::pipe();
-        pipeline.atomic().add_command(hash).ignore();
-        pipeline
-            .cmd("EXPIRE")
-            .arg(&self.key)
-            .arg(TTL.as_secs())
-            .ignore();
-        self.run(&pipeline).await
+        let fields = items.iter().flat_map(|item| {
+            [
+                (format!("quantity:{}", item.id), item.quantity.to_string()),
+                (format!("updates:{}", item.id), "0".into()),
+                (format!("fence:{}", item.id), "0".into()),
+            ]
+        });
+        self.write(fields.collect()).await
     }
 
     pub(crate) async fn delete(&self) -> Result<(), StockError> {
@@ -136,23 +111,26 @@ impl RedisStock {
     }
 
     async fn plain(&self, order: &Order, level: Level) -> Result<(), StockError> {
+        let item = order.item_id;
+        self.write(vec![
+            (format!("quantity:{item}"), level.quantity.to_string()),
+            (format!("updates:{item}"), level.updates.to_string()),
+            (format!("order:{}", order.id), "fulfilled".into()),
+        ])
+        .await
+    }
+
+    /// Without looking, in one step that proxies pass on too. It says again when all of it ends, in case that the run was
+    /// deleted meanwhile.
+    async fn write(&self, fields: Vec<(String, String)>) -> Result<(), StockError> {
         let mut pipeline = redis::pipe();
         pipeline
-            .atomic()
-            .cmd("HSET")
-            .arg(&self.key)
-            .arg(format!("quantity:{}", order.item_id))
-            .arg(level.quantity)
-            .arg(format!("updates:{}", order.item_id))
-            .arg(level.updates)
-            .arg(format!("order:{}", order.id))
-            .arg("fulfilled")
-            .ignore();
-        // Again, in case that the run was deleted meanwhile.
-        pipeline
-            .cmd("EXPIRE")
+            .cmd("EVAL")
+            .arg(include_str!("write.lua"))
+            .arg(1)
             .arg(&self.key)
             .arg(TTL.as_secs())
+            .arg(fields)
             .ignore();
         self.run(&pipeline).await
     }
@@ -212,10 +190,19 @@ mod tests {
         Level { quantity, updates }
     }
 
+    async fn connect(server: &RedisServer) -> RedisStock {
+        let store = StoreOptions {
+            url: server.url(),
+            ca_file: None,
+            min_replicas: 0,
+        };
+        RedisStock::connect(&store, "stock").await.unwrap()
+    }
+
     #[tokio::test]
     async fn the_fence_refuses_a_token_that_is_too_old() {
         let server = RedisServer::start();
-        let stock = RedisStock::connect(&server.url(), "stock").await.unwrap();
+        let stock = connect(&server).await;
         stock.fill(&ITEMS).await.unwrap();
         let locks = distlock::LockManager::memory();
         let older = locks.lock("a").acquire().await.unwrap();
@@ -244,7 +231,7 @@ mod tests {
     #[tokio::test]
     async fn an_unfenced_write_overwrites_and_still_expires() {
         let server = RedisServer::start();
-        let stock = RedisStock::connect(&server.url(), "stock").await.unwrap();
+        let stock = connect(&server).await;
         stock.fill(&ITEMS).await.unwrap();
         stock.reduce(&ORDER, level(8, 1), None).await.unwrap();
         stock.reduce(&ORDER, level(8, 1), None).await.unwrap();

@@ -49,14 +49,18 @@ impl Process {
         command
             .arg("worker")
             .args(["--stock", stock])
+            .args(["--min-replicas", &plan.store.min_replicas.to_string()])
             .args(plan.locked.then_some("--locked"))
             // Not an argument, which everybody on the machine could read.
-            .env("DISTLOCK_URL", &plan.url)
+            .env("DISTLOCK_URL", &plan.store.url)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // Ctrl-C is for the parent, which tidies up.
             .process_group(0)
             .kill_on_drop(true);
+        if let Some(file) = &plan.store.ca_file {
+            command.arg("--ca-file").arg(file);
+        }
         let mut child = command.spawn().context("cannot start a worker process")?;
         let stdin = child.stdin.take();
         if let Some(stdout) = child.stdout.take() {

@@ -30,7 +30,7 @@ use setting::Setting;
 /// Measures distlock, prints a table and writes it as JSON, with charts.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Fewer and shorter rounds, a minute and a half altogether: good for a look, not for a judgement.
+    /// Fewer and shorter rounds, two minutes altogether: good for a look, not for a judgement.
     #[arg(long)]
     quick: bool,
     /// Run only this measurement; may be given several times.

@@ -39,10 +39,16 @@ impl Setting {
     /// A server on its core.
     pub(crate) fn start_server(&self) -> anyhow::Result<RedisServer> {
         let server = RedisServer::start();
-        if let Some(core) = self.server {
-            cores::pin(Some(server.pid()), core)?;
-        }
+        self.place_server(&server)?;
         Ok(server)
+    }
+
+    /// Puts a server that runs on its core; several share it.
+    pub(crate) fn place_server(&self, server: &RedisServer) -> anyhow::Result<()> {
+        match self.server {
+            Some(core) => cores::pin(Some(server.pid()), core),
+            None => Ok(()),
+        }
     }
 }
 

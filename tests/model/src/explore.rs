@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use stateright::{Checker, CheckerBuilder, HasDiscoveries, Model, Property};
 
 use crate::action::Action;
-use crate::calm::{self, Calm};
+use crate::calm::{Calm, Prompt as _};
 use crate::config::Config;
 use crate::show;
 use crate::state::State;
@@ -170,9 +170,9 @@ impl CounterExample {
         self.tell(&mut trace, &mut state, 1, &self.steps);
         if self.claim == Claim::Served {
             trace += "     If nothing bad happens any more, it may go on like this:\n";
-            let course = calm::worst_course(&self.config, &state);
+            let course = Calm::default().worst_course(&self.config, &state);
             self.tell(&mut trace, &mut state, self.steps.len() + 1, &course);
-            trace += if calm::is_served(&state) {
+            trace += if self.config.is_served(&state) {
                 "     Only now are all served.\n"
             } else {
                 "     and so on.\n"

@@ -75,6 +75,7 @@ mod effects;
 mod explore;
 mod hashing;
 mod list;
+pub mod quorum;
 mod scenarios;
 mod server;
 mod show;

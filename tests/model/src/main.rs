@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use model::{Config, Report, clean, deep, explore, refute, removals};
+use model::{Config, Report, clean, deep, explore, quorum, refute, removals};
 
 /// Explores the hand-off protocol: first all of it, then without each of its rules.
 #[derive(Debug, Parser)]
@@ -90,6 +90,33 @@ fn main() -> ExitCode {
             &found,
         );
     }
+    println!("\nThe quorum: all rules, and without one\n");
+    let mut scenarios = quorum::clean();
+    if options.deep {
+        scenarios.extend(quorum::deep());
+    }
+    for scenario in scenarios {
+        if scenario.config.name.contains(&options.only) {
+            let report = scenario.explore(options.threads);
+            as_expected &= report.refuted.is_empty();
+            quorum_row(scenario.config.name, &report);
+        }
+    }
+    for removal in quorum::removals() {
+        if removal.rule.contains(&options.only) {
+            let report = removal.refute();
+            as_expected &= report.refuted.contains_key(&removal.claim);
+            quorum_row(removal.rule, &report);
+            for (claim, steps) in &report.refuted {
+                traces += &format!(
+                    "\nWithout \"{}\": not \"{}\"\n\n{}\n",
+                    removal.rule,
+                    claim.name(),
+                    steps.join("\n")
+                );
+            }
+        }
+    }
     if !options.brief {
         println!("{traces}");
     }
@@ -114,5 +141,20 @@ fn row(config: &Config, report: &Report, found: &str) {
         depth,
         format!("{}/{}", report.longest_wait, config.served_within),
         report.took.as_secs_f64(),
+    );
+}
+
+fn quorum_row(name: &str, report: &quorum::Report) {
+    let refuted: Vec<_> = report.refuted.keys().map(|claim| claim.name()).collect();
+    println!(
+        "{name:<56} {:>11} {:>9} {:>9.1} s  {}",
+        report.states,
+        report.depth,
+        report.took.as_secs_f64(),
+        if refuted.is_empty() {
+            "nothing".to_owned()
+        } else {
+            format!("NOT {}", refuted.join(", NOT "))
+        },
     );
 }

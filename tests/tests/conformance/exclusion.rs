@@ -122,7 +122,7 @@ for_each_store! {
 
     async fn namespaces_do_not_see_each_other(store) {
         let guard = store.hold("k").await;
-        let builder = store.builder().namespace("another");
+        let builder = store.builder().namespace(store.another_namespace());
         let elsewhere = builder.connect().await.unwrap();
         let second = elsewhere.lock("k").try_acquire().await.unwrap();
         assert!(second.is_some(), "the lock of another namespace was in the way");

@@ -10,25 +10,6 @@ use crate::fixture::{Fixture, PATIENCE, micros_since_epoch, ms};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Steps the server's clock, and waits until the server has noticed: some look at it from time to time only, and until then
-/// let keys expire by the old one.
-async fn step_clock(fixture: &Fixture, ahead: bool, by: Duration) {
-    fixture.server().set_clock(ahead, by);
-    let mut raw = fixture.raw();
-    eventually_async(PATIENCE, async || {
-        let now: i64 = raw.cmd(&["TIME"]).array()[0]
-            .text()
-            .unwrap()
-            .parse()
-            .unwrap();
-        raw.cmd(&["SET", "clock", ""]);
-        raw.cmd(&["EXPIREAT", "clock", &(now + 1_000).to_string()]);
-        (990..=1_010).contains(&raw.cmd(&["TTL", "clock"]).int())
-    })
-    .await;
-    raw.cmd(&["DEL", "clock"]);
-}
-
 async fn next_token(manager: &LockManager) -> FencingToken {
     let guard = manager.lock("k").wait(PATIENCE).acquire().await.unwrap();
     let token = guard.fencing_token();
@@ -273,7 +254,7 @@ async fn they_rise_while_the_servers_clock_steps_back_and_forth() {
         (true, HOUR / 2),
     ];
     for (ahead, by) in steps {
-        step_clock(&fixture, ahead, by).await;
+        fixture.server().step_clock(ahead, by);
         for _ in 0..3 {
             tokens.push(next_token(&manager).await);
         }
@@ -291,9 +272,9 @@ async fn after_a_clock_that_was_ahead_they_rise_for_as_long_as_they_are_remember
         let fixture = Fixture::on(Arc::new(server)).await;
         let connecting = fixture.builder().fence_ttl(fence_ttl).connect();
         let manager = connecting.await.unwrap();
-        step_clock(&fixture, true, 24 * HOUR).await;
+        fixture.server().step_clock(true, 24 * HOUR);
         let ahead = next_token(&manager).await;
-        step_clock(&fixture, true, 26 * HOUR + HOUR / 60).await;
+        fixture.server().step_clock(true, 26 * HOUR + HOUR / 60);
         let fence = fixture.name("fence", "k");
         // Some servers still have what has expired, and would know it again when the clock is right.
         eventually_async(PATIENCE, async || {
@@ -301,7 +282,7 @@ async fn after_a_clock_that_was_ahead_they_rise_for_as_long_as_they_are_remember
             fixture.raw().exists(&fence) == rises && keys == i64::from(rises)
         })
         .await;
-        step_clock(&fixture, true, Duration::ZERO).await;
+        fixture.server().step_clock(true, Duration::ZERO);
         let corrected = next_token(&manager).await;
         assert_eq!(
             corrected > ahead,
@@ -320,7 +301,7 @@ async fn a_lock_does_not_outlive_a_clock_that_steps_back() {
     let fixture = Fixture::on(Arc::new(server)).await;
     let manager = fixture.manager().await;
     fixture.hold_elsewhere("k", "gone", ms(1_000));
-    fixture.server().set_clock(false, HOUR);
+    fixture.server().step_clock(false, HOUR);
     let lock = manager.lock("k").wait(PATIENCE);
     let guard = lock.acquire().await.unwrap();
     guard.release().await.unwrap();

@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use distlock::__inside::lanes_at_once;
-use distlock::{Error, Held, KeyState, Lock, LockGuard, LockManager, LockManagerBuilder};
-use distlock_tests::{Middleman, RedisCluster, RedisServer, Resp, eventually_async};
+use distlock::{Error, Held, KeyState, Lock, LockGuard, LockManager, LockManagerBuilder, Quorum};
+use distlock_tests::{Middleman, RedisCluster, RedisQuorum, RedisServer, Resp, eventually_async};
 
 /// Far more than anything here takes, on a machine that does other things too.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// No lease is longer.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
 /// No test takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -26,6 +29,8 @@ pub(crate) enum Store {
     Cluster,
     /// The server of `Redis`, behind a proxy that passes on no messages.
     Proxied,
+    /// Most of three servers.
+    Quorum,
 }
 
 /// A store as one test sees it: nobody else uses its keys.
@@ -33,10 +38,12 @@ pub(crate) enum Store {
 pub(crate) struct Fixture {
     url: String,
     namespace: String,
-    server: Option<Arc<RedisServer>>,
-    /// End with the last fixture that uses them.
-    _cluster: Option<Arc<RedisCluster>>,
+    /// Ends before its server: who starts meanwhile must not find one that leads nowhere.
     proxy: Option<Arc<Middleman>>,
+    server: Option<Arc<RedisServer>>,
+    /// They end with the last fixture that uses them.
+    _cluster: Option<Arc<RedisCluster>>,
+    quorum: Option<Arc<RedisQuorum>>,
     /// Looks from outside, and keeps a memory store alive while a test replaces its managers.
     observer: LockManager,
 }
@@ -66,6 +73,16 @@ impl Fixture {
                     ..fixture
                 }
             }
+            Store::Quorum => {
+                let quorum = shared_quorum();
+                let namespace = format!("t{}", next_number());
+                quorum.vote(&namespace);
+                let fixture = Self::named_over(namespace, quorum.url(), None).await;
+                Fixture {
+                    quorum: Some(quorum),
+                    ..fixture
+                }
+            }
         }
     }
 
@@ -79,7 +96,10 @@ impl Fixture {
     }
 
     async fn over(url: String, server: Option<Arc<RedisServer>>) -> Self {
-        let namespace = format!("t{}", next_number());
+        Self::named_over(format!("t{}", next_number()), url, server).await
+    }
+
+    async fn named_over(namespace: String, url: String, server: Option<Arc<RedisServer>>) -> Self {
         let builder = LockManager::builder().url(&url).namespace(&namespace);
         let observer = builder.client_name("observer").connect().await.unwrap();
         Fixture {
@@ -87,9 +107,19 @@ impl Fixture {
             namespace,
             server,
             _cluster: None,
+            quorum: None,
             proxy: None,
             observer,
         }
+    }
+
+    /// Another namespace of the same store, which its servers have known for long.
+    pub(crate) fn another_namespace(&self) -> String {
+        let namespace = format!("{}-another", self.namespace);
+        if let Some(quorum) = &self.quorum {
+            quorum.vote(&namespace);
+        }
+        namespace
     }
 
     /// How many hand-offs a test makes: fewer where each is found by a look, after half a second at most.
@@ -114,6 +144,10 @@ impl Fixture {
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
         let builder = LockManager::builder().url(&self.url);
+        let builder = match &self.quorum {
+            None => builder,
+            Some(_) => builder.quorum(Quorum::default().max_lease(LONGEST)),
+        };
         lanes_at_once(builder.namespace(&self.namespace))
     }
 
@@ -254,6 +288,17 @@ fn shared_cluster() -> Arc<RedisCluster> {
     })
 }
 
+/// One quorum, likewise.
+fn shared_quorum() -> Arc<RedisQuorum> {
+    static SHARED: Mutex<Weak<RedisQuorum>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let quorum = Arc::new(RedisQuorum::start(3));
+        *shared = Arc::downgrade(&quorum);
+        quorum
+    })
+}
+
 /// One proxy before that server, likewise.
 fn shared_proxy(server: &RedisServer) -> Arc<Middleman> {
     static SHARED: Mutex<Weak<Middleman>> = Mutex::new(Weak::new());
@@ -265,7 +310,7 @@ fn shared_proxy(server: &RedisServer) -> Arc<Middleman> {
     })
 }
 
-/// Makes a `memory::name`, a `redis::name`, a `cluster::name` and a `proxied::name` test of each function.
+/// Makes a `memory::name`, a `redis::name`, a `cluster::name`, a `proxied::name` and a `quorum::name` test of each function.
 macro_rules! for_each_store {
     ($($(#[doc = $doc:literal])* async fn $name:ident($fixture:ident) $body:block)+) => {
         $($(#[doc = $doc])* async fn $name($fixture: &$crate::fixture::Fixture) $body)+
@@ -274,6 +319,7 @@ macro_rules! for_each_store {
         tests_on!(redis, Redis, $($name)+);
         tests_on!(cluster, Cluster, $($name)+);
         tests_on!(proxied, Proxied, $($name)+);
+        tests_on!(quorum, Quorum, $($name)+);
     };
 }
 

@@ -47,7 +47,8 @@ pub(crate) const USEFUL: &[&str] = &[
 pub(crate) const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
 
 pub(crate) fn set_user(raw: &mut Resp, rights: &[&str]) {
-    let mut words = vec!["ACL", "SETUSER", USER, "reset", "on"];
+    // Before Redis 7.0 a new user may use all channels.
+    let mut words = vec!["ACL", "SETUSER", USER, "reset", "resetchannels", "on"];
     let password = format!(">{PASSWORD}");
     words.push(&password);
     words.extend(rights);

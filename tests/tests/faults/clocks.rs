@@ -22,7 +22,7 @@ async fn a_dead_holder_is_freed_after_a_backward_step() {
     let waiting = acquire_later(&live, "k", lease, LONG);
     until_queued(&mut raw, "k", 1).await;
     proxy.black_hole(true);
-    server.set_clock(false, HOUR);
+    server.step_clock(false, HOUR);
     let stepped = Instant::now();
     let (next, acquired) = within(LONG, waiting).await.unwrap();
     let (next, delay) = (next.unwrap(), acquired - stepped);
@@ -44,7 +44,7 @@ async fn a_live_holder_keeps_its_lock_over_a_backward_step() {
     let guard = first.lock("k").lease(lease).acquire().await.unwrap();
     let waiting = acquire_later(&second, "k", lease, LONG);
     until_queued(&mut raw, "k", 1).await;
-    server.set_clock(false, HOUR);
+    server.step_clock(false, HOUR);
     tokio::select! {
         error = guard.lost() => panic!("{error}"),
         () = tokio::time::sleep(lease * 3) => {}
@@ -65,7 +65,7 @@ async fn a_forward_step_frees_the_lock_and_tells_its_holder() {
     let guard = first.lock("k").lease(lease).acquire().await.unwrap();
     let waiting = acquire_later(&second, "k", lease, LONG);
     until_queued(&mut raw, "k", 1).await;
-    server.set_clock(true, HOUR);
+    server.step_clock(true, HOUR);
     let stepped = Instant::now();
     within(LONG, guard.lost()).await;
     assert!(
@@ -76,7 +76,7 @@ async fn a_forward_step_frees_the_lock_and_tells_its_holder() {
     let next = within(LONG, waiting).await.unwrap().0.unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
     // Back again: the token stays ahead of the clock.
-    server.set_clock(true, Duration::ZERO);
+    server.step_clock(true, Duration::ZERO);
     let token = next.fencing_token();
     next.release().await.unwrap();
     let last = second
@@ -99,7 +99,7 @@ async fn a_step_refuses_nobody() {
     for ahead in [true, false] {
         // Each has a fresh idea of the time, which the step makes wrong.
         let managers = [connect(&server.url()).await, connect(&server.url()).await];
-        server.set_clock(ahead, HOUR / 2);
+        server.step_clock(ahead, HOUR / 2);
         let guard = managers[0]
             .lock("k")
             .lease(ms(300))
@@ -141,7 +141,7 @@ async fn grants_across_a_step_are_confirmed_first() {
         let waiting = acquire_later(&second, "k", lease, LONG);
         until_queued(&mut raw, "k", 1).await;
         // A step that is too small for the lock to expire: the grant seems older or younger.
-        server.set_clock(ahead, ms(1_500));
+        server.step_clock(ahead, ms(1_500));
         guard.release().await.unwrap();
         let next = within(LONG, waiting).await.unwrap().0.unwrap();
         tokio::select! {

@@ -7,50 +7,53 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use distlock::{Credentials, Error, LockManager, LockManagerBuilder, Outage};
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
-use crate::kit::{LONG, ms, until_clean};
+use crate::kit::{LONG, ms, taken_once, until_clean};
 
 /// What makes the source panic.
 const PANIC: &str = "panic";
 
 /// Whoever keeps the password.
 #[derive(Clone)]
-struct Vault {
+pub(crate) struct Vault {
     now: Arc<Mutex<Result<Credentials, String>>>,
     asked: Arc<AtomicUsize>,
 }
 
 impl Vault {
-    fn new(user: &str, password: &str) -> Self {
+    pub(crate) fn new(user: &str, password: &str) -> Self {
         Vault {
             now: Arc::new(Mutex::new(Ok(Credentials::new(user, password)))),
             asked: Arc::default(),
         }
     }
 
-    fn set(&self, what: Result<Credentials, &str>) {
+    pub(crate) fn set(&self, what: Result<Credentials, &str>) {
         *self.now.lock().unwrap() = what.map_err(str::to_owned);
     }
 
-    fn builder(&self, server: &RedisServer) -> LockManagerBuilder {
+    /// How often it was asked.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn builder(&self, url: &str) -> LockManagerBuilder {
         let vault = self.clone();
-        LockManager::builder()
-            .url(server.url())
-            .credentials(move || {
-                let vault = vault.clone();
-                async move {
-                    vault.asked.fetch_add(1, Ordering::SeqCst);
-                    let now = vault.now.lock().unwrap().clone();
-                    assert!(
-                        !matches!(&now, Err(why) if why == PANIC),
-                        "a bug in the source"
-                    );
-                    now.map_err(Into::into)
-                }
-            })
+        LockManager::builder().url(url).credentials(move || {
+            let vault = vault.clone();
+            async move {
+                vault.asked.fetch_add(1, Ordering::SeqCst);
+                let now = vault.now.lock().unwrap().clone();
+                assert!(
+                    !matches!(&now, Err(why) if why == PANIC),
+                    "a bug in the source"
+                );
+                now.map_err(Into::into)
+            }
+        })
     }
 }
 
-fn add_user(raw: &mut Resp, name: &str, password: &str) {
+pub(crate) fn add_user(raw: &mut Resp, name: &str, password: &str) {
     let password = format!(">{password}");
     let set = raw.cmd(&[
         "ACL", "SETUSER", name, "reset", "on", &password, "~*", "&*", "+@all",
@@ -59,7 +62,7 @@ fn add_user(raw: &mut Resp, name: &str, password: &str) {
 }
 
 /// The users of all connections but this one.
-fn users(raw: &mut Resp) -> Vec<String> {
+pub(crate) fn users(raw: &mut Resp) -> Vec<String> {
     let own = format!("id={} ", raw.cmd(&["CLIENT", "ID"]).int());
     let list = raw.cmd(&["CLIENT", "LIST"]);
     let lines = list.text().unwrap().lines();
@@ -84,7 +87,7 @@ async fn live_connections_are_told_the_credentials_of_the_moment() {
     add_user(&mut raw, "one", "first");
     add_user(&mut raw, "two", "second");
     let vault = Vault::new("one", "first");
-    let builder = vault.builder(&server).credentials_every(ms(1_000));
+    let builder = vault.builder(&server.url()).credentials_every(ms(1_000));
     let manager = builder.connect().await.unwrap();
     let held = manager
         .lock("held")
@@ -118,7 +121,7 @@ async fn live_connections_are_told_the_credentials_of_the_moment() {
 async fn a_server_without_a_password_is_another_one() {
     let server = RedisServer::start();
     let vault = Vault::new("default", "hunter2");
-    let error = vault.builder(&server).connect().await.unwrap_err();
+    let error = vault.builder(&server.url()).connect().await.unwrap_err();
     let shown = format!("{error} {error:?}");
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     assert!(
@@ -134,7 +137,7 @@ async fn a_rotated_password_is_survived() {
     let mut raw = server.client();
     add_user(&mut raw, "app", "first");
     let vault = Vault::new("app", "first");
-    let manager = vault.builder(&server).connect().await.unwrap();
+    let manager = vault.builder(&server.url()).connect().await.unwrap();
     let held = manager
         .lock("held")
         .lease(ms(30_000))
@@ -169,12 +172,12 @@ async fn a_source_that_fails_is_asked_again() {
     add_user(&mut raw, "app", "hunter2");
     let vault = Vault::new("app", "hunter2");
     vault.set(Err("the vault is sealed"));
-    let error = vault.builder(&server).connect().await.unwrap_err();
+    let error = vault.builder(&server.url()).connect().await.unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");
     assert!(error.to_string().contains("the vault is sealed"), "{error}");
 
     vault.set(Ok(Credentials::new("app", "hunter2")));
-    let builder = vault.builder(&server).credentials_every(ms(1_000));
+    let builder = vault.builder(&server.url()).credentials_every(ms(1_000));
     assert!(!format!("{builder:?}").contains("hunter2"));
     let manager = builder.connect().await.unwrap();
     let held = manager
@@ -205,20 +208,9 @@ async fn a_source_that_fails_is_asked_again() {
         .unwrap();
     guard.release().await.unwrap();
     vault.set(Err("the vault is sealed"));
-    let before = vault.asked.load(Ordering::SeqCst);
-    eventually_async(LONG, async || {
-        vault.asked.load(Ordering::SeqCst) > before + 1
-    })
-    .await;
-    manager
-        .lock("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-
+    let before = vault.asked();
+    eventually_async(LONG, async || vault.asked() > before + 1).await;
+    taken_once(&manager, "k").await;
     assert!(held.is_held());
     held.release().await.unwrap();
     until_clean(&mut raw, LONG).await;
@@ -228,7 +220,7 @@ async fn a_source_that_fails_is_asked_again() {
 async fn settings_that_contradict_each_other_are_refused() {
     let server = RedisServer::builder().requirepass("hunter2").start();
     let vault = Vault::new("default", "hunter2");
-    let error = vault.builder(&server).connect().await.unwrap_err();
+    let error = vault.builder(&server.url()).connect().await.unwrap_err();
     let shown = format!("{error} {error:?}");
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     assert!(
@@ -237,7 +229,7 @@ async fn settings_that_contradict_each_other_are_refused() {
     );
 
     let server = RedisServer::start();
-    let often = vault.builder(&server).credentials_every(ms(10));
+    let often = vault.builder(&server.url()).credentials_every(ms(10));
     let alone = LockManager::builder()
         .url(server.url())
         .credentials_every(LONG);

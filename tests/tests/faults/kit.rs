@@ -87,6 +87,37 @@ pub(crate) fn connections(raw: &mut Resp) -> usize {
     list.text().expect("a list").lines().count()
 }
 
+/// How many of a command the server has executed.
+pub(crate) fn calls(raw: &mut Resp, command: &str) -> u64 {
+    statistic(raw, command, "calls=")
+}
+
+/// How many it has refused without executing them.
+pub(crate) fn rejected(raw: &mut Resp, command: &str) -> u64 {
+    statistic(raw, command, "rejected_calls=")
+}
+
+/// How many of those that it has executed ended with an error.
+pub(crate) fn failed(raw: &mut Resp, command: &str) -> u64 {
+    statistic(raw, command, "failed_calls=")
+}
+
+fn statistic(raw: &mut Resp, command: &str, field: &str) -> u64 {
+    let stats = raw.cmd(&["INFO", "commandstats"]);
+    let prefix = format!("cmdstat_{command}:");
+    let mut lines = stats.text().expect("statistics").lines();
+    let fields = lines.find_map(|line| line.strip_prefix(&prefix));
+    let mut fields = fields.unwrap_or_default().split(',');
+    let number = fields.find_map(|known| known.strip_prefix(field));
+    number.map_or(0, |number| number.parse().expect("a number"))
+}
+
+/// Acquires, and releases at once.
+pub(crate) async fn taken_once(manager: &LockManager, key: &str) {
+    let guard = manager.lock(key).acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
 /// A call that acquires in a task of its own: the outcome, and when it came.
 pub(crate) type Acquiring = JoinHandle<(Result<LockGuard, Error>, Instant)>;
 

@@ -23,6 +23,7 @@ mod outages;
 mod paused;
 mod protocol;
 mod proxies;
+mod quorum;
 mod reconnect;
 mod refusing;
 mod replicas;

@@ -3,7 +3,7 @@
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::kit::{LONG, acquire_later, connect, connections, ms, until_clean};
+use crate::kit::{LONG, acquire_later, connect, connections, ms, taken_once, until_clean};
 
 /// Makes a server a replica of another one.
 fn demote(server: &RedisServer, master: &RedisServer) {
@@ -56,6 +56,30 @@ async fn no_lane_leads_to_another_server() {
     }
     assert!(raw.keys("*").is_empty());
     assert!(old.client().exists("distlock:fence:{k}"));
+}
+
+/// Some of its connections are cut when the name means another server already: the others are not left behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_connections_lead_to_one_server() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let mut raw = old.client();
+    for cut in ["pubsub", "normal"] {
+        let proxy = old.proxy();
+        let manager = connect(&old.url_via(&proxy)).await;
+        let lock = manager.lock("k").lease(ms(2_000));
+        let guard = lock.acquire().await.unwrap();
+        proxy.move_to(new.addr());
+        raw.cmd(&["CLIENT", "KILL", "TYPE", cut, "SKIPME", "yes"]);
+        // It is renewed at the old one no more, and the new one does not know it.
+        let lost = within(LONG, guard.lost()).await;
+        assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
+        eventually_async(LONG, async || connections(&mut raw) == 1).await;
+        drop(guard);
+        taken_once(&manager, "k").await;
+        assert!(new.client().exists("distlock:fence:{k}"));
+        manager.shutdown().await;
+        until_clean(&mut raw, LONG).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

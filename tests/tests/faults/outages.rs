@@ -6,7 +6,8 @@ use distlock::{Error, LockManager};
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
 use crate::kit::{
-    LONG, SLACK, acquire_later, connect, connections, give_back, ms, until_clean, until_queued,
+    LONG, SLACK, acquire_later, connect, connections, give_back, ms, taken_once, until_clean,
+    until_queued,
 };
 
 /// How much later than its `wait` a call may return.
@@ -132,14 +133,7 @@ async fn wait_bounds_a_server_that_is_down() {
     // Within one wait it is down and back.
     let waiting = acquire_later(&manager, "k", ms(1_000), LONG);
     server.restart();
-    within(LONG, waiting)
-        .await
-        .unwrap()
-        .0
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    within(LONG, give_back(waiting)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -155,7 +149,8 @@ async fn a_frozen_server_at_connect() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_server_is_waited_for() {
     let server = RedisServer::builder()
-        .arg("--busy-reply-threshold", "50")
+        // Since Redis 7.0 also known as busy-reply-threshold.
+        .arg("--lua-time-limit", "50")
         .start();
     let manager = connect(&server.url()).await;
     let mut busy = server.client();
@@ -172,14 +167,7 @@ async fn a_busy_server_is_waited_for() {
     assert!(error.to_string().contains("not ready"), "{error}");
     let waiting = acquire_later(&manager, "k", ms(1_000), LONG);
     raw.cmd(&["SCRIPT", "KILL"]);
-    within(LONG, waiting)
-        .await
-        .unwrap()
-        .0
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    within(LONG, give_back(waiting)).await;
 }
 
 /// Takes all connections that the server still has.
@@ -210,14 +198,7 @@ async fn a_server_without_room_for_connections() {
     );
     assert!(asked.elapsed() <= ms(2_000) + LATE);
     // Who is connected goes on.
-    manager
-        .lock("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    taken_once(&manager, "k").await;
     // Whoever loses its place waits for another one.
     proxy.refuse_connections(true);
     raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
@@ -227,14 +208,7 @@ async fn a_server_without_room_for_connections() {
     assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
     let waiting = acquire_later(&manager, "k", ms(1_000), LONG);
     drop((others, more));
-    within(LONG, waiting)
-        .await
-        .unwrap()
-        .0
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    within(LONG, give_back(waiting)).await;
     manager.shutdown().await;
     eventually_async(LONG, async || connections(&mut raw) == 1).await;
 }

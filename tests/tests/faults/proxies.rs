@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use distlock::{Error, LockManager};
+use distlock::{Error, LockManager, Outage};
 use distlock_tests::{Middleman, RedisServer, eventually_async, within};
 
 use crate::kit::{
-    Exclusion, LONG, acquire_later, connect, connections, lock_key, ms, queue_key, until_clean,
-    until_queued,
+    Exclusion, LONG, acquire_later, connect, connections, give_back, lock_key, ms, queue_key,
+    until_clean, until_queued,
 };
 
 /// How late a grant may be found: two looks, half a second apart at most, and what a busy machine adds.
@@ -120,14 +120,7 @@ async fn a_waiter_that_looks_no_more_is_passed() {
     proxy.cont_process();
     until_queued(&mut raw, "k", 1).await;
     guard.release().await.unwrap();
-    within(LONG, forgotten)
-        .await
-        .unwrap()
-        .0
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    within(LONG, give_back(forgotten)).await;
     until_clean(&mut raw, LONG).await;
 }
 
@@ -149,8 +142,8 @@ async fn locks_are_spread_over_the_servers_behind_it() {
         held.push(first.lock(&key).lease(ms(1_500)).acquire().await.unwrap());
         waiting.push(acquire_later(&second, &key, ms(1_500), LONG));
     }
-    // Several renewals.
-    tokio::time::sleep(ms(3_000)).await;
+    // Longer than a lease.
+    tokio::time::sleep(ms(1_800)).await;
     let used = servers
         .iter()
         .filter(|server| !server.client().keys("distlock:fence:*").is_empty());
@@ -160,18 +153,76 @@ async fn locks_are_spread_over_the_servers_behind_it() {
         guard.release().await.unwrap();
     }
     for call in waiting {
-        within(LONG, call)
-            .await
-            .unwrap()
-            .0
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        within(LONG, give_back(call)).await;
     }
     for server in &servers {
         until_clean(&mut server.client(), LONG).await;
     }
+}
+
+/// It might have several servers behind it, and shares its connections to them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_replicas_behind_it() {
+    let server = RedisServer::start();
+    let proxy = Middleman::before(&[&server]);
+    let manager = connect(&proxy.url()).await;
+    let refused = manager.lock("k").min_replicas(1).acquire().await;
+    let refused = refused.unwrap_err();
+    let is_told = matches!(
+        refused,
+        Error::Unavailable {
+            outage: Outage::Unsupported,
+            ..
+        }
+    );
+    assert!(is_told && !refused.is_retryable(), "{refused:?}");
+    assert!(server.client().keys("*").is_empty());
+}
+
+/// Calls that end while nobody can be told are not looked for when the server is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_gone_is_looked_for_no_more() {
+    let server = RedisServer::start();
+    let proxy = Middleman::before(&[&server]);
+    let manager = connect(&proxy.url()).await;
+    let holder = connect(&server.url()).await;
+    let mut held = Vec::new();
+    let mut waiting = Vec::new();
+    for number in 0..10_i64 {
+        let key = format!("k{number}");
+        let lock = holder.lock(&key).lease(ms(1_000));
+        held.push(lock.acquire().await.unwrap());
+        waiting.push(acquire_later(&manager, &key, ms(1_000), ms(1_000)));
+        until_queued(&mut server.client(), &key, 1).await;
+    }
+    server.kill();
+    for call in waiting {
+        let (refused, _) = within(LONG, call).await.unwrap();
+        assert!(refused.is_err());
+    }
+    // Their releases are given up once nothing of them can be left.
+    tokio::time::sleep(ms(4_000)).await;
+    server.restart();
+    let again = async || manager.lock("k").wait(ms(500)).acquire().await.is_ok();
+    eventually_async(LONG, again).await;
+    holder.shutdown().await;
+    let calls = || {
+        let stats = server.client().cmd(&["INFO", "commandstats"]);
+        let scripts = stats.text().unwrap_or_default().lines();
+        let calls = scripts.filter_map(|line| {
+            let behind = line.strip_prefix("cmdstat_eval")?;
+            let count = behind.split_once("calls=")?.1.split(',').next()?;
+            count.parse::<u64>().ok()
+        });
+        calls.sum::<u64>()
+    };
+    eventually_async(LONG, async || {
+        let before = calls();
+        // Two looks.
+        tokio::time::sleep(ms(1_000)).await;
+        calls() == before
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,9 @@ use distlock::{Credentials, Error, LockManager, Outage};
 use distlock_tests::sentinel::{self, Sentinels};
 use distlock_tests::{RedisServer, eventually_async, within};
 
-use crate::kit::{LONG, acquire_later, connect, lock_key, ms, until_clean, until_queued};
+use crate::kit::{
+    LONG, acquire_later, connect, give_back, lock_key, ms, taken_once, until_clean, until_queued,
+};
 
 const SERVICE: &str = Sentinels::SERVICE;
 
@@ -36,7 +38,7 @@ async fn the_service_leads_to_its_master() {
     let waiting = acquire_later(&second, "k", ms(2_000), LONG);
     until_queued(&mut raw, "k", 1).await;
     guard.release().await.unwrap();
-    waiting.await.unwrap().0.unwrap().release().await.unwrap();
+    give_back(waiting).await;
     until_clean(&mut raw, LONG).await;
 }
 
@@ -140,6 +142,62 @@ async fn a_dial_that_was_under_way_does_not_end_at_a_ghost() {
     .await;
 }
 
+/// What counts only once the replica has it is there when that becomes the master; what had not been acknowledged was
+/// nobody's yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_replica_acknowledged_outlasts_a_failover() {
+    let all = Sentinels::start();
+    let (old, replica) = (&all.servers[0], &all.servers[1]);
+    let builder = LockManager::builder().url(all.url()).min_replicas(1);
+    let manager = builder.connect().await.unwrap();
+    let lease = LONG * 2;
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        let lock = manager.lock(format!("k{number}")).lease(lease).wait(LONG);
+        guards.push(lock.acquire().await.unwrap());
+    }
+    let mut raw = old.client();
+    replica.stop_process();
+    // Nothing is on its way to it any more.
+    raw.cmd(&["CLIENT", "KILL", "TYPE", "replica"]);
+    let unheard_of = acquire_later(&manager, "unheard of", lease, LONG * 2);
+    let at = lock_key("unheard of");
+    eventually_async(LONG, async || raw.exists(&at)).await;
+    let value = raw.get(&at);
+    tokio::time::sleep(ms(100)).await;
+    assert!(!unheard_of.is_finished(), "held by the old master's word");
+    old.kill();
+    replica.cont_process();
+    let new = all.until_another(old);
+    let mut raw = new.client();
+    assert_ne!(raw.get(&at), value, "the replica had heard of it");
+    for guard in &guards {
+        assert!(guard.is_held(), "{guard:?}");
+        let value = raw.get(&lock_key(guard.key())).expect("it is there");
+        let token = guard.fencing_token().to_string();
+        assert!(value.contains(&token), "{value}");
+    }
+    // The old one is its replica now, and what is held and asked for goes on. (It comes back empty: a sentinel that found
+    // the new one silent in its first moments would fail over to that.)
+    all.set_down_after(LONG);
+    let is_content = |sentinel| sentinel::info(sentinel, "sentinel").contains("status=ok");
+    eventually_async(LONG, async || all.sentinels.iter().all(is_content)).await;
+    assert_eq!(all.until_another(old).port(), new.port());
+    old.restart();
+    sentinel::follow(old, new);
+    let guard = within(LONG * 2, unheard_of).await.unwrap().0.unwrap();
+    guard.release().await.unwrap();
+    for guard in guards {
+        let (key, token) = (guard.key().to_owned(), guard.fencing_token());
+        guard.release().await.unwrap();
+        let guard = manager.lock(&key).wait(LONG).acquire().await.unwrap();
+        assert!(guard.fencing_token() > token, "{key}");
+        guard.release().await.unwrap();
+    }
+    // The sentinels may have closed the other connection when they promoted it.
+    until_clean(&mut new.client(), LONG).await;
+}
+
 /// Nothing is asked, so nothing goes unanswered: only the sentinels tell that the master is another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_asks_nothing_hears_of_the_new_master() {
@@ -189,7 +247,7 @@ async fn without_sentinels_connections_live_on_and_none_is_opened() {
     for sentinel in &all.sentinels {
         sentinel.restart();
     }
-    waiting.await.unwrap().0.unwrap().release().await.unwrap();
+    give_back(waiting).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -197,14 +255,7 @@ async fn one_frozen_sentinel_costs_no_call_anything() {
     let all = Sentinels::start();
     all.sentinels[1].stop_process();
     let manager = within(LONG, connect(&all.url())).await;
-    manager
-        .lock("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    taken_once(&manager, "k").await;
     all.sentinels[1].cont_process();
 }
 
@@ -218,19 +269,11 @@ async fn a_sentinel_that_names_another_master_is_outvoted() {
         sentinel::watch(odd, SERVICE, &stray);
         for _ in 0..5 {
             let manager = connect(&all.url()).await;
-            manager
-                .lock("k")
-                .acquire()
-                .await
-                .unwrap()
-                .release()
-                .await
-                .unwrap();
+            taken_once(&manager, "k").await;
         }
         assert!(stray.client().keys("*").is_empty());
         odd.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);
         sentinel::watch(odd, SERVICE, &all.servers[0]);
-        all.until_complete();
     }
 }
 
@@ -280,14 +323,7 @@ async fn sentinels_have_credentials_of_their_own() {
     let right = builder.sentinel_credentials(Credentials::password("hunter3"));
     assert!(!format!("{right:?}").contains("hunter"));
     let manager = right.connect().await.unwrap();
-    manager
-        .lock("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    taken_once(&manager, "k").await;
 }
 
 /// Sentinels may name a server that has become a replica, and a replica may take writes.
@@ -330,7 +366,9 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
         words.extend(rights.iter().filter(|right| **right != missing));
         for sentinel in &all.sentinels {
             let set = sentinel.client().cmd(&words);
-            assert!(!set.is_error(), "{words:?}: {set:?}");
+            // Before Redis 7.0 a user may have all channels, and then no others.
+            let is_given_all = missing == "resetchannels";
+            assert!(!set.is_error() || is_given_all, "{words:?}: {set:?}");
         }
         let builder = LockManager::builder()
             .url(all.url())
@@ -346,14 +384,7 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
     };
     let manager = connect("").await.unwrap();
     eventually_async(LONG, async || listens()).await;
-    manager
-        .lock("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    taken_once(&manager, "k").await;
     manager.shutdown().await;
     eventually_async(LONG, async || !listens()).await;
     for right in rights {
@@ -362,14 +393,7 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
             ("resetchannels" | "-@all", _) => {}
             // It finds the master and does not hear of another one.
             ("+subscribe" | "&+switch-master", Ok(manager)) => {
-                manager
-                    .lock("k")
-                    .acquire()
-                    .await
-                    .unwrap()
-                    .release()
-                    .await
-                    .unwrap();
+                taken_once(&manager, "k").await;
                 assert!(!listens(), "without {right}");
                 manager.shutdown().await;
             }
@@ -383,4 +407,55 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
             (_, Ok(_)) => panic!("{right} is not needed"),
         }
     }
+}
+
+/// Of those who are left one is cut off, or mistaken, and nobody can say which.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_sentinels_that_disagree_lead_nowhere() {
+    let all = Sentinels::start();
+    let stray = RedisServer::start();
+    let manager = connect(&all.url()).await;
+    all.sentinels[2].kill();
+    let odd = &all.sentinels[1];
+    odd.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);
+    sentinel::watch(odd, SERVICE, &stray);
+    let refused = LockManager::builder().url(all.url()).connect().await;
+    let refused = refused.unwrap_err();
+    assert!(refused.is_unavailable(), "{refused:?}");
+    let said = refused.to_string();
+    assert!(said.contains("do not agree where the master is"), "{said}");
+    assert!(said.contains(&stray.port().to_string()), "{said}");
+    taken_once(&manager, "k").await;
+    assert!(stray.client().keys("*").is_empty());
+}
+
+/// One of them has forgotten the service, and will not remember it because it is asked again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_knows_nothing_is_asked_less_and_less_often() {
+    let all = Sentinels::start();
+    let forgetful = &all.sentinels[1];
+    forgetful.client().cmd(&["SENTINEL", "REMOVE", SERVICE]);
+    let manager = connect(&all.url()).await;
+    // Each connection has a number, and this one as well.
+    let dialed = || forgetful.client().cmd(&["CLIENT", "ID"]).int();
+    let before = dialed();
+    tokio::time::sleep(ms(3_000)).await;
+    let more = dialed() - before;
+    assert!(more < 15, "{more} connections in three seconds");
+    taken_once(&manager, "k").await;
+}
+
+/// What connects to it is not answered, and asks once more where the master is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_connects_does_not_wait_for_a_frozen_master() {
+    let all = Sentinels::start();
+    all.servers[0].stop_process();
+    let builder = LockManager::builder()
+        .url(all.url())
+        .connect_timeout(ms(16_000));
+    let manager = within(LONG * 2, builder.connect()).await.unwrap();
+    let guard = manager.lock("k").acquire().await.unwrap();
+    assert!(all.servers[1].client().exists(&lock_key("k")));
+    guard.release().await.unwrap();
+    all.servers[0].cont_process();
 }

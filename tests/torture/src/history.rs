@@ -249,6 +249,9 @@ pub(crate) enum SupervisorEvent {
         worker: Option<u32>,
         /// Whether the server keeps its data and its clock's rate, and no lock is lost by it.
         lossless: bool,
+        /// The keys that it concerns, if not all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keys: Option<Vec<String>>,
         detail: String,
     },
     Healed {
@@ -304,9 +307,10 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// What the server executed, read from MONITOR on a connection without faults. File `server.jsonl`.
+/// What the server executed, read from MONITOR on a connection without faults. File `server.jsonl`; of a cluster a file
+/// for each shard, `server-<shard>.jsonl`.
 ///
-/// `at` is when the line was received; `wall_us` the server's own time, which the clock shim may bend.
+/// `at` is when the line was received, in a cluster when the command was executed; `wall_us` the server's own time, which the clock shim may bend.
 /// Commands inside a script carry the `script` line's `serial`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -367,7 +371,29 @@ pub(crate) enum ServerEvent {
     /// All data is gone: a restart without persistence, or a flush.
     Amnesia { at: Nanos },
     /// MONITOR was interrupted: what happened meanwhile is not known.
-    Gap { from: Nanos, until: Nanos },
+    Gap {
+        from: Nanos,
+        until: Nanos,
+        /// To these keys, if not to any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keys: Option<Vec<String>>,
+    },
+}
+
+impl ServerEvent {
+    /// When it happened, or began.
+    pub(crate) fn at(&self) -> Nanos {
+        match self {
+            ServerEvent::Script { at, .. }
+            | ServerEvent::Set { at, .. }
+            | ServerEvent::Extend { at, .. }
+            | ServerEvent::Delete { at, .. }
+            | ServerEvent::Queue { at, .. }
+            | ServerEvent::Publish { at, .. }
+            | ServerEvent::Amnesia { at }
+            | ServerEvent::Gap { from: at, .. } => *at,
+        }
+    }
 }
 
 /// Writes one history file.
@@ -392,7 +418,7 @@ impl Recorder {
 /// line that was cut short by a kill is left out.
 pub(crate) fn stream<E: DeserializeOwned>(
     path: &Path,
-) -> anyhow::Result<impl Iterator<Item = anyhow::Result<E>>> {
+) -> anyhow::Result<impl Iterator<Item = anyhow::Result<E>> + use<E>> {
     let name = path.display().to_string();
     let file = File::open(path).with_context(|| name.clone())?;
     let mut lines = BufReader::with_capacity(1 << 20, file).lines().peekable();

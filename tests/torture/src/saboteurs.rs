@@ -105,6 +105,7 @@ const SABOTEURS: &[Saboteur] = &[
     saboteur("entry-leaked", "calm", 12, &[Id::I9]),
     saboteur("lane-overtaken", "slow-lanes", 12, &[Id::I9]),
     saboteur("grant-not-taken", "blocked", 12, &[Id::I14]),
+    saboteur("acks-ignored", "behind", 24, &[Id::I11, Id::I1]).under(Topology::Replicas),
 ];
 
 /// Runs them all; whether all were caught.

@@ -3,6 +3,7 @@
 //! share the next.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +17,6 @@ use crate::error::Outage;
 use crate::mutex::lock;
 use crate::options::Durability;
 use crate::protocol::trouble::Trouble;
-use crate::store::StoreEvent;
 use crate::store::redis::codec::{decode, encode};
 use crate::store::redis::handshake::Dialer;
 use crate::store::redis::health::Health;
@@ -27,46 +27,61 @@ use crate::store::redis::trouble;
 
 /// The connections of one server for writes that need more than its word: one for each need, so that a `WAIT` for two
 /// replicas delays nobody who needs one. Each is opened for the first that needs it.
-#[derive(Debug)]
 pub(super) struct AcksByNeed {
-    opened: Mutex<BTreeMap<Durability, Arc<Acks>>>,
+    /// `None` once they are closed for good.
+    opened: Mutex<Option<BTreeMap<Durability, Arc<Acks>>>>,
     dialer: Dialer,
     needed: Duration,
     health: Arc<Health>,
+    connected: Arc<Connected>,
 }
+
+/// Told of each connection that was opened.
+type Connected = dyn Fn() + Send + Sync;
 
 impl AcksByNeed {
     /// Connections as this one dials them; a server that is far away needs as long as it `needed` to connect.
-    pub(super) fn new(dialer: Dialer, needed: Duration, health: Arc<Health>) -> Self {
+    pub(super) fn new(
+        dialer: Dialer,
+        needed: Duration,
+        health: Arc<Health>,
+        connected: Arc<Connected>,
+    ) -> Self {
         AcksByNeed {
-            opened: Mutex::default(),
+            opened: Mutex::new(Some(BTreeMap::new())),
             dialer,
             needed,
             health,
+            connected,
         }
     }
 
     /// The connection for a need. It runs where the first call does.
-    pub(super) fn of(&self, need: Durability) -> Arc<Acks> {
+    pub(super) fn of(&self, need: Durability) -> Result<Arc<Acks>, Trouble> {
         let mut opened = lock(&self.opened);
-        let acks = opened.entry(need).or_insert_with(|| {
-            let dialer = self.dialer.another();
-            Arc::new(Acks::open(dialer, need, self.needed, self.health.clone()))
-        });
-        acks.clone()
+        let opened = opened.as_mut().ok_or_else(closed)?;
+        let acks = opened.entry(need);
+        Ok((acks.or_insert_with(|| Arc::new(Acks::open(self, need)))).clone())
     }
 
     /// Those that are up.
     pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
         let opened = lock(&self.opened);
-        let sessions = opened.values().map(|acks| acks.link.session());
-        sessions.filter_map(Result::ok).collect()
+        let acks = opened.iter().flat_map(BTreeMap::values);
+        acks.filter_map(|acks| acks.link.session().ok()).collect()
     }
 
     pub(super) fn close(&self) {
-        for acks in lock(&self.opened).values() {
+        let opened = lock(&self.opened).take();
+        for acks in opened.iter().flat_map(BTreeMap::values) {
             acks.link.close();
         }
+    }
+}
+
+impl fmt::Debug for AcksByNeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AcksByNeed").field(&self.opened).finish()
     }
 }
 
@@ -82,6 +97,8 @@ pub(super) struct Acks {
 /// A write that somebody waits for.
 #[derive(Debug)]
 struct Write {
+    /// What goes before it, without an answer of interest.
+    before: Vec<Cmd>,
     command: Cmd,
     within: Duration,
     deadline: Instant,
@@ -107,11 +124,13 @@ struct Round {
 }
 
 impl Acks {
-    fn open(dialer: Dialer, need: Durability, needed: Duration, health: Arc<Health>) -> Self {
+    fn open(of: &AcksByNeed, need: Durability) -> Self {
+        let dialer = of.dialer.another();
         let (transport, shared) = (dialer.transport.clone(), dialer.shared.clone());
-        let events = shared.events.clone();
-        let connected = move || events(StoreEvent::RenewalsReconnected);
-        let link = Arc::new(Link::keep(dialer, None, needed, health, connected));
+        let connected = of.connected.clone();
+        let connected = move || connected();
+        let link = Link::keep(dialer, None, of.needed, of.health.clone(), connected);
+        let link = Arc::new(link);
         let under_way = Arc::default();
         let (writes, queue) = mpsc::unbounded_channel();
         let writer = Writer {
@@ -131,7 +150,12 @@ impl Acks {
 
     /// Sends an idempotent write, and waits until as many have it as need be. Whatever the error, it may have been
     /// applied.
-    pub(super) async fn write(&self, command: Cmd, within: Duration) -> Result<Told, Trouble> {
+    pub(super) async fn write(
+        &self,
+        before: &[Cmd],
+        command: Cmd,
+        within: Duration,
+    ) -> Result<Told, Trouble> {
         let deadline = Instant::now() + within;
         let _place = self.link.place(within).await?;
         // The first one opens it.
@@ -139,15 +163,15 @@ impl Acks {
         self.link.session()?;
         let (told, answer) = oneshot::channel();
         let write = Write {
+            before: before.to_vec(),
             command,
             within,
             deadline,
             told,
         };
-        let closed = || Trouble::new(Outage::Unreachable, "the connection was closed");
         self.writes.send(write).map_err(|_| closed())?;
         match time::timeout_at(deadline, answer).await {
-            Ok(answer) => answer.unwrap_or_else(|_| Err(closed())),
+            Ok(answer) => answer.unwrap_or_else(|_| Err(closed().sent())),
             Err(_) if self.is_acknowledging() => Err(too_few(self.need, within)),
             Err(_) => Err(Trouble::timed_out(within)),
         }
@@ -198,7 +222,11 @@ impl Writer {
             }
         };
         let loaded = session.scripts.loaded();
-        let mut commands: Vec<_> = batch.iter().map(|write| write.command.clone()).collect();
+        let mut commands = Vec::with_capacity(batch.len() + 1);
+        for write in &batch {
+            commands.extend_from_slice(&write.before);
+            commands.push(write.command.clone());
+        }
         let left = last.saturating_duration_since(Instant::now());
         // In one write, so that none but theirs is waited for, and behind them, so that theirs are.
         commands.push(encode::wait(self.need, left));
@@ -210,8 +238,12 @@ impl Writer {
                 return Vec::new();
             }
         };
+        let mut replies = replies.into_iter();
         let mut unknown = Vec::new();
-        for (write, reply) in batch.into_iter().zip(replies) {
+        for write in batch {
+            let Some(reply) = replies.nth(write.before.len()) else {
+                break;
+            };
             let answer = match (reply, &wait) {
                 (Err(error), _) if scripts::is_unknown(&error) => {
                     unknown.push(write);
@@ -273,6 +305,10 @@ impl Writer {
         };
         Ok((replies, wait))
     }
+}
+
+fn closed() -> Trouble {
+    Trouble::new(Outage::Unreachable, "the connection was closed").unsent()
 }
 
 fn tell(batch: Vec<Write>, what: impl Fn() -> Trouble) {

@@ -1,6 +1,6 @@
 //! Live connections are told the credentials of the moment: they may outlive those that they were opened with.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -8,14 +8,23 @@ use tokio::task::JoinSet;
 use crate::credentials::Source;
 use crate::protocol::trouble::Trouble;
 use crate::store::StoreEvent;
+use crate::store::redis::config::RedisConfig;
 use crate::store::redis::login;
 use crate::store::redis::node::Node;
+use crate::store::redis::transport::Transport;
 
 /// How soon it is tried again when it failed.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Tells all connections of a node, from time to time, for as long as it lives.
-pub(super) async fn keep(node: Weak<Node>, source: Source) {
+/// Has the connections of a node told, from time to time, until it is closed: if its credentials come from a source.
+pub(super) fn begin(node: &Arc<Node>, config: &RedisConfig, transport: &dyn Transport) {
+    if let Some(source) = &config.credentials {
+        let keeper = keep(Arc::downgrade(node), source.clone());
+        transport.spawn(node.while_open(keeper));
+    }
+}
+
+async fn keep(node: Weak<Node>, source: Source) {
     let mut pause = source.every;
     let mut is_told = false;
     loop {

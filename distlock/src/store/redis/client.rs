@@ -14,11 +14,13 @@ use crate::store::redis::cluster::member::Member;
 use crate::store::redis::codec::decode::Decoder;
 use crate::store::redis::codec::encode::Encoder;
 use crate::store::redis::names::Names;
+use crate::store::redis::quorum::told::{Told, VoteSink};
+use crate::store::redis::same_server::SameServer;
 use crate::store::redis::scripts::Scripts;
 use crate::store::redis::server_time::ServerTime;
 use crate::store::redis::sockets::Sockets;
 use crate::store::redis::transport::Transport;
-use crate::store::{EventSink, IsIdle, Settings};
+use crate::store::{EventSink, IsIdle, Settings, StoreEvent};
 
 /// Who uses a Redis store.
 #[derive(Clone)]
@@ -34,6 +36,8 @@ pub(crate) struct Client {
     pub(crate) lane_after: u32,
     /// How it reaches its server.
     pub(crate) way: Way,
+    /// Who hears what a node of a quorum tells.
+    pub(crate) votes: Option<VoteSink>,
 }
 
 /// Makes a way to a server of the sockets to it.
@@ -51,6 +55,8 @@ pub(super) struct Shared {
     pub(super) lane_after: u32,
     /// Of a node of a cluster.
     pub(super) member: Option<Member>,
+    pub(super) same_server: SameServer,
+    votes: Option<VoteSink>,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
     /// A connection has listened in this client's name.
@@ -72,6 +78,8 @@ impl Shared {
             events: client.events,
             lane_after: client.lane_after,
             member,
+            same_server: SameServer::default(),
+            votes: client.votes,
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
             has_listened: AtomicBool::new(false),
@@ -123,8 +131,28 @@ impl Shared {
         }
     }
 
-    /// Reads a message on this client's channel, which arrives at this moment.
-    pub(super) fn read_grant(&self, message: &[Value]) -> Option<Grant> {
+    /// Whether the server is one of a quorum.
+    pub(super) fn is_of_quorum(&self) -> bool {
+        self.votes.is_some()
+    }
+
+    /// Passes a message on this client's channel on, which arrives at this moment.
+    pub(super) fn hears(&self, message: &[Value]) {
+        match &self.votes {
+            Some(votes) => {
+                if let Some(told) = Told::read(&self.names, &self.id(), message) {
+                    votes(told);
+                }
+            }
+            None => {
+                if let Some(grant) = self.read_grant(message) {
+                    (self.events)(StoreEvent::Granted(grant));
+                }
+            }
+        }
+    }
+
+    fn read_grant(&self, message: &[Value]) -> Option<Grant> {
         let received = self.clock.now();
         let pushed = self.decoder(&self.id()).grant(message)?;
         let granted_at = self.server_time.bound(pushed.granted, received);

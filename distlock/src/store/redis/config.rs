@@ -8,7 +8,8 @@ use redis::{ConnectionAddr, RedisConnectionInfo};
 use crate::credentials::{Credentials, Source};
 use crate::error::Error;
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::url::{Host, Place, Url};
+use crate::store::redis::quorum::terms::Terms;
+use crate::store::redis::url::{Host, Place, Single, Url, shown};
 use crate::tls::Tls;
 
 /// Where a server is, and how to talk to it.
@@ -29,6 +30,8 @@ pub(crate) struct RedisConfig {
     pub(crate) lanes: usize,
     /// The server is a node of a cluster.
     pub(crate) in_cluster: bool,
+    /// When the nodes of a quorum vote.
+    pub(crate) terms: Terms,
 }
 
 /// A password, which is shown to nobody but the server.
@@ -61,7 +64,7 @@ impl RedisConfig {
         let url = Url::parse(url).map_err(|what| Error::Config {
             detail: format!(
                 "{what}; write redis://[user:password@]host[:port][/db], redis+sentinel://host,host/service[/db], \
-                 redis+cluster://host,host, rediss for TLS, redis+unix:///path, or memory:"
+                 redis+cluster://host,host, redis+quorum://host,host,host[/db], rediss for TLS, redis+unix:///path, or memory:"
             ),
         })?;
         Ok(RedisConfig {
@@ -74,6 +77,7 @@ impl RedisConfig {
             connect_timeout,
             lanes: 0,
             in_cluster: false,
+            terms: Terms::default(),
         })
     }
 
@@ -90,12 +94,14 @@ impl RedisConfig {
     /// The server alone, or who knows which one it is.
     pub(crate) fn address(&self) -> String {
         match &self.place {
-            Place::Server(ConnectionAddr::Tcp(host, port)) => {
-                format!("{}://{host}:{port}", self.scheme())
+            Place::One(Single::Server(ConnectionAddr::Tcp(host, port))) => {
+                format!("{}://{}", self.scheme(), shown(&(host.clone(), *port)))
             }
-            Place::Server(ConnectionAddr::Unix(path)) => format!("redis+unix://{}", path.display()),
-            Place::Server(_) => "redis".into(),
-            Place::Sentinel { sentinels, service } => {
+            Place::One(Single::Server(ConnectionAddr::Unix(path))) => {
+                format!("redis+unix://{}", path.display())
+            }
+            Place::One(Single::Server(_)) => "redis".into(),
+            Place::One(Single::Sentinel { sentinels, service }) => {
                 format!(
                     "{}+sentinel://{}/{service}",
                     self.scheme(),
@@ -103,6 +109,7 @@ impl RedisConfig {
                 )
             }
             Place::Cluster(nodes) => format!("{}+cluster://{}", self.scheme(), listed(nodes)),
+            Place::Quorum(servers) => format!("{}+quorum://{}", self.scheme(), listed(servers)),
         }
     }
 
@@ -141,8 +148,7 @@ impl RedisConfig {
 }
 
 fn listed(hosts: &[Host]) -> String {
-    let hosts = hosts.iter().map(|(host, port)| format!("{host}:{port}"));
-    hosts.collect::<Vec<_>>().join(",")
+    hosts.iter().map(shown).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -196,6 +202,9 @@ mod tests {
             config.identity(),
             "redis+sentinel://a:1,b:26379/service/2 distlock"
         );
+        for url in ["redis://[::1]:7000", "redis+cluster://[::1]:7000,a:6379"] {
+            assert_eq!(parse(url).unwrap().address(), url);
+        }
         assert_eq!(
             parse("redis://localhost").unwrap().identity(),
             "redis://localhost:6379/0 distlock"

@@ -21,7 +21,13 @@ use crate::store::redis::session::Session;
 impl Node {
     /// Asks on the command connection.
     pub(super) async fn ask_at_home(&self, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
-        let asked = self.ask(&self.home()?, ask).await?;
+        let home = self.home()?;
+        // A proxy may have several servers behind it, and shares its connections to them among its clients.
+        if home.session.client.is_polling() && !ask.durability.is_none() {
+            let detail = "`min_replicas` and `fsync` need a way to the server without a proxy that reads the commands";
+            return Err(Trouble::new(Outage::Unsupported, detail).unsent());
+        }
+        let asked = self.ask(&home, ask).await?;
         self.acknowledged(ask, asked).await
     }
 
@@ -36,7 +42,7 @@ impl Node {
             return Ok(asked);
         }
         let (key, owner, timing) = (ask.key, ask.owner, ask.timing);
-        let confirmed = self.confirm_durably(key, owner, timing, ask.durability, ask.within);
+        let confirmed = self.confirm_durably(&[], key, owner, timing, ask.durability, ask.within);
         match confirmed.await {
             Ok(Some(proof)) => Ok(AskReply::Held(proof)),
             Ok(None) => Err(Trouble::new(
@@ -48,8 +54,10 @@ impl Node {
         }
     }
 
+    /// `before` it goes what a cluster needs.
     pub(super) async fn confirm_durably(
         &self,
+        before: &[Cmd],
         key: &LockKey,
         owner: Owner,
         timing: Timing,
@@ -60,30 +68,34 @@ impl Node {
         let id = self.shared.id();
         let encoder = self.shared.encoder(&id);
         let command = encoder.confirm(By::Hash, key, owner, timing);
-        let (_, (sent, answer)) = self.write(command, durability, within).await?;
+        let (_, (sent, answer)) = self.write(before, command, durability, within).await?;
         Ok(decode::confirm(sent, answer)?.said)
     }
 
     pub(super) async fn renew_durably(
         &self,
+        before: &[Cmd],
         batch: &[Renewal],
         durability: Durability,
         within: Duration,
     ) -> Result<Renewed, Trouble> {
         let id = self.shared.id();
         let command = self.shared.encoder(&id).renew(By::Hash, batch);
-        let (session, (sent, answer)) = self.write(command, durability, within).await?;
+        let written = self.write(before, command, durability, within);
+        let (session, (sent, answer)) = written.await?;
         self.renewed(batch, &session, sent, answer)
     }
 
     /// Sends a write that counts once it is where it is to be.
     async fn write(
         &self,
+        before: &[Cmd],
         command: Cmd,
         durability: Durability,
         within: Duration,
     ) -> Result<(Arc<Session>, Answer), Trouble> {
-        let Told { session, answer } = self.acks.of(durability).write(command, within).await?;
+        let acks = self.acks.of(durability)?;
+        let Told { session, answer } = acks.write(before, command, within).await?;
         match answer {
             Ok(answer) => Ok((session, answer)),
             Err(trouble) => {

@@ -47,29 +47,24 @@ impl Node {
         let session = &lane.session;
         let loaded = session.scripts.loaded();
         let heard = session.connection.pulse();
-        let attempt = async |by| {
+        let attempt = |by| {
             let command = command(by);
-            let sent = self.shared.clock.now();
-            let answer = session.connection.send(&command);
-            let answered = lane.answer(owner, sent, within, answer).await;
-            match answered {
-                Some(Ok(value)) => Ok((sent, value)),
-                Some(Err(error)) => Err(Failure::Error(error)),
-                None => Err(Failure::TimedOut),
+            async move {
+                let sent = self.shared.clock.now();
+                let answer = session.connection.send(&command);
+                match lane.answer(owner, sent, within, answer).await {
+                    Some(Ok(value)) => Ok((sent, value)),
+                    Some(Err(error)) => Err(Failure::Error(error)),
+                    None => Err(Failure::TimedOut),
+                }
             }
         };
-        let mut answered = attempt(By::Hash).await;
-        // Nothing was run: each of these has a deadline of its own.
-        if is_unknown(&answered) {
+        let load = async {
             let now = self.shared.clock.now();
             let loading = session.scripts.load_again(&*session.connection, loaded);
-            // What goes wrong here goes wrong again below.
-            let _ = lane.answer(owner, now, within, loading).await;
-            answered = attempt(By::Hash).await;
-        }
-        if is_unknown(&answered) {
-            answered = attempt(By::Source).await;
-        }
+            lane.answer(owner, now, within, loading).await;
+        };
+        let answered = by_hash_or_source(attempt, load).await;
         if let Err(Failure::TimedOut) = answered {
             // Home finds out whether the server is away.
             self.commands.suspect(within);
@@ -92,17 +87,12 @@ impl Node {
         let _place = link.place(within).await?;
         let loaded = session.scripts.loaded();
         let attempt = |by| self.attempt(link, session, within, before, command(by));
-        let mut answered = attempt(By::Hash).await;
-        // Nothing was run: each of these has a deadline of its own.
-        if is_unknown(&answered) {
+        let load = async {
             let loading = session.scripts.load_again(&*session.connection, loaded);
-            // What goes wrong here goes wrong again below.
+            // Where it is not done in time the next attempt says so.
             let _ = tokio::time::timeout(within, loading).await;
-            answered = attempt(By::Hash).await;
-        }
-        if is_unknown(&answered) {
-            answered = attempt(By::Source).await;
-        }
+        };
+        let answered = by_hash_or_source(attempt, load).await;
         self.or_trouble(session, within, answered)
     }
 
@@ -165,6 +155,25 @@ impl Node {
             }
         }
     }
+}
+
+/// Runs a script that the server may have forgotten: then it is loaded, and run again, or sent whole. Nothing was run
+/// before, so each attempt has a deadline of its own.
+async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>>(
+    attempt: impl Fn(By) -> F,
+    load: impl Future<Output = ()>,
+) -> Result<T, Failure> {
+    let answered = attempt(By::Hash).await;
+    if !is_unknown(&answered) {
+        return answered;
+    }
+    // What goes wrong here goes wrong again below.
+    load.await;
+    let answered = attempt(By::Hash).await;
+    if !is_unknown(&answered) {
+        return answered;
+    }
+    attempt(By::Source).await
 }
 
 /// Sends a command behind others. Their answers count only where they are errors that no redirect explains.

@@ -45,10 +45,10 @@ async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
             Ok::<_, Trouble>(connection)
         };
         if let Ok(Ok(connection)) = tokio::time::timeout(ASK_EVERY, listening).await {
-            pause = FIRST_PAUSE;
             while let Ok(Ok(Some(master))) =
                 tokio::time::timeout(ASK_EVERY, sentinels.ask(&connection)).await
             {
+                pause = FIRST_PAUSE;
                 follow(&node, &sentinels, &master).await;
                 // It says so when that changes. A connection that was being opened meanwhile leads to the old one, if that
                 // was frozen and has woken up.

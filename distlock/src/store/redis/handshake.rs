@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, Value, from_redis_value};
+use redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 
 use crate::credentials::Source;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
-use crate::store::StoreEvent;
 use crate::store::redis::client::Shared;
-use crate::store::redis::cluster::member;
+use crate::store::redis::cluster::member::{self, Member};
 use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::cluster::subscribed::Subscribed;
 use crate::store::redis::codec::decode;
@@ -23,6 +23,9 @@ use crate::store::redis::scripts::{self, By};
 use crate::store::redis::session::{End, Predecessor, ServersName, Session};
 use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
 use crate::store::redis::trouble;
+
+/// The pause of a connection that leads to another server than the others did.
+const SEVERAL_SERVERS: Duration = Duration::from_millis(50);
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,13 +94,20 @@ impl Dialer {
         let hears = self.hears(epoch, end.clone(), subscribed.clone());
         let connection = self.transport.open(hears).await?;
         let shared = &*self.shared;
-        let slot = self.slot_to_try()?;
+        // In a cluster a node is tried out in a slot of its own, if it has one yet.
+        let slot = shared.member.as_ref().and_then(Member::some_slot);
         let mut name = None;
         let mut predecessor_lives = false;
         if shared.member.is_some() && !connection.has_pushes() {
             return Err(Trouble::new(
                 Outage::Denied,
                 "it does not speak RESP3, as the nodes of a cluster must: write redis:// for a proxy before one",
+            ));
+        }
+        if shared.is_of_quorum() && !connection.has_pushes() {
+            return Err(Trouble::new(
+                Outage::Denied,
+                "it does not speak RESP3, as the servers of a quorum must: no proxy may stand before them",
             ));
         }
         if self.role == Role::Commands && !connection.has_pushes() {
@@ -121,9 +131,9 @@ impl Dialer {
             if old.is_some() {
                 shared.rename_if_idle();
             }
-            match slot {
+            match &shared.member {
                 None => subscribe(&*connection, shared).await?,
-                Some(slot) => subscribe_in_slots(&*connection, shared, slot).await?,
+                Some(member) => subscribe_in_slots(&*connection, shared, member, slot).await?,
             }
             shared.listens();
         }
@@ -137,31 +147,25 @@ impl Dialer {
             Role::Acks => Used::Proofs,
         };
         let scripts = Known::new(shared.scripts.clone(), used);
-        self.probe(&*connection, &scripts, slot).await?;
+        let server = self.probe(&*connection, &scripts, slot).await?;
+        if connection.has_pushes()
+            && self.role != Role::Lane
+            && (shared.same_server).is_entered(server.as_deref(), &end, self.role == Role::Commands)
+        {
+            // Under a name of several servers they would leave each other without a pause.
+            tokio::time::sleep(SEVERAL_SERVERS).await;
+        }
         Ok(Session {
             connection,
             epoch,
             client: shared.id(),
+            server,
             name,
             predecessor_lives,
             end,
             scripts,
             subscribed,
         })
-    }
-
-    /// In a cluster a node is tried out in a slot of its own.
-    fn slot_to_try(&self) -> Result<Option<Slot>, Trouble> {
-        let Some(member) = &self.shared.member else {
-            return Ok(None);
-        };
-        match member.some_slot() {
-            Some(slot) => Ok(Some(slot)),
-            None => Err(Trouble::new(
-                Outage::NotReady,
-                "it has no slots of the cluster",
-            )),
-        }
     }
 
     /// The password of the default user, which a server that has none would take as well.
@@ -178,9 +182,7 @@ impl Dialer {
     /// what was asked for on two would exclude nobody.
     pub(super) async fn dial_beside(&self, other: &Session) -> Result<Session, Trouble> {
         let session = self.dial(None).await?;
-        let here = run_id(&*session.connection).await?;
-        let there = run_id(&*other.connection).await?;
-        if here.is_some() && here == there {
+        if session.server.is_some() && session.server == other.server {
             Ok(session)
         } else {
             Err(Trouble::new(Outage::Unreachable, "it is another server"))
@@ -188,32 +190,45 @@ impl Dialer {
     }
 
     /// Has the server run a script that writes nothing, but might, and makes it know the others: so a
-    /// replica is not taken for a master, and no command is sent twice because its script is unknown.
+    /// replica is not taken for a master, and no command is sent twice because its script is unknown. What the server calls
+    /// itself for as long as it runs, if it says so.
     async fn probe(
         &self,
         connection: &dyn Connection,
         scripts: &Known,
         slot: Option<Slot>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<Option<String>, Trouble> {
         let shared = &*self.shared;
         let id = shared.id();
-        let key = match slot {
-            None => shared.names.probe.clone(),
-            Some(slot) => shared.names.probe_in(slot),
+        let key = match (&shared.member, slot) {
+            (None, _) => Some(shared.names.probe.clone()),
+            (Some(_), slot) => slot.map(|slot| shared.names.probe_in(slot)),
         };
         // By its source first, which makes the hash known.
-        let mut commands: Vec<_> = [By::Source, By::Hash]
-            .map(|by| shared.encoder(&id).probe(by, &key))
-            .into();
+        let probes = key.iter().flat_map(|key| {
+            let probe = |by| shared.encoder(&id).probe(by, key);
+            [probe(By::Source), probe(By::Hash)]
+        });
+        let mut commands: Vec<_> = probes.collect();
+        let probes = commands.len();
         commands.extend(scripts.loads());
+        // A proxy may lead each command to another server, and does not know this one.
+        let is_asked = connection.has_pushes();
+        if is_asked {
+            let mut info = redis::cmd("INFO");
+            info.arg("server");
+            commands.push(info);
+        }
         let sent = shared.clock.now();
         let replies = connection.send_all(&commands).await;
-        let replies = replies.map_err(|error| trouble::of(&error))?;
-        for reply in replies.into_iter().take(2) {
+        let mut replies = replies.map_err(|error| trouble::of(&error))?;
+        let server = is_asked.then(|| replies.pop()).flatten();
+        for reply in replies.into_iter().take(probes) {
             match reply {
                 Ok(value) => {
                     let probed = decode::probe(value)?;
-                    shared.server_time.learn(sent, probed.at);
+                    let now = shared.clock.now();
+                    shared.server_time.hear(sent, probed.at, now);
                     if let Some(refusal) = probed.said {
                         may_write(refusal)?;
                     }
@@ -230,12 +245,15 @@ impl Dialer {
                     }
                     return Err(needs(
                         trouble,
-                        &format!("EVAL and EVALSHA on keys like `{key}`"),
+                        &format!(
+                            "EVAL and EVALSHA on keys like `{}`",
+                            key.unwrap_or_default()
+                        ),
                     ));
                 }
             }
         }
-        Ok(())
+        server.map_or(Ok(None), run_id)
     }
 
     fn hears(&self, epoch: u64, end: Arc<End>, subscribed: Arc<Subscribed>) -> Hears {
@@ -251,12 +269,8 @@ impl Dialer {
                     None => true,
                     Some(member) => member::slot_of(&message).is_some_and(|slot| member.owns(slot)),
                 };
-                if listens
-                    && current.load(Ordering::Acquire) == epoch
-                    && is_of_the_owner()
-                    && let Some(grant) = shared.read_grant(&message)
-                {
-                    (shared.events)(StoreEvent::Granted(grant));
+                if listens && current.load(Ordering::Acquire) == epoch && is_of_the_owner() {
+                    shared.hears(&message);
                 }
             }
             Heard::Subscribed(push) => {
@@ -360,14 +374,17 @@ async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), T
     subscribed.map_err(|error| needs(trouble::of(&error), "SUBSCRIBE on its channel"))
 }
 
-/// Subscribes to the slots in which somebody of ours waits, and in any case to one: that shows whether it can be done.
+/// Subscribes to the slots in which somebody of ours waits, and before them to one: that shows whether it can be done.
 async fn subscribe_in_slots(
     connection: &dyn Connection,
     shared: &Shared,
-    slot: Slot,
+    member: &Member,
+    slot: Option<Slot>,
 ) -> Result<(), Trouble> {
-    let waited = shared.member.iter().flat_map(|member| member.waited());
-    let slots = std::iter::once(slot).chain(waited);
+    let Some(slot) = slot else {
+        return Ok(());
+    };
+    let slots = std::iter::once(slot).chain(member.waited());
     let client = shared.id();
     let commands: Vec<_> = slots
         .map(|slot| member::subscribe(&shared.names, slot, &client))
@@ -409,12 +426,13 @@ pub(super) async fn evicts(session: &Session) -> Option<String> {
     (field("maxmemory") != Some("0") && policy != "noeviction").then(|| policy.to_owned())
 }
 
-/// What a server calls itself for as long as it runs, if it says so.
-async fn run_id(connection: &dyn Connection) -> Result<Option<String>, Trouble> {
-    let mut info = redis::cmd("INFO");
-    info.arg("server");
-    let info = text(connection, &info).await;
-    let info = info.map_err(|error| trouble::of(&error))?;
+/// What a server calls itself, by its `INFO server`.
+fn run_id(info: RedisResult<Value>) -> Result<Option<String>, Trouble> {
+    let info = info.and_then(|info| Ok(from_redis_value::<String>(info)?));
+    let info = match info {
+        Ok(info) => info,
+        Err(error) => return only_missed(&error).map(|()| None),
+    };
     let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
     Ok(id.map(|id| id.trim().to_owned()))
 }

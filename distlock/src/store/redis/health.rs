@@ -90,7 +90,12 @@ impl Health {
 
     /// Nobody needs the server any more.
     pub(super) fn ends(&self) {
-        for cause in [Cause::NoCommands, Cause::NoRenewals, Cause::Refusing] {
+        for cause in [
+            Cause::NoCommands,
+            Cause::NoRenewals,
+            Cause::Refusing,
+            Cause::NoAcks,
+        ] {
             self.recovers(cause);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis::{Cmd, RedisResult};
 use tokio::sync::Mutex;
 
-use crate::store::redis::scripts::Scripts;
+use crate::store::redis::scripts::{Script, Scripts};
 use crate::store::redis::transport::Connection;
 
 /// The scripts that a connection uses. The server was made to know them when it was opened, and is again
@@ -45,7 +45,25 @@ impl Known {
     /// The commands that make the server know them.
     pub(super) fn loads(&self) -> Vec<Cmd> {
         let all = &*self.scripts;
-        let used = match self.used {
+        let used = match (self.used, &all.votes) {
+            (Used::Renew, Some(votes)) => vec![&votes.renew],
+            (Used::All, Some(votes)) => vec![
+                &votes.ask,
+                &votes.yields,
+                &votes.confirm,
+                &votes.repair,
+                &all.release,
+                &all.inspect,
+            ],
+            (used, _) => self.alone(used),
+        };
+        used.into_iter().map(|script| script.load()).collect()
+    }
+
+    /// At a server that is not one of several.
+    fn alone(&self, used: Used) -> Vec<&Script> {
+        let all = &*self.scripts;
+        match used {
             Used::Unloaded => vec![],
             Used::Renew => vec![&all.renew],
             Used::Proofs => vec![&all.confirm, &all.renew],
@@ -57,8 +75,7 @@ impl Known {
                 &all.look,
                 &all.inspect,
             ],
-        };
-        used.into_iter().map(|script| script.load()).collect()
+        }
     }
 
     /// How often they were loaded: to be read before a command is sent.

@@ -23,7 +23,7 @@ use crate::store::redis::session::{Predecessor, Session};
 const MOST: usize = 1_024;
 
 /// Who owes an answer for so long is asked nothing more until it has come.
-const LONGEST_SILENCE: Duration = Duration::from_millis(100);
+const LONGEST_DEBT: Duration = Duration::from_millis(100);
 
 /// Who was told that a command is late has so long to leave.
 const LEAST_PATIENCE: Duration = Duration::from_millis(50);
@@ -118,7 +118,7 @@ impl Lane {
         let flights = lock(&self.flights);
         let oldest = flights.under_way.first_key_value();
         flights.under_way.len() < MOST
-            && oldest.is_none_or(|(_, flight)| now < flight.sent + LONGEST_SILENCE)
+            && oldest.is_none_or(|(_, flight)| now < flight.sent + LONGEST_DEBT)
     }
 
     /// Waits for an answer on this lane. `None`: it did not come within its time.

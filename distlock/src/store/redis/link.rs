@@ -1,7 +1,7 @@
 //! A connection that is kept: watched, and opened again when it is of no use any more.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct Kept {
     state: Mutex<State>,
+    /// Whether the first session is being opened, and nothing is known to stand in its way.
+    is_opening: AtomicBool,
     /// Wakes who waits in the order of their coming, which can be repeated.
     changed: Notify,
     suspicion: Suspicion,
@@ -66,6 +68,10 @@ enum State {
 
 impl Kept {
     fn becomes(&self, state: State) {
+        let is_silent = matches!(&state, State::Down(why) if why.outage == Outage::TimedOut);
+        if !is_silent {
+            self.is_opening.store(false, Ordering::Release);
+        }
         let before = std::mem::replace(&mut *lock(&self.state), state);
         self.changed.notify_waiters();
         // Not under the mutex: it may be a connection's last clone.
@@ -130,6 +136,7 @@ impl Link {
                     "the first connection is being opened",
                 )),
             }),
+            is_opening: AtomicBool::new(first.is_none()),
             changed: Notify::new(),
             suspicion: Suspicion::of(dialer.role),
             close: Notify::new(),
@@ -165,6 +172,11 @@ impl Link {
                 Err(Trouble::new(Outage::Unreachable, "the connection was closed").unsent())
             }
         }
+    }
+
+    /// Whether the first session is being opened, and nothing is known to stand in its way.
+    pub(super) fn is_opening(&self) -> bool {
+        self.kept.is_opening.load(Ordering::Acquire)
     }
 
     /// Waits for a place among the commands under way.
@@ -292,15 +304,18 @@ impl<F: Fn()> Supervisor<F> {
     }
 }
 
-/// Opens the first connection within a caller's patience; what cannot pass by itself ends it at once.
-/// `last` is what stood in the way when time runs out.
+/// Opens the first connection within a caller's patience, each attempt `within` a part of it: another server may have
+/// taken the place of one that does not answer. What cannot pass by itself ends it at once. `last` is what stood in the
+/// way when time runs out.
 pub(super) async fn open_first(
     dialer: &Dialer,
+    within: Duration,
     last: &Mutex<Option<Trouble>>,
 ) -> Result<Session, Trouble> {
     let mut pause = FIRST_PAUSE;
     loop {
-        match dialer.dial(None).await {
+        let dialed = tokio::time::timeout(within, dialer.dial(None)).await;
+        match dialed.unwrap_or_else(|_| Err(Trouble::timed_out(within))) {
             Ok(session) => return Ok(session),
             Err(trouble) if !trouble.outage.is_transient() => return Err(trouble),
             Err(trouble) => *lock(last) = Some(trouble),

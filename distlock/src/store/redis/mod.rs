@@ -6,7 +6,6 @@
 //! An `exchange` is a command on one of the others, and its answer. `codec` turns the protocol's words into commands and
 //! answers into words, by `scripts` and `names`.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use crate::store::redis::node::Node;
 use crate::store::redis::sentinel::Sentinels;
 use crate::store::redis::sockets::Sockets;
 use crate::store::redis::transport::Transport;
+use crate::store::redis::url::Single;
 use crate::store::redis::way::Way;
 use crate::store::{BoxFuture, Lane, LockStore};
 
@@ -31,7 +31,7 @@ mod acks;
 mod at_once;
 mod authentication;
 pub(crate) mod client;
-pub(crate) mod cluster;
+mod cluster;
 mod codec;
 pub(crate) mod config;
 mod durable;
@@ -49,10 +49,13 @@ mod login;
 mod multiplexed;
 mod names;
 mod node;
+pub(crate) mod open;
 mod polling;
 mod polls;
+pub(crate) mod quorum;
 mod reply;
 mod role;
+mod same_server;
 pub(crate) mod scripts;
 mod sentinel;
 mod server_time;
@@ -79,8 +82,8 @@ pub(crate) struct RedisStore {
 impl RedisStore {
     /// Connects, on the runtime that is to run the connections, and tries until the configured time is
     /// over.
-    pub(crate) async fn connect(config: RedisConfig, client: Client) -> Result<Self, Error> {
-        let sockets = Sockets::new(&config);
+    async fn connect(config: &RedisConfig, to: &Single, client: Client) -> Result<Self, Error> {
+        let sockets = Sockets::new(config, to);
         let sentinels = sockets.sentinels();
         let way = (client.way)(sockets);
         let store = Self::connect_over(way, config, client).await?;
@@ -90,18 +93,18 @@ impl RedisStore {
     /// Connects over something else than a socket.
     pub(crate) async fn connect_over(
         transport: Arc<dyn Transport>,
-        config: RedisConfig,
+        config: &RedisConfig,
         client: Client,
     ) -> Result<Self, Error> {
-        let (node, policy) = Node::connect(&config, transport.clone(), client, None).await?;
-        let mut store = Self::of(node, &config, &*transport);
+        let (node, policy) = Node::connect(config, transport.clone(), client, None).await?;
+        let mut store = Self::of(node, config, &*transport);
         store.eviction = policy;
         Ok(store)
     }
 
     /// Opens the connections in the background, on the runtime that this is called on.
-    pub(crate) fn connect_lazy(config: &RedisConfig, client: Client) -> Self {
-        let sockets = Sockets::new(config);
+    fn connect_lazy(config: &RedisConfig, to: &Single, client: Client) -> Self {
+        let sockets = Sockets::new(config, to);
         let sentinels = sockets.sentinels();
         let way = (client.way)(sockets);
         Self::connect_lazy_over(way, config, client).watched_by(sentinels)
@@ -120,11 +123,8 @@ impl RedisStore {
     fn of(node: Node, config: &RedisConfig, transport: &dyn Transport) -> Self {
         let node = Arc::new(node);
         let polling = polling::keep(Arc::downgrade(&node), node.polls.clone());
-        transport.spawn(Box::pin(while_open(&node, polling)));
-        if let Some(source) = &config.credentials {
-            let keeper = authentication::keep(Arc::downgrade(&node), source.clone());
-            transport.spawn(Box::pin(while_open(&node, keeper)));
-        }
+        transport.spawn(node.while_open(polling));
+        authentication::begin(&node, config, transport);
         RedisStore {
             node,
             identity: config.identity(),
@@ -136,33 +136,19 @@ impl RedisStore {
     fn watched_by(self, sentinels: Option<Arc<Sentinels>>) -> Self {
         if let Some(sentinels) = sentinels {
             let watching = failover::watch(Arc::downgrade(&self.node), sentinels);
-            tokio::spawn(while_open(&self.node, watching));
+            tokio::spawn(self.node.while_open(watching));
         }
         self
     }
 
     /// The policy by which this server evicts locks when its memory is full; `None` if it does not, or does not say.
-    pub(crate) fn eviction(&self) -> Option<&str> {
+    fn eviction(&self) -> Option<&str> {
         self.eviction.as_deref()
     }
 
     /// An outage says where it is.
     fn located<T>(&self, result: Result<T, Trouble>) -> Result<T, Trouble> {
         result.map_err(|trouble| trouble.at(self.node.address()))
-    }
-}
-
-/// What works for a node ends with it.
-fn while_open(
-    node: &Node,
-    work: impl Future<Output = ()> + Send + 'static,
-) -> impl Future<Output = ()> + Send + 'static {
-    let closed = node.until_closed();
-    async move {
-        tokio::select! {
-            () = closed => {}
-            () = work => {}
-        }
     }
 }
 
@@ -195,7 +181,7 @@ impl LockStore for RedisStore {
             let confirmed = if durability.is_none() {
                 node.confirm(&[], key, owner, timing, within).await
             } else {
-                (node.confirm_durably(key, owner, timing, durability, within)).await
+                (node.confirm_durably(&[], key, owner, timing, durability, within)).await
             };
             self.located(confirmed)
         })
@@ -211,7 +197,7 @@ impl LockStore for RedisStore {
             let durability = needs.fold(Durability::NONE, Durability::and);
             let node = &self.node;
             self.located(if !durability.is_none() {
-                node.renew_durably(batch, durability, within).await
+                node.renew_durably(&[], batch, durability, within).await
             } else if node.is_polling() {
                 polling::renew(node, batch, within).await
             } else {

@@ -19,6 +19,8 @@ pub(super) struct Names {
     channels: String,
     /// Where nothing ever stands.
     pub(super) probe: String,
+    /// From when a node of a quorum votes.
+    pub(super) epoch: String,
     /// A client has a channel in each slot of a cluster.
     in_slots: bool,
 }
@@ -33,6 +35,7 @@ impl Names {
             fence: kind("fence"),
             channels: kind("client"),
             probe: format!("{namespace}:probe"),
+            epoch: format!("{namespace}:epoch"),
             in_slots: false,
         }
     }

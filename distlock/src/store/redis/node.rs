@@ -17,7 +17,6 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
 };
-use crate::store::StoreEvent;
 use crate::store::redis::acks::AcksByNeed;
 use crate::store::redis::client::{Client, Shared};
 use crate::store::redis::cluster::member::{self, Member};
@@ -34,6 +33,7 @@ use crate::store::redis::transport::Transport;
 use crate::store::redis::trouble;
 use crate::store::redis::unanswered::UnansweredAsks;
 use crate::store::redis::way::Way;
+use crate::store::{BoxFuture, StoreEvent};
 
 /// Whether the server evicts is asked at connect, but not waited for.
 const ADVICE_WITHIN: Duration = Duration::from_millis(250);
@@ -73,10 +73,12 @@ impl Node {
         let started = shared.clock.now();
         let (commands, renewals) = dialers(config, &transport, &shared);
         let last = Mutex::new(None);
+        // Longer than one that begins with TLS may be silent.
+        let each = limit / 4 * 3;
         let opened = tokio::time::timeout(limit, async {
             tokio::try_join!(
-                link::open_first(&commands, &last),
-                link::open_first(&renewals, &last)
+                link::open_first(&commands, each, &last),
+                link::open_first(&renewals, each, &last)
             )
         });
         let opened = opened.await.unwrap_or_else(|_| {
@@ -129,7 +131,8 @@ impl Node {
         (commands.transport).spawn(Box::pin(lanes.clone().keep()));
         let needed = config.connect_timeout;
         let acks = dialer(config, &commands.transport, &shared, Role::Acks);
-        let acks = AcksByNeed::new(acks, needed, health.clone());
+        let again = Arc::new(tell(StoreEvent::RenewalsReconnected));
+        let acks = AcksByNeed::new(acks, needed, health.clone(), again);
         // Nobody has anything at a node of a cluster that is used for the first time.
         let is_first = shared.member.is_some() && first.is_none();
         let reconnected = but_for_the_first(is_first, tell(StoreEvent::Reconnected));
@@ -350,7 +353,7 @@ impl Node {
 
     /// Whether one of its two connections is away.
     pub(super) fn is_lost(&self) -> bool {
-        self.sessions().count() < 2
+        self.commands.session().is_err() || self.renewals.session().is_err()
     }
 
     /// The command that subscribes a connection in a slot.
@@ -394,13 +397,19 @@ impl Node {
         self.closed.send_replace(true);
     }
 
-    /// Resolves when the node is closed or dropped.
-    pub(super) fn until_closed(&self) -> impl Future<Output = ()> + Send + 'static {
+    /// What works for the node, until that is closed or dropped.
+    pub(super) fn while_open(
+        &self,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> BoxFuture<'static, ()> {
         let mut closed = self.closed.subscribe();
-        async move {
-            // An error: it was dropped.
-            let _ = closed.wait_for(|closed| *closed).await;
-        }
+        Box::pin(async move {
+            tokio::select! {
+                // An error: it was dropped.
+                _ = closed.wait_for(|closed| *closed) => {}
+                () = work => {}
+            }
+        })
     }
 
     /// Closes it for good: others have what it had.

@@ -41,11 +41,14 @@ pub(super) async fn keep(node: Weak<Node>, polls: Arc<Polls>) {
 }
 
 fn tell(node: &Node, look: &Look, reply: &LookReply) {
-    let LookReply::Seen {
-        occupant: Some(occupant),
-        ..
-    } = reply
-    else {
+    let LookReply::Seen { occupant, missing } = reply else {
+        return;
+    };
+    // Who is still waited for is asked for again by the manager's own looks.
+    for owner in missing {
+        node.polls.forget(*owner);
+    }
+    let Some(occupant) = occupant else {
         return;
     };
     if let Some(owner) = occupant.ours

@@ -15,6 +15,9 @@ use crate::protocol::words::{Look, Owner};
 /// How soon after it queued a call is looked for.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
 
+/// At most this many owners are asked after in one script.
+const MOST: usize = 500;
+
 /// The calls that are looked for.
 #[derive(Debug, Default)]
 pub(super) struct Polls {
@@ -59,7 +62,14 @@ impl Polls {
                 due.entry(polled.key.clone()).or_default().push(*owner);
             }
         }
-        let due = due.into_iter();
-        due.map(|(key, owners)| Look { key, owners }).collect()
+        let mut looks = Vec::with_capacity(due.len());
+        for (key, owners) in due {
+            let parts = owners.chunks(MOST).map(<[Owner]>::to_vec);
+            looks.extend(parts.map(|owners| Look {
+                key: key.clone(),
+                owners,
+            }));
+        }
+        looks
     }
 }

@@ -9,6 +9,9 @@ const NEXT: &str = include_str!("../../../lua/next.lua");
 /// `SCRIPT LOAD` would need a right of its own.
 const WITHOUT_KEYS: &str = "if not KEYS[1] then return 0 end\n";
 
+const EPOCH: &str = include_str!("../../../lua/quorum/epoch.lua");
+const VOTES: &str = include_str!("../../../lua/quorum/votes.lua");
+
 /// The scripts of a client: one for each verb, and the probe.
 #[derive(Debug)]
 pub(crate) struct Scripts {
@@ -19,6 +22,18 @@ pub(crate) struct Scripts {
     pub(crate) look: Script,
     pub(crate) inspect: Script,
     pub(crate) probe: Script,
+    /// Of a node of a quorum.
+    pub(crate) votes: Option<VoteScripts>,
+}
+
+/// What is said to a node of a quorum alone.
+#[derive(Debug)]
+pub(crate) struct VoteScripts {
+    pub(crate) ask: Script,
+    pub(crate) yields: Script,
+    pub(crate) confirm: Script,
+    pub(crate) renew: Script,
+    pub(crate) repair: Script,
 }
 
 impl Scripts {
@@ -37,6 +52,26 @@ impl Scripts {
             look: script(include_str!("../../../lua/look.lua")),
             inspect: script(include_str!("../../../lua/inspect.lua")),
             probe: script(include_str!("../../../lua/probe.lua")),
+            votes: None,
+        }
+    }
+
+    /// The same for a node of a quorum.
+    pub(crate) fn in_quorum() -> Self {
+        let script = |source: &str| {
+            let source = source.replace("--@include quorum/epoch", EPOCH);
+            Script::new(&source.replace("--@include quorum/votes", VOTES))
+        };
+        Scripts {
+            release: script(include_str!("../../../lua/quorum/release.lua")),
+            votes: Some(VoteScripts {
+                ask: script(include_str!("../../../lua/quorum/ask.lua")),
+                yields: script(include_str!("../../../lua/quorum/yield.lua")),
+                confirm: script(include_str!("../../../lua/quorum/confirm.lua")),
+                renew: script(include_str!("../../../lua/quorum/renew.lua")),
+                repair: script(include_str!("../../../lua/quorum/repair.lua")),
+            }),
+            ..Self::ours()
         }
     }
 
@@ -54,6 +89,7 @@ impl Scripts {
             look: sharded(&self.look),
             inspect: sharded(&self.inspect),
             probe: sharded(&self.probe),
+            votes: None,
         }
     }
 }

@@ -13,13 +13,10 @@ use crate::store::redis::multiplexed::{Multiplexed, Refusal};
 use crate::store::redis::socket::Wire;
 use crate::store::redis::transport::{Connection, Hears};
 use crate::store::redis::trouble;
-use crate::store::redis::url::Host;
+use crate::store::redis::url::{Host, shown};
 
-/// How long a sentinel may take to say where the master is.
+/// How long a sentinel may take to say where the master is, or longer: a part of the time to connect.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
-
-/// How long the others have to contradict the first one that says it.
-const CONTRADICTS_WITHIN: Duration = Duration::from_millis(100);
 
 /// The sentinels of one service.
 #[derive(Debug)]
@@ -30,6 +27,7 @@ pub(super) struct Sentinels {
     scheme: &'static str,
     settings: RedisConnectionInfo,
     wire: Wire,
+    answers_within: Duration,
 }
 
 impl Sentinels {
@@ -49,15 +47,17 @@ impl Sentinels {
             scheme: config.scheme(),
             settings,
             wire: Wire::of(config),
+            answers_within: (config.connect_timeout / 4).max(ANSWERS_WITHIN),
         }
     }
 
-    pub(super) fn name_of(&self, (host, port): &Host) -> String {
-        format!("{}://{host}:{port}", self.scheme)
+    pub(super) fn name_of(&self, host: &Host) -> String {
+        format!("{}://{}", self.scheme, shown(host))
     }
 
-    /// Where most of them say that the master is. Who answers late is not waited for, and who is cut off from the
-    /// others and knows an old master does not count more than they do.
+    /// Where most of them say that the master is. Those who are silent are waited for only until most have said the same;
+    /// if most are silent, those who are left decide, as long as none contradicts: who is cut off from the others may know
+    /// an old master.
     pub(super) async fn master(self: &Arc<Self>) -> Result<Host, Trouble> {
         let mut asking = JoinSet::new();
         for host in &self.hosts {
@@ -70,8 +70,15 @@ impl Sentinels {
         while let Some(answer) = asking.join_next().await {
             match answer {
                 Ok(Ok(Some(master))) => {
-                    votes.push((master, 1));
-                    break;
+                    let known = votes.iter().position(|(named, _)| *named == master);
+                    let place = known.unwrap_or_else(|| {
+                        votes.push((master, 0));
+                        votes.len() - 1
+                    });
+                    votes[place].1 += 1;
+                    if votes[place].1 > self.hosts.len() / 2 {
+                        return Ok(votes.swap_remove(place).0);
+                    }
                 }
                 Ok(Ok(None)) => unknown += 1,
                 Ok(Err(trouble)) => troubles.push(trouble),
@@ -79,32 +86,27 @@ impl Sentinels {
                 Err(_) => {}
             }
         }
-        if votes.is_empty() {
-            return Err(self.nobody_knows(unknown, troubles));
+        match votes.len() {
+            0 => Err(self.nobody_knows(unknown, troubles)),
+            1 => Ok(votes.swap_remove(0).0),
+            _ => Err(self.they_disagree(&votes)),
         }
-        let others = tokio::time::timeout(CONTRADICTS_WITHIN, async {
-            let is_decided = |votes: &[(Host, usize)]| {
-                votes.iter().any(|(_, count)| *count > self.hosts.len() / 2)
-            };
-            while !is_decided(&votes) {
-                match asking.join_next().await {
-                    None => return,
-                    Some(Ok(Ok(Some(master)))) => {
-                        match votes.iter_mut().find(|(named, _)| *named == master) {
-                            Some((_, count)) => *count += 1,
-                            None => votes.push((master, 1)),
-                        }
-                    }
-                    Some(_) => {}
-                }
-            }
+    }
+
+    fn they_disagree(&self, votes: &[(Host, usize)]) -> Trouble {
+        let service = &self.service;
+        let each = votes.iter().map(|(master, count)| {
+            let name = self.name_of(master);
+            format!("{count} say {name}")
         });
-        // What they did not say by then is not counted.
-        let _ = others.await;
-        // The first that was named, if several were as often.
-        let most = votes.into_iter().rev().max_by_key(|(_, count)| *count);
-        most.map(|(master, _)| master)
-            .ok_or_else(|| self.nobody_knows(unknown, troubles))
+        Trouble::new(
+            Outage::NotReady,
+            format!(
+                "the sentinels of `{service}` do not agree where the master is ({}): a failover is under way, some of them \
+                 are cut off, or they name one server differently (`announce-hostnames`)",
+                each.collect::<Vec<_>>().join(", ")
+            ),
+        )
     }
 
     fn nobody_knows(&self, unknown: usize, troubles: Vec<Trouble>) -> Trouble {
@@ -142,9 +144,9 @@ impl Sentinels {
             let connection = self.connect(host, deaf).await?;
             self.ask(&connection).await
         };
-        let asked = match tokio::time::timeout(ANSWERS_WITHIN, asked).await {
+        let asked = match tokio::time::timeout(self.answers_within, asked).await {
             Ok(asked) => asked,
-            Err(_) => Err(Trouble::timed_out(ANSWERS_WITHIN)),
+            Err(_) => Err(Trouble::timed_out(self.answers_within)),
         };
         asked.map_err(|trouble| explained(trouble).at(&self.name_of(host)))
     }

@@ -19,6 +19,8 @@ pub(super) struct Session {
     pub(super) epoch: u64,
     /// Under which name this connection listens.
     pub(super) client: ClientId,
+    /// What the server calls itself for as long as it runs, if it says so.
+    pub(super) server: Option<String>,
     /// What the server calls the connection, for its successor to kill it.
     pub(super) name: Option<ServersName>,
     /// The previous connection could not be killed: its commands may still be applied.

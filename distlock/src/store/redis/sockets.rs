@@ -14,7 +14,7 @@ use crate::store::redis::role;
 use crate::store::redis::sentinel::Sentinels;
 use crate::store::redis::socket::Wire;
 use crate::store::redis::transport::{Connection, Hears, Transport};
-use crate::store::redis::url::Place;
+use crate::store::redis::url::Single;
 
 /// The way to a server over TCP, with or without TLS, or a Unix socket.
 #[derive(Debug)]
@@ -32,14 +32,13 @@ enum Target {
 }
 
 impl Sockets {
-    pub(super) fn new(config: &RedisConfig) -> Self {
+    pub(super) fn new(config: &RedisConfig, to: &Single) -> Self {
         Sockets {
-            target: match &config.place {
-                Place::Server(address) => Target::Server(address.clone()),
-                Place::Sentinel { sentinels, service } => {
+            target: match to {
+                Single::Server(address) => Target::Server(address.clone()),
+                Single::Sentinel { sentinels, service } => {
                     Target::Master(Arc::new(Sentinels::new(config, sentinels, service)))
                 }
-                Place::Cluster(_) => unreachable!("a cluster is refused before"),
             },
             settings: config.settings.clone(),
             credentials: config.credentials.clone(),

@@ -39,9 +39,9 @@ pub(super) fn of_text(text: &str) -> Trouble {
             Outage::NotReady
         }
         "NOPERM" | "NOAUTH" | "WRONGPASS" => Outage::Denied,
-        // Redis 6.2 and 7.0 deny what a script does without a code.
         // A script was running in a slot that is being moved.
         _ if text.contains("access a non local key") => Outage::NotReady,
+        // Redis 6.2 and 7.0 deny what a script does without a code.
         _ if text.contains("The user executing the script can't")
             || text.contains("no permissions") =>
         {

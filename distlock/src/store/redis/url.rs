@@ -7,19 +7,36 @@ use redis::{
 /// A host and a port.
 pub(crate) type Host = (String, u16);
 
+/// As it stands in a URL.
+pub(super) fn shown((host, port): &Host) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
 const SENTINELS_PORT: u16 = 26_379;
 
 /// Where the servers are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
+    One(Single),
+    /// The primaries of a cluster, of which these are nodes.
+    Cluster(Vec<Host>),
+    /// Most of these, which know nothing of each other.
+    Quorum(Vec<Host>),
+}
+
+/// Where one server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Single {
     Server(ConnectionAddr),
     /// The master of a service, wherever its sentinels say that it is.
     Sentinel {
         sentinels: Vec<Host>,
         service: String,
     },
-    /// The primaries of a cluster, of which these are nodes.
-    Cluster(Vec<Host>),
 }
 
 /// What a URL says.
@@ -35,6 +52,7 @@ enum Kind {
     Unix,
     Sentinel,
     Cluster,
+    Quorum,
 }
 
 impl Url {
@@ -52,7 +70,7 @@ impl Url {
         if let Kind::Unix = kind {
             let info = library(url)?;
             return Self::of(
-                Place::Server(info.addr().clone()),
+                Place::One(Single::Server(info.addr().clone())),
                 info.redis_settings(),
                 false,
             );
@@ -92,7 +110,7 @@ impl Url {
                 // The socket is ours, and so is its encryption.
                 let info = library(&format!("redis://{authority}{path}"))?;
                 Self::of(
-                    Place::Server(info.addr().clone()),
+                    Place::One(Single::Server(info.addr().clone())),
                     info.redis_settings(),
                     is_encrypted,
                 )
@@ -100,8 +118,8 @@ impl Url {
             Kind::Sentinel => {
                 let (service, db) = service(path)?;
                 let (sentinels, settings) = all(user, hosts, db, Some(SENTINELS_PORT))?;
-                let place = Place::Sentinel { sentinels, service };
-                Self::of(place, &settings, is_encrypted)
+                let master = Single::Sentinel { sentinels, service };
+                Self::of(Place::One(master), &settings, is_encrypted)
             }
             Kind::Cluster => {
                 if !matches!(path, "" | "/" | "/0") {
@@ -111,6 +129,16 @@ impl Url {
                 }
                 let (nodes, settings) = all(user, hosts, "", None)?;
                 Self::of(Place::Cluster(nodes), &settings, is_encrypted)
+            }
+            Kind::Quorum => {
+                let (servers, settings) = all(user, hosts, path, None)?;
+                if servers.len() < 3 {
+                    return Err(
+                        "the lock store's URL names fewer than three servers, and with one of two away there is no quorum"
+                            .into(),
+                    );
+                }
+                Self::of(Place::Quorum(servers), &settings, is_encrypted)
             }
         }
     }
@@ -147,6 +175,7 @@ fn kind(scheme: &str) -> Result<(Kind, bool), String> {
         "unix" if !is_encrypted => Ok((Kind::Unix, false)),
         "sentinel" => Ok((Kind::Sentinel, is_encrypted)),
         "cluster" => Ok((Kind::Cluster, is_encrypted)),
+        "quorum" => Ok((Kind::Quorum, is_encrypted)),
         _ => Err("the lock store's URL has an unknown scheme".into()),
     }
 }
@@ -233,13 +262,18 @@ mod tests {
         let parsed = Url::parse(url).unwrap_or_else(|error| panic!("{error}"));
         let sentinels = hosts(&[("::1", 26_379), ("a", 26_379), ("b", 7)]);
         let service = "my-service.1".to_owned();
-        assert_eq!(parsed.place, Place::Sentinel { sentinels, service });
+        let master = Single::Sentinel { sentinels, service };
+        assert_eq!(parsed.place, Place::One(master));
         assert_eq!(parsed.settings.db(), 3);
         assert_eq!(parsed.settings.username(), Some("shop"));
         assert_eq!(parsed.settings.password(), Some("p@ss"));
         assert_eq!(
             place("redis+cluster://b,a:7000,b:6379/"),
             Place::Cluster(hosts(&[("a", 7_000), ("b", 6_379)]))
+        );
+        assert_eq!(
+            place("redis+quorum://b,a:7000,c/2"),
+            Place::Quorum(hosts(&[("a", 7_000), ("b", 6_379), ("c", 6_379)]))
         );
     }
 
@@ -254,6 +288,8 @@ mod tests {
             ("redis+sentinel://a/s/three", "malformed"),
             ("redis+sentinel://a:port/s", "malformed"),
             ("redis+cluster://a/1", "has but one"),
+            ("redis+quorum://a,b", "fewer than three"),
+            ("redis+quorum://a,b,c,a/x", "malformed"),
             ("redis://a,b", "several hosts"),
             ("redis+other://a", "unknown scheme"),
             ("redis+://a", "unknown scheme"),

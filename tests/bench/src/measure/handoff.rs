@@ -70,8 +70,8 @@ impl Relay {
 }
 
 /// One run with some number of waiters.
-struct Run {
-    p50: f64,
+pub(super) struct Run {
+    pub(super) p50: f64,
     p99: f64,
     per_second: f64,
     fewest: usize,
@@ -266,7 +266,11 @@ impl Figures {
 }
 
 /// Lets `waiters` tasks take turns until there were `limit` hand-offs.
-async fn hand_off(managers: &[LockManager], waiters: usize, limit: usize) -> anyhow::Result<Run> {
+pub(super) async fn hand_off(
+    managers: &[LockManager],
+    waiters: usize,
+    limit: usize,
+) -> anyhow::Result<Run> {
     let key = format!("bench:handoff:{waiters}");
     let starter = managers[0].lock(&key).acquire().await?;
     let relay = Arc::new(Relay::new(waiters, limit));

@@ -3,13 +3,14 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use distlock::LockManager;
+use distlock::{LockManager, LockManagerBuilder};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::peers::Peers;
 use crate::report::Findings;
 use crate::setting::Setting;
 
+mod cluster;
 mod drops;
 mod handoff;
 mod lockers;
@@ -21,15 +22,19 @@ mod server_cpu;
 mod size;
 mod sparse;
 mod throughput;
+mod tls;
+mod ways;
 
 /// A measurement, by name.
 type Measurement = (&'static str, fn(&Context) -> anyhow::Result<Findings>);
 
-pub(crate) const MEASUREMENTS: [Measurement; 10] = [
+pub(crate) const MEASUREMENTS: [Measurement; 12] = [
     ("pair", pair::run),
     ("throughput", throughput::run),
     ("server-cpu", server_cpu::run),
     ("handoff", handoff::run),
+    ("tls", tls::run),
+    ("cluster", cluster::run),
     ("sparse", sparse::run),
     ("mixed", mixed::run),
     ("scripts", scripts::run),
@@ -77,11 +82,16 @@ fn in_task<T: Send + 'static>(
 }
 
 async fn connect(url: &str, count: usize) -> anyhow::Result<Vec<LockManager>> {
+    connect_by(&LockManager::builder().url(url), count).await
+}
+
+async fn connect_by(
+    builder: &LockManagerBuilder,
+    count: usize,
+) -> anyhow::Result<Vec<LockManager>> {
     let mut managers = Vec::new();
     for index in 0..count {
-        let builder = LockManager::builder()
-            .url(url)
-            .client_name(format!("bench-{index}"));
+        let builder = builder.clone().client_name(format!("bench-{index}"));
         managers.push(builder.connect().await?);
     }
     Ok(managers)

@@ -25,10 +25,12 @@ fn rights() -> Vec<&'static str> {
     of_one.chain(MORE.iter().copied()).collect()
 }
 
-fn become_user(cluster: &RedisCluster, rights: &[&str]) {
+/// Gives the user these rights at all nodes. The URL with which to be it.
+pub(super) fn become_user(cluster: &RedisCluster, rights: &[&str]) -> String {
     for node in cluster.nodes() {
         set_user(&mut node.client(), rights);
     }
+    cluster.url_of(&format!("redis+cluster://{}@", user()))
 }
 
 fn all_denied(cluster: &RedisCluster) -> Vec<String> {
@@ -39,11 +41,15 @@ fn all_denied(cluster: &RedisCluster) -> Vec<String> {
 }
 
 /// Everything that differs in a cluster, each step once.
-async fn exercise(cluster: &RedisCluster, key: &str, to: &RedisServer) -> Result<(), Error> {
-    let url = cluster.url_of(&format!("redis+cluster://{}@", user()));
+async fn exercise(
+    cluster: &RedisCluster,
+    url: &str,
+    key: &str,
+    to: &RedisServer,
+) -> Result<(), Error> {
     let (first, second) = (
-        LockManager::connect(&url).await?,
-        LockManager::connect(&url).await?,
+        LockManager::connect(url).await?,
+        LockManager::connect(url).await?,
     );
     let slot = cluster.slot(key);
     let from = cluster.owner(slot);
@@ -77,9 +83,9 @@ async fn exercise(cluster: &RedisCluster, key: &str, to: &RedisServer) -> Result
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_minimal_user_is_denied_nothing() {
     let cluster = RedisCluster::start(2);
-    become_user(&cluster, &rights());
+    let url = become_user(&cluster, &rights());
     let keys = cluster.key_on_each("k");
-    exercise(&cluster, &keys[0], &cluster.masters[1])
+    exercise(&cluster, &url, &keys[0], &cluster.masters[1])
         .await
         .unwrap();
     assert_eq!(all_denied(&cluster), Vec::<String>::new());
@@ -94,13 +100,13 @@ async fn every_right_that_a_cluster_needs_is_used() {
             .into_iter()
             .filter(|right| right != missing)
             .collect();
-        become_user(&cluster, &fewer);
+        let url = become_user(&cluster, &fewer);
         // Another key each time, in a slot that was not touched.
         let key = format!("{index}{}", keys[0]);
         let from = cluster.owner_of(&key).port();
         let other = |node: &&RedisServer| node.port() != from;
         let to = cluster.masters.iter().find(other).unwrap();
-        let result = exercise(&cluster, &key, to).await;
+        let result = exercise(&cluster, &url, &key, to).await;
         println!("without {missing}: {result:?}");
         assert!(!all_denied(&cluster).is_empty(), "{missing} is not needed");
         for node in cluster.nodes() {
@@ -133,8 +139,7 @@ async fn a_right_that_is_missing_is_named() {
             .into_iter()
             .filter(|right| *right != missing)
             .collect();
-        become_user(&cluster, &fewer);
-        let url = cluster.url_of(&format!("redis+cluster://{}@", user()));
+        let url = become_user(&cluster, &fewer);
         let error = LockManager::connect(url).await.unwrap_err();
         assert!(matches!(error, Error::Config { .. }), "{error:?}");
         assert!(error.to_string().contains(named), "{error}");

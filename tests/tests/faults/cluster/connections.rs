@@ -1,14 +1,23 @@
 //! Connections to the nodes that are killed while locks are handed on.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use distlock::__inside::{clock_ahead, running_on};
+use distlock::LockManager;
 use distlock_tests::{RedisCluster, eventually_async, within};
 
-use crate::cluster::until_all_clean;
-use crate::kit::{Exclusion, LONG, acquire_later, connect, ms, until_queued};
+use crate::cluster::turns::in_turn;
+use crate::cluster::{channels, until_all_clean};
+use crate::credentials::{Vault, add_user};
+use crate::kit::{
+    Exclusion, LONG, acquire_later, connect, connections, give_back, ms, taken_once, until_queued,
+};
 
 /// Kills connections of a kind, again and again, while several clients work.
 async fn are_survived(kind: &str) {
-    let cluster = RedisCluster::start(3);
-    let keys = cluster.key_on_each("k");
+    let cluster = in_turn().await;
+    let keys = cluster.key_on_each(kind);
     let mut tasks = Vec::new();
     let mut all = Vec::new();
     for key in &keys {
@@ -54,32 +63,102 @@ async fn those_that_do_not_listen_are_replaced() {
     are_survived("normal").await;
 }
 
-/// A new connection listens in every slot in which somebody waits before it counts as up.
+/// A new connection listens in every slot in which somebody waits before it counts as up, so that what is handed on from
+/// then on is heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_connection_listens_where_somebody_waits() {
-    let cluster = RedisCluster::start(2);
-    let key = &cluster.key_on_each("k")[0];
+    let cluster = in_turn().await;
+    let key = &cluster.key_on_each("listened")[0];
     let node = &cluster.masters[0];
     let mut raw = node.client();
     let (holder, waiter) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     let guard = holder.lock(key).acquire().await.unwrap();
     let waiting = acquire_later(&waiter, key, ms(3_000), LONG);
     until_queued(&mut raw, key, 1).await;
-    let before = crate::cluster::channels(&mut raw);
+    let before = channels(&cluster, &mut raw, key);
+    let channel = before.iter().next().expect("the waiter listens").as_str();
+    let mut monitor = node.monitor();
     raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     eventually_async(LONG, async || {
-        let after = crate::cluster::channels(&mut raw);
-        before.iter().all(|channel| after.contains(channel))
+        channels(&cluster, &mut raw, key).is_superset(&before)
     })
     .await;
+    until_queued(&mut raw, key, 1).await;
     guard.release().await.unwrap();
-    within(LONG, waiting)
-        .await
-        .unwrap()
-        .0
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    give_back(waiting).await;
+    let lines = monitor.lines();
+    let listens = |line: &&String| line.contains("\"SSUBSCRIBE\"") && line.contains(channel);
+    let subscribed = lines.iter().find(listens).expect("it was seen above");
+    let address = subscribed.split(['[', ']']).nth(1).unwrap();
+    let of_it: Vec<_> = lines.iter().filter(|line| line.contains(address)).collect();
+    let is_script = |line: &&String| line.contains("\"EVAL");
+    let before_scripts = of_it.iter().take_while(|line| !is_script(line));
+    assert!(
+        before_scripts.copied().any(|line| listens(&line)),
+        "a script ran before it listened: {of_it:#?}"
+    );
     until_all_clean(&cluster).await;
+}
+
+/// A node that nobody has needed for a minute is left, and others are not; it is opened again when it is needed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_not_used_is_left_and_opened_again_at_need() {
+    let cluster = RedisCluster::start(3);
+    let keys = cluster.key_on_each("k");
+    let ahead = Arc::new(AtomicU64::new(0));
+    let builder = LockManager::builder().url(cluster.url());
+    let manager = clock_ahead(builder, ahead.clone()).connect().await.unwrap();
+    for key in &keys {
+        taken_once(&manager, key).await;
+    }
+    let of_manager = || {
+        let nodes = cluster.masters.iter();
+        let others = nodes.map(|node| connections(&mut node.client()) - 1);
+        others.collect::<Vec<_>>()
+    };
+    eventually_async(LONG, async || of_manager() == [2, 2, 2]).await;
+    ahead.store(61_000, Ordering::Relaxed);
+    taken_once(&manager, &keys[0]).await;
+    // What nobody executes has it ask where slots are, which it does every half minute otherwise.
+    cluster.abandon(&cluster.masters[0], cluster.slot(&keys[0]));
+    let doubting = acquire_later(&manager, &keys[0], LONG, ms(100));
+    eventually_async(LONG, async || of_manager() == [2, 0, 0]).await;
+    assert!(doubting.await.unwrap().0.is_err());
+    taken_once(&manager, &keys[1]).await;
+    eventually_async(LONG, async || of_manager() == [2, 2, 0]).await;
+}
+
+/// What worked for a node ends with the manager, whoever still has that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_leaves_no_connection_and_no_task() {
+    let cluster = RedisCluster::start(2);
+    for node in cluster.nodes() {
+        add_user(&mut node.client(), "app", "hunter2");
+    }
+    let vault = Vault::new("app", "hunter2");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let builder = running_on(vault.builder(&cluster.url()), runtime.handle().clone());
+    let manager = builder.connect().await.unwrap();
+    let mut held = Vec::new();
+    let mut waiting = Vec::new();
+    for key in &cluster.key_on_each("k") {
+        held.push(manager.lock(key).acquire().await.unwrap());
+        waiting.push(acquire_later(&manager, key, LONG, LONG));
+    }
+    manager.shutdown().await;
+    let tasks = || runtime.metrics().num_alive_tasks();
+    eventually_async(LONG, async || tasks() == 0).await;
+    for node in &cluster.masters {
+        let mut raw = node.client();
+        eventually_async(LONG, async || connections(&mut raw) == 1).await;
+    }
+    for turn in waiting {
+        assert!(within(LONG, turn).await.unwrap().0.is_err());
+    }
+    drop((held, manager));
+    runtime.shutdown_background();
 }

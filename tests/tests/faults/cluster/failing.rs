@@ -27,7 +27,8 @@ async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) 
     let fresh = format!("fresh{{{key}}}");
     let slot = cluster.slot(key);
     let (holder, other) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
-    let lease = ms(20_000);
+    // It outlasts the failover, and is renewed soon after it.
+    let lease = ms(10_000);
     let guard = holder.lock(key).lease(lease).acquire().await.unwrap();
     let unconcerned = holder.lock(elsewhere).lease(ms(2_000)).acquire().await;
     let unconcerned = unconcerned.unwrap();

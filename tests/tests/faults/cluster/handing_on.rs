@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use distlock_tests::{RedisCluster, Resp, within};
+use distlock_tests::within;
 
+use crate::cluster::turns::in_turn;
 use crate::cluster::until_all_clean;
-use crate::kit::{Exclusion, LONG, acquire_later, connect, give_back, lock_key, ms, until_queued};
+use crate::kit::{
+    Exclusion, LONG, acquire_later, calls, connect, give_back, lock_key, ms, until_queued,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_lock_is_in_the_node_that_has_its_slot() {
-    let cluster = RedisCluster::start(3);
+    let cluster = in_turn().await;
     let manager = connect(&cluster.url()).await;
     let keys = cluster.key_on_each("k");
     let mut guards = Vec::new();
@@ -32,7 +35,7 @@ async fn each_lock_is_in_the_node_that_has_its_slot() {
 async fn locks_are_handed_on_in_order_and_only_one_runs() {
     const CLIENTS: u64 = 4;
     const TURNS: u64 = 25;
-    let cluster = RedisCluster::start(3);
+    let cluster = in_turn().await;
     let keys = cluster.key_on_each("k");
     let all: Vec<_> = keys.iter().map(|_| Exclusion::new()).collect();
     let mut clients = Vec::new();
@@ -64,7 +67,7 @@ async fn locks_are_handed_on_in_order_and_only_one_runs() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_come_first_served_across_managers() {
-    let cluster = RedisCluster::start(3);
+    let cluster = in_turn().await;
     let key = &cluster.key_on_each("k")[1];
     let mut raw = cluster.masters[1].client();
     let holder = connect(&cluster.url()).await;
@@ -99,7 +102,7 @@ async fn first_come_first_served_across_managers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_is_pushed_in_the_slot() {
     const TURNS: u64 = 20;
-    let cluster = RedisCluster::start(3);
+    let cluster = in_turn().await;
     let key = &cluster.key_on_each("k")[2];
     let mut raw = cluster.masters[2].client();
     raw.cmd(&["CONFIG", "RESETSTAT"]);
@@ -109,7 +112,7 @@ async fn a_grant_is_pushed_in_the_slot() {
         let waiting = acquire_later(&second, key, ms(3_000), LONG);
         until_queued(&mut raw, key, 1).await;
         guard.release().await.unwrap();
-        waiting.await.unwrap().0.unwrap().release().await.unwrap();
+        give_back(waiting).await;
     }
     assert_eq!(calls(&mut raw, "spublish"), TURNS);
     until_all_clean(&cluster).await;
@@ -119,7 +122,7 @@ async fn a_grant_is_pushed_in_the_slot() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_free_lock_costs_one_command_and_no_subscription() {
     const TURNS: u64 = 100;
-    let cluster = RedisCluster::start(3);
+    let cluster = in_turn().await;
     let manager = connect(&cluster.url()).await;
     let keys = cluster.key_on_each("k");
     let turn = async |key: &String| {
@@ -138,13 +141,4 @@ async fn a_free_lock_costs_one_command_and_no_subscription() {
         assert_eq!(calls(&mut raw, "evalsha"), 2 * TURNS);
         assert_eq!(calls(&mut raw, "ssubscribe"), 0);
     }
-}
-
-/// How often a command was called.
-fn calls(raw: &mut Resp, command: &str) -> u64 {
-    let stats = raw.cmd(&["INFO", "commandstats"]);
-    let prefix = format!("cmdstat_{command}:calls=");
-    let calls = |line: &str| line.strip_prefix(&prefix)?.split(',').next()?.parse().ok();
-    let mut lines = stats.text().unwrap().lines();
-    lines.find_map(calls).unwrap_or(0)
 }

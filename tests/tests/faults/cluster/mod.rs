@@ -1,15 +1,21 @@
 //! A cluster: each lock is where its slot is, while slots move and nodes die.
 
+use std::collections::HashSet;
+
 use distlock_tests::{RedisCluster, Reply, Resp, eventually_async};
 
 use crate::kit::{LONG, leftovers, lock_key, queue_key};
 
 mod access;
 mod connections;
+mod credentials;
+mod disagreeing;
 mod failing;
 mod handing_on;
 mod moving;
+mod redirects;
 mod replicas;
+mod turns;
 mod wrong;
 
 /// Waits until nothing but fences is left on any node that lives.
@@ -21,11 +27,14 @@ async fn until_all_clean(cluster: &RedisCluster) {
     }
 }
 
-/// The channels that somebody is subscribed to at a node.
-fn channels(raw: &mut Resp) -> Vec<String> {
+/// The channels in the slot of a key that somebody is subscribed to at a node: those who wait, and maybe a connection that
+/// tries out there what it may do.
+fn channels(cluster: &RedisCluster, raw: &mut Resp, key: &str) -> HashSet<String> {
+    let slot = cluster.slot(key);
     let channels = raw.cmd(&["PUBSUB", "SHARDCHANNELS"]);
     let channels = channels.array().iter().filter_map(Reply::text);
-    channels.map(str::to_owned).collect()
+    let of_it = channels.filter(|channel| cluster.slot(channel) == slot);
+    of_it.map(str::to_owned).collect()
 }
 
 /// How many wait for a key at a node, whichever node has the slot.

@@ -1,20 +1,22 @@
 //! Slots that move from one node to another while their locks are held and waited for.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use distlock::{Error, Outage};
 use distlock_tests::{RedisCluster, eventually_async, within};
 
+use crate::cluster::turns::in_turn;
 use crate::cluster::{channels, expires, queued, until_all_clean, until_renewed};
-use crate::kit::{Exclusion, LONG, acquire_later, connect, give_back, lock_key, ms, until_queued};
+use crate::kit::{
+    Exclusion, LONG, acquire_later, connect, give_back, lock_key, ms, taken_once, until_queued,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_held_and_waited_for_goes_along() {
     const WAITERS: i64 = 4;
-    let cluster = RedisCluster::start(3);
-    let key = &cluster.key_on_each("k")[0];
+    let cluster = in_turn().await;
+    let key = &cluster.key_on_each("along")[0];
     let (from, to) = (&cluster.masters[0], &cluster.masters[2]);
     let holder = connect(&cluster.url()).await;
     let lease = ms(3_000);
@@ -26,7 +28,8 @@ async fn what_is_held_and_waited_for_goes_along() {
         waiting.push(tokio::spawn(give_back(later)));
         until_queued(&mut from.client(), key, count).await;
     }
-    let before: HashSet<_> = channels(&mut from.client()).into_iter().collect();
+    let before = channels(&cluster, &mut from.client(), key);
+    assert!(before.len() as i64 >= WAITERS, "{before:?}");
     cluster.migrate(cluster.slot(key), to);
     let mut raw = to.client();
     // Renewed where it is now, with the token that it had.
@@ -37,13 +40,8 @@ async fn what_is_held_and_waited_for_goes_along() {
     assert_eq!(token, guard.fencing_token().to_string());
     // All are still in the queue, and listen where it is now.
     assert_eq!(queued(&mut raw, key), WAITERS);
-    let left: HashSet<_> = channels(&mut from.client()).into_iter().collect();
-    let moved: Vec<_> = before.difference(&left).cloned().collect();
-    assert!(moved.len() as i64 >= WAITERS, "{moved:?} of {before:?}");
     eventually_async(LONG, async || {
-        let there = channels(&mut raw);
-        let of_waiters = moved.iter().filter(|channel| there.contains(channel));
-        of_waiters.count() as i64 >= WAITERS
+        channels(&cluster, &mut raw, key).is_superset(&before)
     })
     .await;
     let mut last = guard.fencing_token();
@@ -61,24 +59,21 @@ async fn what_is_held_and_waited_for_goes_along() {
 /// The subscription that a node ends is found at once, and not at the next look: nobody is passed over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ended_subscription_is_begun_again_where_the_slot_is() {
-    let cluster = RedisCluster::start(2);
-    let keys = cluster.key_on_each("k");
+    let cluster = in_turn().await;
+    let keys = cluster.key_on_each("again");
     let (holder, waiter) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
-    for (index, key) in keys.iter().enumerate() {
+    for (index, key) in keys.iter().enumerate().take(2) {
         let (from, to) = (&cluster.masters[index], &cluster.masters[1 - index]);
         let guard = holder.lock(key).acquire().await.unwrap();
         let waiting = acquire_later(&waiter, key, ms(3_000), LONG);
         until_queued(&mut from.client(), key, 1).await;
-        let before: HashSet<_> = channels(&mut from.client()).into_iter().collect();
+        let before = channels(&cluster, &mut from.client(), key);
+        assert!(!before.is_empty());
         cluster.migrate(cluster.slot(key), to);
         let mut raw = to.client();
         let mut took = Instant::now();
         eventually_async(LONG, async || {
-            let left: HashSet<_> = channels(&mut from.client()).into_iter().collect();
-            let there = channels(&mut raw);
-            before
-                .difference(&left)
-                .all(|channel| there.contains(channel))
+            channels(&cluster, &mut raw, key).is_superset(&before)
         })
         .await;
         println!("subscribed after {:?}", took.elapsed());
@@ -93,8 +88,8 @@ async fn an_ended_subscription_is_begun_again_where_the_slot_is() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
-    let cluster = RedisCluster::start(3);
-    let keys = cluster.key_on_each("k");
+    let cluster = in_turn().await;
+    let keys = cluster.key_on_each("way");
     let (key, to) = (&keys[1], &cluster.masters[0]);
     let (holder, other) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     let lease = ms(1_500);
@@ -130,17 +125,44 @@ async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
     until_all_clean(&cluster).await;
 }
 
+/// To a node that has come just now the first slot is on its way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_on_its_way_to_a_node_without_slots_is_held_on() {
+    let cluster = RedisCluster::start(3);
+    let new = cluster.join();
+    let manager = connect(&cluster.url()).await;
+    let guard = manager.lock("k").lease(ms(1_500)).acquire().await.unwrap();
+    let slot = cluster.slot("k");
+    let from = cluster.begin_migration(slot, &new);
+    while cluster.migrate_keys(slot, from, &new) > 0 {}
+    until_renewed(&mut new.client(), "k").await;
+    assert!(guard.is_held(), "{:?}", guard.lost().await);
+    let (text, name) = (slot.to_string(), cluster.name_of(&new));
+    for node in [&new, from] {
+        let said = node
+            .client()
+            .cmd(&["CLUSTER", "SETSLOT", &text, "NODE", &name]);
+        assert!(!said.is_error(), "{said:?}");
+    }
+    guard.release().await.unwrap();
+    taken_once(&manager, "k").await;
+    assert!(new.client().keys("distlock:lock:*").is_empty());
+    assert!(new.client().exists("distlock:fence:{k}"));
+}
+
 /// A node that gives a slot away says so with a push that looks like an answer, while commands are under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_subscription_is_nobodys_answer() {
     const ROUNDS: usize = 5;
     const ASKED: usize = 20;
-    let cluster = RedisCluster::start(2);
+    let cluster = in_turn().await;
     let (from, to) = (&cluster.masters[0], &cluster.masters[1]);
     let id = to.client().cmd(&["CLUSTER", "MYID"]);
     let id = id.text().unwrap();
     let is_there = |key: &String| cluster.owner_of(key).port() == from.port();
-    let mut keys = (0..).map(|number| format!("k{number}")).filter(is_there);
+    let mut keys = (0..)
+        .map(|number| format!("answer{number}"))
+        .filter(is_there);
     let waited: Vec<_> = keys.by_ref().take(ROUNDS).collect();
     let asked: Vec<_> = keys.take(ASKED).collect();
     let (holder, client) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
@@ -187,8 +209,8 @@ async fn the_end_of_a_subscription_is_nobodys_answer() {
 async fn under_load_nobody_gets_a_lock_that_another_has() {
     const CLIENTS: usize = 3;
     const ROUNDS: usize = 12;
-    let cluster = RedisCluster::start(3);
-    let keys = cluster.key_on_each("k");
+    let cluster = in_turn().await;
+    let keys = cluster.key_on_each("load");
     // Two keys of each slot that moves.
     let keys: Vec<_> = keys
         .iter()

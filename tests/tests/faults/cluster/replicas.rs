@@ -3,7 +3,7 @@
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, eventually_async, within};
 
-use super::{queued, until_all_clean};
+use super::{queued, until_all_clean, until_renewed};
 use crate::kit::{LONG, acquire_later, lock_key, ms};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -15,31 +15,38 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
         builder.connect().await.unwrap(),
     );
     let keys = cluster.key_on_each("k");
-    for (key, replica) in keys.iter().zip(&cluster.replicas) {
-        // Taken, renewed and handed on: its replica has heard of each.
-        let guard = first
-            .lock(key)
-            .lease(ms(1_500))
-            .wait(LONG)
-            .acquire()
-            .await
-            .unwrap();
-        let waiting = acquire_later(&second, key, ms(1_500), LONG);
-        eventually_async(LONG, async || {
-            queued(&mut cluster.owner_of(key).client(), key) == 1
-        })
-        .await;
-        tokio::time::sleep(ms(2_000)).await;
+    // Taken, renewed and handed on: its replica has heard of each.
+    let mut turns = Vec::new();
+    for (key, node) in keys.iter().zip(&cluster.masters) {
+        let lock = first.lock(key).lease(ms(1_500)).wait(LONG);
+        let guard = lock.acquire().await.unwrap();
+        turns.push((guard, acquire_later(&second, key, ms(1_500), LONG)));
+        eventually_async(LONG, async || queued(&mut node.client(), key) == 1).await;
+    }
+    for ((guard, waiting), replica) in turns.into_iter().zip(&cluster.replicas) {
+        let key = guard.key().to_owned();
+        let key = &key;
+        let mut copy = replica.client();
+        copy.cmd(&["READONLY"]);
+        until_renewed(&mut copy, key).await;
         assert!(guard.is_held(), "{:?}", guard.lost().await);
         guard.release().await.unwrap();
         let guard = within(LONG, waiting).await.unwrap().0.unwrap();
         let token = guard.fencing_token().to_string();
-        let mut copy = replica.client();
-        copy.cmd(&["READONLY"]);
         let value = copy.get(&lock_key(key));
         assert!(value.is_some_and(|value| value.contains(&token)), "{key}");
         guard.release().await.unwrap();
     }
+    // Renewed where it is, also while its slot is on its way.
+    let lock = first.lock(&keys[1]).lease(ms(1_500));
+    let guard = lock.acquire().await.unwrap();
+    let (slot, to) = (cluster.slot(&keys[1]), &cluster.masters[2]);
+    let from = cluster.begin_migration(slot, to);
+    while cluster.migrate_keys(slot, from, to) > 0 {}
+    until_renewed(&mut to.client(), &keys[1]).await;
+    assert!(guard.is_held(), "{:?}", guard.lost().await);
+    cluster.end_migration(slot, from, to);
+    guard.release().await.unwrap();
     cluster.replicas[0].stop_process();
     let refused = first
         .lock(&keys[0])

@@ -9,24 +9,18 @@ use crate::rows::Dice;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_dropped_while_the_server_sleeps_leaves_nothing() {
-    let server = RedisServer::builder()
-        .arg("--enable-debug-command", "yes")
-        .start();
+    let server = RedisServer::start();
     warm(&server).await;
     let manager = connect(&server.url()).await;
     let mut raw = server.client();
     let mut monitor = server.monitor();
     // An orphan would stay for much longer than this test waits.
     let lease = ms(60_000);
-    let mut sleeper = server.client();
-    sleeper.send(&["DEBUG", "SLEEP", "1"]).unwrap();
-    let mut asleep = server.client();
-    asleep.set_timeout(ms(50));
-    eventually_async(LONG, async || asleep.try_cmd(&["PING"]).is_err()).await;
+    server.stop_process();
     let lock = manager.lock("k").lease(lease).wait(LONG);
     let dropped = tokio::time::timeout(ms(100), lock.acquire()).await;
     assert!(dropped.is_err(), "{dropped:?}");
-    sleeper.read_reply(LONG).unwrap();
+    server.cont_process();
     // It was applied all the same.
     let taken = format!("\"SET\" \"{}\"", lock_key("k"));
     eventually_async(LONG, async || monitor.count(&taken) == 1).await;

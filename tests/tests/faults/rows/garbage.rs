@@ -10,7 +10,7 @@ use distlock::LockManager;
 use distlock_tests::resp::{command_name, request_len};
 use distlock_tests::{RedisServer, eventually_async, within};
 
-use crate::kit::{LONG, SLACK, acquire_later, connect, ms, until_queued};
+use crate::kit::{LONG, SLACK, acquire_later, connect, give_back, ms, until_queued};
 use crate::rows::Dice;
 
 /// Things that no script of ours answers. Some are not RESP at all, some only look like an answer.
@@ -461,14 +461,7 @@ async fn who_may_only_publish_starts_no_body() {
     let waiting = acquire_later(&waiter, "k", ms(5_000), LONG);
     until_queued(&mut raw, "k", 1).await;
     guard.release().await.unwrap();
-    within(LONG, waiting)
-        .await
-        .unwrap()
-        .0
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    within(LONG, give_back(waiting)).await;
     let mut seen = None;
     eventually_async(LONG, async || {
         let publishes = |line: &String| line.to_ascii_lowercase().contains("\"publish\"");

@@ -27,16 +27,17 @@ async fn assert_not_ready(manager: &LockManager, words: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_loads_is_waited_for() {
-    const KEYS: u32 = 3_000;
+    const KEYS: u32 = 60;
     let server = Arc::new(
         RedisServer::builder()
-            // In microseconds for each key, and it answers in between.
-            .arg("--key-load-delay", "1000")
-            .arg("--loading-process-events-interval-bytes", "1024")
+            // In microseconds for each key, and it answers after every two megabytes.
+            .arg("--key-load-delay", "50000")
+            .arg("--rdbcompression", "no")
             .start(),
     );
     let mut raw = server.client();
-    let fill = "for i = 1, ARGV[1] do redis.call('SET', 'filler' .. i, i) end";
+    let fill =
+        "for i = 1, ARGV[1] do redis.call('SET', 'filler' .. i, string.rep('x', 2097152)) end";
     raw.cmd(&["EVAL", fill, "0", &KEYS.to_string()]);
     let manager = connect(&server.url()).await;
     assert_eq!(raw.cmd(&["SAVE"]), Reply::Status("OK".into()));

@@ -10,6 +10,10 @@ use crate::kit::{LONG, SLACK, connect, expiry_after_renewal, lock_key, ms, until
 
 fn log_of(server: &RedisServer) -> PathBuf {
     let folder = server.dir().join("appendonlydir");
+    if !folder.exists() {
+        // Before Redis 7.0 it is one file.
+        return server.dir().join("appendonly.aof");
+    }
     let mut logs: Vec<PathBuf> = fs::read_dir(&folder)
         .expect("the server writes a log")
         .map(|entry| entry.unwrap().path())

@@ -1,10 +1,22 @@
-//! Keeps `tests/FAULTS.md` true: every row has tests, and they exist.
+//! Keeps `tests/FAULTS.md` and `docs/topologies.md` true: every row has tests, and they exist.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const TABLE: &str = include_str!("../../../FAULTS.md");
+
+const GUIDE: &str = include_str!("../../../../docs/topologies.md");
+
+/// The modules that the macros of the conformance suite make, which run one function on several stores.
+const STORES: [&str; 6] = [
+    "redis",
+    "memory",
+    "cluster",
+    "proxied",
+    "quorum",
+    "redis_only",
+];
 
 /// The rows that are there. The others are of quorum.
 fn kept() -> impl Iterator<Item = u32> {
@@ -30,14 +42,35 @@ fn tests_of<'a>(cells: &[&'a str]) -> Vec<&'a str> {
     cells[3].split('`').skip(1).step_by(2).collect()
 }
 
+/// The folder of the tests of a binary.
+fn root_of(binary: &str) -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    match binary {
+        "inventory" => package.join("../examples/tests"),
+        "quorum" | "node" => package.join("model/tests"),
+        _ => package.join("tests"),
+    }
+}
+
+/// Whether a filter names a module, and so all tests in it.
+fn is_module(filter: &str) -> bool {
+    let Some((binary, path)) = filter.split_once(' ') else {
+        return false;
+    };
+    let module = root_of(binary).join(binary).join(path.replace("::", "/"));
+    let is_store = binary == "conformance" && STORES.contains(&path);
+    is_store || module.with_extension("rs").exists() || module.join("mod.rs").exists()
+}
+
 /// Where a test of that path is written, and its name.
 fn source_of(test: &str) -> Option<(PathBuf, &str)> {
     let (binary, path) = test.split_once(' ')?;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let root = root_of(binary);
     let mut parts: Vec<&str> = path.split("::").collect();
     let name = parts.pop()?;
-    // Made by the macros of the conformance suite, which run one function on several stores.
-    parts.retain(|part| !matches!(*part, "redis" | "memory" | "redis_only"));
+    if binary == "conformance" {
+        parts.retain(|part| !STORES.contains(part));
+    }
     let file = match parts.as_slice() {
         [] if root.join(binary).is_dir() => root.join(binary).join("main.rs"),
         [] => root.join(format!("{binary}.rs")),
@@ -96,5 +129,48 @@ fn every_row_names_tests_that_exist() {
     }
     for (test, rows) in named {
         assert!(rows.len() <= 2, "{test} serves {rows:?}");
+    }
+}
+
+/// What the guide says, and where. A filter may name a test, or a module of them.
+#[test]
+fn every_statement_about_topologies_names_tests_that_exist() {
+    let binaries = [
+        "faults",
+        "conformance",
+        "install",
+        "inventory",
+        "quorum",
+        "node",
+    ];
+    let names_test = |words: &str| match words.split_once(' ') {
+        None => words == "conformance",
+        Some((binary, _)) => binaries.contains(&binary),
+    };
+    let quoted = |text: &'static str| text.split('`').skip(1).step_by(2);
+    let named: Vec<_> = quoted(GUIDE).filter(|words| names_test(words)).collect();
+    assert!(named.len() > 60, "only {named:?}");
+    for test in named.into_iter().filter(|test| test.contains(' ')) {
+        let is_written = source_of(test).is_some_and(|(file, name)| {
+            fs::read_to_string(file).is_ok_and(|source| is_test(&source, name, false))
+        });
+        assert!(is_written || is_module(test), "there is no test `{test}`");
+    }
+    let mut is_shown = false;
+    for line in GUIDE.lines() {
+        let Some(cells) = line
+            .strip_prefix('|')
+            .and_then(|line| line.strip_suffix('|'))
+        else {
+            is_shown = false;
+            continue;
+        };
+        let last = cells.rsplit('|').next().unwrap_or_default().trim();
+        if last == "test" {
+            is_shown = true;
+        } else if is_shown && !last.starts_with('-') {
+            let shows = |words: &str| names_test(words) || words.starts_with("cargo run");
+            assert!(quoted(last).any(shows), "nothing shows that{cells}");
+        }
     }
 }

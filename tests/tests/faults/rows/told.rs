@@ -1,13 +1,17 @@
 //! What a log says at INFO while something is wrong: one line when the store is lost, one when it is back,
 //! renewals that fail once a second, and each lock that was lost.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use distlock::{Credentials, LockManager};
 use distlock_tests::{
     After, RedisServer, Reply, Resp, Worker, child_args, is_child, this_test_binary,
 };
 
-use crate::kit::{LONG, connect, lock_key, ms};
+use crate::credentials::add_user;
+use crate::kit::{LONG, connect, failed, lock_key, ms};
 use crate::rows::runtime;
 
 /// Does what it is told on stdin, and logs to stdout.
@@ -21,9 +25,13 @@ fn entry() {
         .with_max_level(tracing::Level::INFO)
         .with_writer(std::io::stdout)
         .init();
-    let url = child_args().remove(0);
+    let args = child_args();
     runtime().block_on(async {
-        let manager = connect(&url).await;
+        let manager = match &args[..] {
+            [url, file] => connect_as_app(url, file).await,
+            [url] => connect(url).await,
+            _ => panic!("wrong arguments: {args:?}"),
+        };
         let mut held = Vec::new();
         loop {
             let mut line = String::new();
@@ -75,6 +83,17 @@ fn entry() {
     println!("told: end");
 }
 
+/// As the user `app`, whose password stands in a file.
+async fn connect_as_app(url: &str, file: &str) -> LockManager {
+    let file = PathBuf::from(file);
+    let builder = LockManager::builder().url(url).credentials(move || {
+        let password = fs::read_to_string(&file);
+        async move { Ok(Credentials::new("app", password?)) }
+    });
+    let builder = builder.credentials_every(ms(1_000));
+    builder.connect().await.expect("the server is up")
+}
+
 struct Service {
     server: RedisServer,
     worker: Worker,
@@ -89,9 +108,11 @@ impl Service {
     }
 
     fn at(server: RedisServer, url: String) -> Self {
-        let args = [url];
-        let args: Vec<_> = args.iter().map(String::as_str).collect();
-        let worker = Worker::spawn(&mut this_test_binary("rows::told::entry", &args));
+        Service::with(server, &[&url])
+    }
+
+    fn with(server: RedisServer, args: &[&str]) -> Self {
+        let worker = Worker::spawn(&mut this_test_binary("rows::told::entry", args));
         Service {
             server,
             worker,
@@ -285,4 +306,30 @@ fn a_server_that_refuses_some_calls_is_told_of_once() {
     }
     service.tell("end");
     assert_eq!(service.count("WARN", LOST), 1, "{:#?}", service.lines);
+}
+
+/// Connections that live go on with the credentials that they have, and that is told once.
+#[test]
+fn connections_that_cannot_be_told_their_credentials_are_told_of_once() {
+    const NOT_TOLD: &str = "the connections that live could not be told the credentials";
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    add_user(&mut raw, "app", "hunter2");
+    let file = server.dir().join("password");
+    fs::write(&file, "hunter2").unwrap();
+    let (url, path) = (server.url(), file.display().to_string());
+    let mut service = Service::with(server, &[&url, &path]);
+    assert_eq!(service.tell("try"), "told: ok");
+    fs::write(&file, "hunter3").unwrap();
+    let line = service.until(|line| line.contains(NOT_TOLD));
+    for part in ["WARN", "WRONGPASS", &service.address()] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+    // It is tried again, and fails again.
+    let before = failed(&mut raw, "auth");
+    distlock_tests::eventually(LONG, || failed(&mut raw, "auth") > before);
+    assert_eq!(service.tell("try"), "told: ok");
+    service.tell("end");
+    assert_eq!(service.count("WARN", NOT_TOLD), 1, "{:#?}", service.lines);
+    assert_eq!(service.count("", "hunter"), 0, "{:#?}", service.lines);
 }

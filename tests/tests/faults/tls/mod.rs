@@ -6,7 +6,7 @@ use distlock::{Error, LockManager, LockManagerBuilder, Outage, Tls};
 use distlock_tests::{Authority, CertificateFiles, RedisServer, Resp, eventually_async, within};
 use tempfile::TempDir;
 
-use crate::kit::{LONG, acquire_later, ms, until_clean, until_queued};
+use crate::kit::{LONG, acquire_later, ms, taken_once, until_clean, until_queued};
 mod cluster;
 mod sentinel;
 
@@ -156,14 +156,7 @@ async fn a_server_may_want_a_certificate_too() {
         .tls()
         .client_certificate(&ours.certificate, &ours.key);
     let manager = secured.builder(shown).connect().await.unwrap();
-    manager
-        .lock("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    taken_once(&manager, "k").await;
 
     let error = secured.refuses(secured.tls()).await;
     assert_config(&error, &["Tls::client_certificate", "tls-ca-cert-file"]);

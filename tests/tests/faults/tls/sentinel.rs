@@ -4,7 +4,7 @@ use distlock::{LockManager, Tls};
 use distlock_tests::sentinel::Sentinels;
 use distlock_tests::{Authority, RedisServer};
 
-use crate::kit::{LONG, ms};
+use crate::kit::{LONG, ms, taken_once};
 use crate::tls::HOST;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,14 +21,7 @@ async fn a_failover_over_tls() {
         .url(&url)
         .tls(Tls::new().ca_file(&ca));
     let manager = builder.connect().await.unwrap();
-    manager
-        .lock("before")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    taken_once(&manager, "before").await;
     all.servers[0].kill();
     let guard = manager
         .lock("after")

@@ -14,7 +14,7 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
         if let (Some((acquired, token)), true) = (op.acquired, truth.scripts > 0) {
             let asking = Span::new(op.invoked, acquired);
             finding.checked += 1;
-            if truth.lock(op.key, token).is_none() && !truth.gaps.touches(asking) {
+            if truth.lock(op.key, token).is_none() && !truth.gaps_at(op.key).touches(asking) {
                 finding.violation(run, || {
                     let what = "believed in a token that was never written".to_owned();
                     Violation::of(run, &[op], asking, what)
@@ -34,7 +34,9 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
                 let what = format!("believed in its hold while the server had {found}");
                 Violation::of(run, &[op], audit.span, what)
             };
-            if run.faults.lossy_within(audit.span, memory) {
+            // A master that is being replaced may have answered, and not know it, whether its data is lost or not.
+            let site = run.faults.at(op.key);
+            if site.replacing.touches(audit.span) || site.lossy_within(audit.span, memory) {
                 finding.report(run, violation);
             } else {
                 finding.violation(run, violation);
@@ -81,6 +83,15 @@ mod tests {
         let mut history = audited(None);
         history.fault(1000, 1000, "flush_all", None, false);
         assert_eq!(found(&history), (0, 1));
+    }
+
+    #[test]
+    fn a_failover_explains_it_while_two_may_be_asked() {
+        for (until, expected) in [(2_025, (0, 1)), (2_015, (1, 0))] {
+            let mut history = audited(None);
+            history.fault(2_000, until, "failover_kill", None, true);
+            assert_eq!(found(&history), expected, "{until}");
+        }
     }
 
     #[test]

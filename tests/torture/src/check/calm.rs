@@ -28,7 +28,10 @@ pub(crate) fn check(run: &Run) -> Finding {
         };
         let over = lost(op).unwrap_or_else(|| op.whole().until);
         let span = Span::new(acquired, over);
-        if run.faults.harms(op.id.worker, span.widened(memory, 0)) {
+        if run
+            .faults
+            .harms(op.id.worker, op.key, span.widened(memory, 0))
+        {
             continue;
         }
         finding.checked += 1;

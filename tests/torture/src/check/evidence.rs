@@ -181,7 +181,10 @@ fn surrounded(run: &Run, violation: Violation) -> Evidence {
     Evidence {
         from: span.from.saturating_sub(start),
         until: span.until.saturating_sub(start),
-        faults: run.faults.named(span.widened(run.memory(), 0)),
+        faults: (run.faults).named(
+            span.widened(run.memory(), 0),
+            run.keys.known(&violation.key),
+        ),
         violation,
     }
 }

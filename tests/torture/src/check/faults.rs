@@ -1,7 +1,8 @@
 //! Which faults were in force when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::check::run::{Key, Names};
 use crate::check::spans::{Span, Spans};
 use crate::history::{Nanos, SupervisorEvent};
 
@@ -12,8 +13,12 @@ pub(crate) struct Fault {
     /// `None`: it concerns everybody.
     pub(crate) worker: Option<u32>,
     pub(crate) lossless: bool,
+    /// The keys that it concerns, if not all.
+    pub(crate) keys: Option<Vec<Key>>,
     pub(crate) span: Span,
     pub(crate) detail: String,
+    /// Locks needed the replica's word, so what happened to that one concerned them.
+    pub(crate) acknowledged: bool,
 }
 
 impl Fault {
@@ -33,10 +38,20 @@ impl Fault {
             "oom",
             "script_flush",
             "drop_pushes",
-            "replica_stop",
             "sentinels_stop",
+            "slots_move",
         ];
-        kinds.iter().any(|kind| self.kind.contains(kind))
+        kinds.iter().any(|kind| self.kind.contains(kind)) || self.passes_unnoticed()
+    }
+
+    /// Whether only the replica did not hear the master.
+    pub(crate) fn is_of_replica(&self) -> bool {
+        self.kind.starts_with("replica_")
+    }
+
+    /// Whether it happened to a replica whose word nobody needed.
+    fn passes_unnoticed(&self) -> bool {
+        self.is_of_replica() && !self.acknowledged
     }
 
     /// Whether releases and cancels get through, and are applied, as if nothing had happened.
@@ -47,9 +62,8 @@ impl Fault {
             "oom",
             "script_flush",
             "flushall",
-            "replica_stop",
         ];
-        kinds.contains(&self.kind.as_str())
+        kinds.contains(&self.kind.as_str()) || self.passes_unnoticed()
     }
 
     /// Whether requests arrive, and only what comes back does not.
@@ -68,6 +82,11 @@ impl Fault {
         self.kind.starts_with("failover_")
     }
 
+    /// Whether slots of a cluster went from one node to another.
+    pub(crate) fn is_move(&self) -> bool {
+        self.kind == "slots_move"
+    }
+
     /// Whether the server executes nothing, so that nothing expires.
     fn freezes(&self) -> bool {
         let kinds = ["server_stop", "restart", "busy", "pause_writes"];
@@ -82,10 +101,51 @@ impl Fault {
             "script_flush",
             "foreign_fence",
             "busy",
-            "replica_stop",
             "sentinels_stop",
         ];
-        self.worker.is_none() && !kinds.contains(&self.kind.as_str())
+        self.worker.is_none() && !kinds.contains(&self.kind.as_str()) && !self.is_of_replica()
+    }
+}
+
+/// The faults of the server that has a key.
+#[derive(Debug, Default)]
+pub(crate) struct Site {
+    /// Those by which it may lose a lock.
+    lossy: Spans,
+    /// All, whoever works.
+    pub(crate) all: Spans,
+    /// Those by which a holder may lose its lock.
+    harmful: Spans,
+    /// Those that delay what is undone.
+    delaying: Spans,
+    /// Those by which it stands still.
+    pub(crate) freezing: Spans,
+    /// Those that cut clients off.
+    cutting: Spans,
+    /// Those by which another one takes its place: meanwhile more than one may take itself for the master.
+    pub(crate) replacing: Spans,
+}
+
+impl Site {
+    fn new(list: &[Fault], concerns: impl Fn(&Fault) -> bool) -> Site {
+        let spans = |wanted: &dyn Fn(&Fault) -> bool| {
+            let wanted = list.iter().filter(|f| concerns(f) && wanted(f));
+            Spans::of(wanted.map(|f| f.span))
+        };
+        Site {
+            lossy: spans(&|f| !f.lossless),
+            all: spans(&|f| f.worker.is_none()),
+            harmful: spans(&|f| f.worker.is_none() && !f.harmless_to_holders()),
+            delaying: spans(&|f| f.worker.is_none() && !f.lets_release()),
+            freezing: spans(&Fault::freezes),
+            cutting: spans(&Fault::cuts_off),
+            replacing: spans(&Fault::is_failover),
+        }
+    }
+
+    /// Whether a lock may be lost because of what happened up to `memory` before.
+    pub(crate) fn lossy_within(&self, span: Span, memory: Nanos) -> bool {
+        self.lossy.touches(span.widened(memory, 0))
     }
 }
 
@@ -93,18 +153,10 @@ impl Fault {
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     pub(crate) list: Vec<Fault>,
-    /// Those by which the server may lose a lock.
-    pub(crate) lossy: Spans,
-    /// Those that concern everybody.
-    pub(crate) server: Spans,
-    /// Those that concern everybody, and by which a holder may lose its lock.
-    harmful: Spans,
-    /// Those that concern everybody, and delay what is undone.
-    delaying: Spans,
-    /// Those by which the server stands still.
-    pub(crate) freezing: Spans,
-    /// Those that concern everybody, and cut clients off.
-    cutting: Spans,
+    /// Of those keys that faults name.
+    sites: BTreeMap<Key, Site>,
+    /// Of all others.
+    everywhere: Site,
     workers: BTreeMap<u32, Spans>,
     stops: BTreeMap<u32, Spans>,
     suspends: BTreeMap<u32, Spans>,
@@ -132,13 +184,19 @@ impl Faults {
                     .or_insert_with(|| spans(&|f| f.worker == Some(worker) && f.suspends()));
             }
         }
+        let named: BTreeSet<Key> = list
+            .iter()
+            .flat_map(|f| &f.keys)
+            .flatten()
+            .copied()
+            .collect();
+        let site = |key: Key| {
+            let concerns = |f: &Fault| f.keys.as_ref().is_none_or(|keys| keys.contains(&key));
+            (key, Site::new(&list, concerns))
+        };
         Faults {
-            lossy: spans(&|f| !f.lossless),
-            server: spans(&|f| f.worker.is_none()),
-            harmful: spans(&|f| f.worker.is_none() && !f.harmless_to_holders()),
-            delaying: spans(&|f| f.worker.is_none() && !f.lets_release()),
-            freezing: spans(&Fault::freezes),
-            cutting: spans(&Fault::cuts_off),
+            sites: named.into_iter().map(site).collect(),
+            everywhere: Site::new(&list, |f| f.keys.is_none()),
             workers,
             stops,
             suspends,
@@ -148,17 +206,20 @@ impl Faults {
     }
 
     /// Faults as the supervisor recorded them: without a `Healed` they are over at once.
-    pub(crate) fn of(events: &[SupervisorEvent]) -> Faults {
+    pub(crate) fn of(events: &[SupervisorEvent], names: &mut Names) -> Faults {
         let mut list: Vec<Fault> = Vec::new();
         let mut by_number = BTreeMap::new();
+        let mut acknowledged = false;
         for event in events {
             match event {
+                SupervisorEvent::Run { topology, .. } => acknowledged = topology == "replicas",
                 SupervisorEvent::Fault {
                     at,
                     number,
                     kind,
                     worker,
                     lossless,
+                    keys,
                     detail,
                 } => {
                     by_number.insert(*number, list.len());
@@ -167,8 +228,13 @@ impl Faults {
                         kind: kind.clone(),
                         worker: *worker,
                         lossless: *lossless,
+                        keys: keys.as_ref().map(|keys| {
+                            let numbers = keys.iter().map(|key| names.number(key));
+                            numbers.collect()
+                        }),
                         span: Span::new(*at, *at),
                         detail: detail.clone(),
+                        acknowledged,
                     });
                 }
                 SupervisorEvent::Healed { at, number } => {
@@ -180,6 +246,11 @@ impl Faults {
             }
         }
         Faults::new(list)
+    }
+
+    /// What happened to the server that has a key.
+    pub(crate) fn at(&self, key: Key) -> &Site {
+        self.sites.get(&key).unwrap_or(&self.everywhere)
     }
 
     /// When any fault of this worker alone was in force.
@@ -196,32 +267,32 @@ impl Faults {
         self.suspends.get(&worker).unwrap_or(&self.none)
     }
 
-    /// Whether neither this worker nor the server was faulted then.
-    pub(crate) fn spares(&self, worker: u32, span: Span) -> bool {
-        !self.of_worker(worker).touches(span) && !self.server.touches(span)
+    /// Whether neither this worker nor the server of this key was faulted then.
+    pub(crate) fn spares(&self, worker: u32, key: Key, span: Span) -> bool {
+        !self.of_worker(worker).touches(span) && !self.at(key).all.touches(span)
     }
 
     /// Whether nothing delayed then what this worker undid.
-    pub(crate) fn lets_release(&self, worker: u32, span: Span) -> bool {
-        !self.of_worker(worker).touches(span) && !self.delaying.touches(span)
+    pub(crate) fn lets_release(&self, worker: u32, key: Key, span: Span) -> bool {
+        !self.of_worker(worker).touches(span) && !self.at(key).delaying.touches(span)
     }
 
     /// Whether all that delayed it were replies that did not come: it connects again, and undoes.
-    pub(crate) fn lets_requests_through(&self, worker: u32, span: Span) -> bool {
+    pub(crate) fn lets_requests_through(&self, worker: u32, key: Key, span: Span) -> bool {
         let mut touching = self.list.iter().filter(|f| {
             f.worker == Some(worker) && f.span.from <= span.until && f.span.until >= span.from
         });
-        touching.all(Fault::spoils_replies) && !self.delaying.touches(span)
+        touching.all(Fault::spoils_replies) && !self.at(key).delaying.touches(span)
     }
 
-    /// Whether nobody had a reason then to take this worker for dead.
-    pub(crate) fn connects(&self, worker: u32, span: Span) -> bool {
-        !self.of_worker(worker).touches(span) && !self.cutting.touches(span)
+    /// Whether nobody who wants this key had a reason then to take this worker for dead.
+    pub(crate) fn connects(&self, worker: u32, key: Key, span: Span) -> bool {
+        !self.of_worker(worker).touches(span) && !self.at(key).cutting.touches(span)
     }
 
-    /// Whether this worker may lose what it holds by what was in force then.
-    pub(crate) fn harms(&self, worker: u32, span: Span) -> bool {
-        self.harmful.touches(span)
+    /// Whether this worker may lose this key by what was in force then.
+    pub(crate) fn harms(&self, worker: u32, key: Key, span: Span) -> bool {
+        self.at(key).harmful.touches(span)
             || self.list.iter().any(|f| {
                 f.worker == Some(worker)
                     && !f.harmless_to_holders()
@@ -230,16 +301,16 @@ impl Faults {
             })
     }
 
-    /// Whether a lock may be lost because of what happened up to `memory` before.
-    pub(crate) fn lossy_within(&self, span: Span, memory: Nanos) -> bool {
-        self.lossy.touches(span.widened(memory, 0))
-    }
-
-    /// Those in force then, in words.
-    pub(crate) fn named(&self, span: Span) -> Vec<String> {
+    /// Those in force then, in words: where it is about one key, without those of others.
+    pub(crate) fn named(&self, span: Span, key: Option<Key>) -> Vec<String> {
+        let concerns = |fault: &&Fault| match (&fault.keys, key) {
+            (Some(keys), Some(key)) => keys.contains(&key),
+            _ => true,
+        };
         self.list
             .iter()
             .filter(|f| f.span.from <= span.until && f.span.until >= span.from)
+            .filter(concerns)
             .map(|f| match f.worker {
                 Some(worker) => format!("#{} {} of worker {worker}", f.number, f.kind),
                 None => format!("#{} {}", f.number, f.kind),
@@ -259,8 +330,48 @@ mod tests {
             kind: kind.into(),
             worker,
             lossless: kind != "flush_all",
+            keys: None,
             detail: String::new(),
         }
+    }
+
+    fn of(events: &[SupervisorEvent]) -> Faults {
+        Faults::of(events, &mut Names::default())
+    }
+
+    #[test]
+    fn a_fault_of_one_server_is_nothing_to_the_keys_of_others() {
+        let mut event = fault(10, 1, "failover_kill", None);
+        if let SupervisorEvent::Fault { keys, lossless, .. } = &mut event {
+            (*keys, *lossless) = (Some(vec!["there".into()]), false);
+        }
+        let mut names = Names::default();
+        let there = names.number("there");
+        let elsewhere = names.number("elsewhere");
+        let faults = Faults::of(&[event, fault(50, 2, "script_flush", None)], &mut names);
+        let then = Span::new(10, 10);
+        for (key, concerned) in [(there, true), (elsewhere, false)] {
+            assert_eq!(faults.at(key).lossy_within(then, 0), concerned);
+            assert_eq!(faults.at(key).replacing.touches(then), concerned);
+            assert_eq!(faults.harms(1, key, then), concerned);
+            assert_eq!(faults.spares(1, key, then), !concerned);
+            assert_eq!(faults.connects(1, key, then), !concerned);
+            assert_eq!(faults.lets_release(1, key, then), !concerned);
+            assert_eq!(faults.named(then, Some(key)).len(), usize::from(concerned));
+            // One of all servers concerns all keys.
+            assert!(!faults.spares(1, key, Span::new(50, 50)));
+        }
+        assert_eq!(faults.named(then, None).len(), 1);
+    }
+
+    #[test]
+    fn a_slot_that_moves_excuses_delay_and_order_and_no_loss() {
+        let faults = of(&[fault(10, 1, "slots_move", None)]);
+        let then = Span::new(10, 10);
+        assert!(!faults.harms(1, 0, then) && !faults.at(0).lossy_within(then, 0));
+        assert!(!faults.connects(1, 0, then) && !faults.lets_release(1, 0, then));
+        assert!(faults.at(0).all.touches(then) && !faults.at(0).freezing.touches(then));
+        assert!(faults.list[0].is_move() && !faults.at(0).replacing.touches(then));
     }
 
     #[test]
@@ -270,18 +381,43 @@ mod tests {
             ("sentinels_stop", false, true, false),
             ("failover_command", true, false, false),
         ] {
-            let faults = Faults::of(&[fault(10, 1, kind, None)]);
+            let faults = of(&[fault(10, 1, kind, None)]);
             let then = Span::new(10, 10);
-            assert_eq!(faults.harms(1, then), harms, "{kind}");
-            assert_eq!(faults.connects(1, then), connects, "{kind}");
-            assert_eq!(faults.lets_release(1, then), releases, "{kind}");
+            assert_eq!(faults.harms(1, 0, then), harms, "{kind}");
+            assert_eq!(faults.connects(1, 0, then), connects, "{kind}");
+            assert_eq!(faults.lets_release(1, 0, then), releases, "{kind}");
             assert_eq!(faults.list[0].is_failover(), harms, "{kind}");
         }
     }
 
     #[test]
+    fn a_replica_whose_word_is_needed_is_something_to_a_holder() {
+        let run = |topology: &str| SupervisorEvent::Run {
+            at: 1,
+            seed: 1,
+            seconds: 60,
+            profile: "all".into(),
+            topology: topology.into(),
+            workers: 1,
+            keys: 1,
+            sabotage: None,
+            redis_version: String::new(),
+            commit: String::new(),
+        };
+        for (topology, harms) in [("sentinel", false), ("cluster", false), ("replicas", true)] {
+            for kind in ["replica_stop", "replica_cut", "replica_kill"] {
+                let faults = of(&[run(topology), fault(10, 1, kind, None)]);
+                let then = Span::new(10, 10);
+                assert_eq!(faults.harms(1, 0, then), harms, "{kind}");
+                assert_eq!(faults.lets_release(1, 0, then), !harms, "{kind}");
+                assert!(faults.connects(1, 0, then), "{kind}");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_in_force_when() {
-        let faults = Faults::of(&[
+        let faults = of(&[
             fault(10, 1, "worker_stop", Some(3)),
             fault(15, 2, "flush_all", None),
             SupervisorEvent::Healed { at: 20, number: 1 },
@@ -289,18 +425,18 @@ mod tests {
         ]);
         assert!(faults.stops_of(3).touches(Span::new(18, 19)));
         assert!(!faults.stops_of(2).touches(Span::new(18, 19)));
-        assert!(faults.server.touches(Span::new(15, 15)));
-        assert!(!faults.server.touches(Span::new(16, 29)));
-        assert!(faults.lossy_within(Span::new(18, 19), 3));
-        assert!(!faults.lossy_within(Span::new(18, 19), 2));
-        assert!(!faults.harms(3, Span::new(25, 40)));
-        assert!(faults.harms(3, Span::new(19, 40)));
-        assert!(!faults.harms(2, Span::new(19, 40)));
-        assert!(!faults.spares(3, Span::new(19, 30)));
-        assert!(faults.spares(2, Span::new(19, 29)));
-        assert!(!faults.lets_release(2, Span::new(15, 15)));
+        assert!(faults.at(0).all.touches(Span::new(15, 15)));
+        assert!(!faults.at(0).all.touches(Span::new(16, 29)));
+        assert!(faults.at(0).lossy_within(Span::new(18, 19), 3));
+        assert!(!faults.at(0).lossy_within(Span::new(18, 19), 2));
+        assert!(!faults.harms(3, 0, Span::new(25, 40)));
+        assert!(faults.harms(3, 0, Span::new(19, 40)));
+        assert!(!faults.harms(2, 0, Span::new(19, 40)));
+        assert!(!faults.spares(3, 0, Span::new(19, 30)));
+        assert!(faults.spares(2, 0, Span::new(19, 29)));
+        assert!(!faults.lets_release(2, 0, Span::new(15, 15)));
         assert_eq!(
-            faults.named(Span::new(14, 16)),
+            faults.named(Span::new(14, 16), None),
             ["#1 worker_stop of worker 3", "#2 flush_all"]
         );
     }

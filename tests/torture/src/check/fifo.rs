@@ -27,11 +27,11 @@ pub(crate) struct Passed {
 
 pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
     let mut finding = Finding::new(Id::I12);
-    let calm = |span: Span| !run.faults.server.touches(span.widened(CALM, 0));
+    let calm = |key: Key, span: Span| !run.faults.at(key).all.touches(span.widened(CALM, 0));
     finding.checked = truth
         .locks
         .iter()
-        .filter(|lock| !lock.kept && calm(Span::new(lock.span.from, lock.span.from)))
+        .filter(|lock| !lock.kept && calm(lock.key, Span::new(lock.span.from, lock.span.from)))
         .count() as u64;
     for passed in &truth.passed {
         let span = Span::new(passed.since, passed.at);
@@ -50,7 +50,7 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
                 truth.owners.name(passed.whom)
             ),
         };
-        if calm(span) {
+        if calm(passed.key, span) {
             finding.violation(run, violation);
         } else {
             finding.report(run, violation);

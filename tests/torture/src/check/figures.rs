@@ -61,6 +61,16 @@ pub(crate) struct Figures {
     pub(crate) faults_by_kind: BTreeMap<String, u64>,
     /// Masters that were replaced.
     pub(crate) failovers: u64,
+    /// How often a replica did not hear its master.
+    pub(crate) replica_outages: u64,
+    /// Holds that were believed in from before a failover until after it.
+    pub(crate) held_through_failovers: u64,
+    /// Of the acquisitions, those at whose time no server's log counted: some invariants do not look at them.
+    pub(crate) unseen_percent: f64,
+    /// To another shard, with their slots.
+    pub(crate) keys_moved: u64,
+    /// Locks that were written, as far as it was seen.
+    pub(crate) locks_by_shard: Vec<u64>,
     /// Of the acquisitions, those whose lock no fault may have made the server forget: nothing excuses an overlap.
     pub(crate) unexcused_percent: f64,
     pub(crate) lost: u64,
@@ -110,7 +120,7 @@ pub(crate) fn figures(
         figures.orphans += 1;
         figures.orphan_max_ms = figures.orphan_max_ms.max(millis);
         figures.grants_never_confirmed += u64::from(orphan.pushed);
-        if spared(run, truth, owners, orphan.owner, orphan.span) {
+        if spared(run, truth, owners, orphan, orphan.span) {
             figures.orphan_spared_max_ms = figures.orphan_spared_max_ms.max(millis);
         }
     }
@@ -123,6 +133,11 @@ pub(crate) fn figures(
     }
     let failovers = run.faults.list.iter().filter(|fault| fault.is_failover());
     figures.failovers = failovers.count() as u64;
+    let outages = run.faults.list.iter().filter(|fault| fault.is_of_replica());
+    figures.replica_outages = outages.count() as u64;
+    let moves = run.faults.list.iter().filter(|fault| fault.is_move());
+    figures.keys_moved = moves.flat_map(|fault| &fault.keys).flatten().count() as u64;
+    figures.locks_by_shard = truth.taken.values().copied().collect();
     figures.recovery_ms_by_kind = recoveries(run);
     figures.lost_updates_unfenced = resource.counts.lost_unfenced;
     figures.lost_updates_fenced = resource.counts.lost_fenced;
@@ -130,12 +145,12 @@ pub(crate) fn figures(
     let liveness = run.tried.iter().map(|tried| tried.waited).max();
     figures.liveness_max_ms = liveness.unwrap_or(0) as f64 / 1e6;
     figures.server_scripts = truth.scripts;
-    figures.monitor_gaps = truth.gaps.iter().count() as u64;
+    figures.monitor_gaps = truth.gap_count;
     figures
 }
 
 fn calls(run: &Run, truth: &Truth, figures: &mut Figures) {
-    let (mut short, mut unexcused) = (0u64, 0u64);
+    let (mut short, mut unexcused, mut unseen) = (0u64, 0u64, 0u64);
     let mut keys = vec![false; run.keys.len()];
     let (mut losses, mut overshoots, mut waits) = (Vec::new(), Vec::new(), Vec::new());
     let hindered = run.hindered();
@@ -157,7 +172,12 @@ fn calls(run: &Run, truth: &Truth, figures: &mut Figures) {
         *figures.by_workload.entry(name(&op.workload)).or_default() += 1;
         short += u64::from(op.body.micros <= 5_000);
         let believed = op.belief().unwrap_or(Span::new(at, at));
-        unexcused += u64::from(!run.faults.lossy_within(believed, op.memory()));
+        let site = run.faults.at(op.key);
+        unexcused += u64::from(!site.lossy_within(believed, op.memory()));
+        unseen += u64::from(truth.gaps_at(op.key).touches(believed));
+        let failovers = site.replacing.iter();
+        let through = failovers.filter(|failover| believed.covers(*failover));
+        figures.held_through_failovers += through.count() as u64;
         waits.push(op.waiting().length());
         if truth.lock(op.key, token).is_some_and(|lock| lock.pushed) {
             figures.acquired_through_push += 1;
@@ -178,6 +198,7 @@ fn calls(run: &Run, truth: &Truth, figures: &mut Figures) {
     let percent = |part: u64| 100.0 * part as f64 / figures.acquired.max(1) as f64;
     figures.short_bodies_percent = percent(short);
     figures.unexcused_percent = percent(unexcused);
+    figures.unseen_percent = percent(unseen);
     figures.pushed_percent = percent(figures.acquired_through_push);
     figures.loss_told_ms = Millis::of(&losses);
     figures.wait_overshoot_ms = Millis::of(&overshoots);
@@ -237,6 +258,27 @@ fn recoveries(run: &Run) -> BTreeMap<String, Millis> {
 mod tests {
     use super::*;
     use crate::check::testing::{History, Server, Story};
+
+    #[test]
+    fn what_is_lived_through_and_what_is_not_seen_is_counted() {
+        let mut history = History::default();
+        history
+            .call(Story::new(1, 1, "k", 0).held(10, 400, 100))
+            .call(Story::new(2, 1, "l", 0).held(10, 40, 100))
+            .call(Story::new(2, 2, "l", 0).held(120, 140, 101))
+            .call(Story::new(2, 3, "l", 400).held(500, 510, 102));
+        history.fault(20, 100, "failover_kill", None, true);
+        history.fault(200, 210, "replica_cut", None, true);
+        let mut server = Server::default();
+        server.gap(15, 90);
+        let (run, truth) = history.build_with(server);
+        let owners = Owners::new(&run, &truth);
+        let figures = figures(&run, &truth, &owners, &Resource::default());
+        assert_eq!((figures.failovers, figures.replica_outages), (1, 1));
+        assert_eq!(figures.held_through_failovers, 1);
+        assert_eq!(figures.unseen_percent, 50.0);
+        assert_eq!(figures.unexcused_percent, 100.0);
+    }
 
     #[test]
     fn what_is_counted() {

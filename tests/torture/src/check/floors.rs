@@ -46,9 +46,22 @@ pub(crate) fn floors(header: &Header, figures: &Figures) -> Vec<Floor> {
         },
         // Only workers and servers break.
         "sentinel" => Pace {
-            acquisitions: 12_000.0,
+            acquisitions: 8_000.0,
+            pushed: 12.0,
+            grants_never_confirmed: 20.0,
+            faults: 50.0,
+        },
+        // No lock counts while there is no replica.
+        "replicas" => Pace {
+            acquisitions: 2_000.0,
             pushed: 15.0,
             grants_never_confirmed: 20.0,
+            faults: 50.0,
+        },
+        "cluster" => Pace {
+            acquisitions: 9_000.0,
+            pushed: 15.0,
+            grants_never_confirmed: 50.0,
             faults: 60.0,
         },
         _ => Pace {
@@ -84,30 +97,85 @@ pub(crate) fn floors(header: &Header, figures: &Figures) -> Vec<Floor> {
         ),
         floor("faults", figures.faults as f64, pace.faults * minutes),
     ];
-    if header.topology == "sentinel" {
-        floors.extend(of_failovers(figures, minutes, floor));
+    match header.topology.as_str() {
+        "sentinel" => floors.extend(of_failovers(figures, 4.0 * minutes, 30.0, floor)),
+        "replicas" => floors.extend(of_replicas(figures, minutes, floor)),
+        "cluster" => {
+            floors.extend(of_failovers(figures, 4.0 * minutes, 75.0, floor));
+            floors.extend(of_shards(figures, minutes, floor));
+        }
+        _ => {}
     }
     floors
+}
+
+/// Slots must move, and no shard may be idle.
+fn of_shards(
+    figures: &Figures,
+    minutes: f64,
+    floor: impl Fn(&'static str, f64, f64) -> Floor,
+) -> [Floor; 2] {
+    let least = figures.locks_by_shard.iter().min().copied().unwrap_or(0);
+    [
+        floor(
+            "keys moved with slots",
+            figures.keys_moved as f64,
+            30.0 * minutes,
+        ),
+        floor("locks in the idlest shard", least as f64, 2_000.0 * minutes),
+    ]
 }
 
 /// What a failover forgets is excused, so failovers must not be all there is, nor explain many overlaps.
 fn of_failovers(
     figures: &Figures,
-    minutes: f64,
+    failovers: f64,
+    unexcused: f64,
     floor: impl Fn(&'static str, f64, f64) -> Floor,
 ) -> [Floor; 3] {
     let overlaps = 100.0 * figures.overlaps_lossy as f64 / figures.acquired.max(1) as f64;
     [
-        floor("failovers", figures.failovers as f64, 4.0 * minutes),
+        floor("failovers", figures.failovers as f64, failovers),
         floor(
             "% that nothing would excuse",
             figures.unexcused_percent,
-            30.0,
+            unexcused,
         ),
         Floor {
             at_most: true,
             ..floor("% overlaps by failovers", overlaps, 0.2)
         },
+    ]
+}
+
+/// What was acknowledged no failover forgets, so none excuses anything; and enough must be seen by a server's log.
+fn of_replicas(
+    figures: &Figures,
+    minutes: f64,
+    floor: impl Fn(&'static str, f64, f64) -> Floor,
+) -> [Floor; 5] {
+    let at_most = |what, reached, wanted| Floor {
+        at_most: true,
+        ..floor(what, reached, wanted)
+    };
+    [
+        floor("failovers", figures.failovers as f64, 4.0 * minutes),
+        floor(
+            "outages of replicas",
+            figures.replica_outages as f64,
+            4.0 * minutes,
+        ),
+        floor(
+            "holds that outlived one",
+            figures.held_through_failovers as f64,
+            12.0 * minutes,
+        ),
+        at_most(
+            "% excused by failovers",
+            100.0 - figures.unexcused_percent,
+            0.0,
+        ),
+        at_most("% while no log counted", figures.unseen_percent, 15.0),
     ]
 }
 
@@ -139,6 +207,18 @@ mod tests {
         }
     }
 
+    fn hard_with_replicas() -> Figures {
+        Figures {
+            unexcused_percent: 100.0,
+            overlaps_lossy: 0,
+            failovers: 4,
+            replica_outages: 4,
+            held_through_failovers: 12,
+            unseen_percent: 15.0,
+            ..hard(2_000)
+        }
+    }
+
     fn judged(header: &Header, figures: &Figures) -> Option<bool> {
         let floors = floors(header, figures);
         (!floors.is_empty()).then(|| floors.iter().all(Floor::passed))
@@ -159,15 +239,55 @@ mod tests {
     }
 
     #[test]
+    fn slots_must_move_and_each_shard_must_be_used() {
+        let header = header("all", "cluster", 60);
+        let hard = || Figures {
+            unexcused_percent: 75.0,
+            keys_moved: 30,
+            locks_by_shard: vec![2_000, 9_000, 3_000],
+            ..hard(12_000)
+        };
+        assert_eq!(judged(&header, &hard()), Some(true));
+        for spoil in [
+            |figures: &mut Figures| figures.keys_moved = 29,
+            |figures: &mut Figures| figures.locks_by_shard[0] = 1_999,
+            |figures: &mut Figures| figures.locks_by_shard.clear(),
+            |figures: &mut Figures| figures.unexcused_percent = 74.9,
+            |figures: &mut Figures| figures.failovers = 3,
+        ] {
+            let mut figures = hard();
+            spoil(&mut figures);
+            assert_eq!(judged(&header, &figures), Some(false), "{figures:?}");
+        }
+    }
+
+    #[test]
+    fn where_replicas_acknowledge_failovers_excuse_nothing_and_are_lived_through() {
+        let header = header("all", "replicas", 60);
+        assert_eq!(judged(&header, &hard_with_replicas()), Some(true));
+        for spoil in [
+            |figures: &mut Figures| figures.failovers = 3,
+            |figures: &mut Figures| figures.replica_outages = 3,
+            |figures: &mut Figures| figures.held_through_failovers = 11,
+            |figures: &mut Figures| figures.unexcused_percent = 99.9,
+            |figures: &mut Figures| figures.unseen_percent = 15.1,
+        ] {
+            let mut figures = hard_with_replicas();
+            spoil(&mut figures);
+            assert_eq!(judged(&header, &figures), Some(false), "{figures:?}");
+        }
+    }
+
+    #[test]
     fn failovers_must_happen_and_must_not_excuse_much() {
         let header = header("all", "sentinel", 60);
-        assert_eq!(judged(&header, &hard(12_000)), Some(true));
+        assert_eq!(judged(&header, &hard(8_000)), Some(true));
         for spoil in [
             |figures: &mut Figures| figures.failovers = 3,
             |figures: &mut Figures| figures.unexcused_percent = 29.9,
             |figures: &mut Figures| figures.overlaps_lossy += 1,
         ] {
-            let mut figures = hard(12_000);
+            let mut figures = hard(8_000);
             spoil(&mut figures);
             assert_eq!(judged(&header, &figures), Some(false), "{figures:?}");
         }

@@ -20,6 +20,9 @@ const UNTAKEN: Nanos = 1_500 * MILLI;
 /// An expired lock is seen to be gone when somebody looks.
 const SLACK: Nanos = 300 * MILLI;
 
+/// That a process goes on is noted a moment after it does: by then it may have looked, and so has shown that it lives.
+const WOKEN: Nanos = 50 * MILLI;
+
 fn unanswered(lock: &LockSpan) -> bool {
     lock.pushed && !lock.confirmed && lock.end == End::Expired
 }
@@ -57,7 +60,7 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         }
         if lock.confirmed {
             let waits = untaken(owners, lock);
-            if !ran(run, truth, owners, lock, waits) || truth.gaps.touches(waits) {
+            if !ran(run, truth, owners, lock, waits) || truth.gaps_at(lock.key).touches(waits) {
                 continue;
             }
             finding.checked += 1;
@@ -74,8 +77,8 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         }
         // Also one that its client gave back at last, when it went on.
         if matches!(lock.end, End::Open | End::Unknown)
-            || run.faults.lossy_within(lock.span, memory)
-            || truth.gaps.touches(lock.span)
+            || run.faults.at(lock.key).lossy_within(lock.span, memory)
+            || truth.gaps_at(lock.key).touches(lock.span)
         {
             continue;
         }
@@ -84,7 +87,7 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         let bound = GRANT + GRACE + SLACK;
         // A server that stands still lets nothing expire.
         let late = Span::new(lock.span.from + bound - SLACK, lock.span.until);
-        if lock.span.length() > bound && !run.faults.freezing.touches(late) {
+        if lock.span.length() > bound && !run.faults.at(lock.key).freezing.touches(late) {
             finding.violation(run, || {
                 let millis = lock.span.length() / MILLI;
                 violation(
@@ -129,7 +132,7 @@ fn ran(run: &Run, truth: &Truth, owners: &Owners<'_>, lock: &LockSpan, span: Spa
     };
     let process = run.processes.get(&(worker, generation));
     let ended = process.and_then(|process| process.ended);
-    ended.is_none_or(|at| at > span.until) && run.faults.spares(worker, span)
+    ended.is_none_or(|at| at > span.until) && run.faults.spares(worker, lock.key, span)
 }
 
 /// Whether its process stood still all the time between two grants, so that it cannot have asked for the
@@ -145,7 +148,7 @@ fn stopped(
         return false;
     };
     let mut stops = run.faults.stops_of(worker).iter();
-    stops.any(|stop| stop.from <= before.span.from && stop.until >= lock.span.from)
+    stops.any(|stop| stop.from <= before.span.from && stop.until >= lock.span.from + WOKEN)
 }
 
 #[cfg(test)]
@@ -205,6 +208,9 @@ mod tests {
         // It asked again, or went on meanwhile.
         assert_eq!(found(1250, Some(1500), true), 0);
         assert_eq!(found(1250, Some(9500), false), 0);
+        // It was woken already, and drove the queue itself.
+        assert_eq!(found(1250, Some(8999), false), 0);
+        assert_eq!(found(1250, Some(8900), false), 1);
     }
 
     #[test]

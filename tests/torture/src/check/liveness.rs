@@ -71,9 +71,6 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
     }
 
     let memory = run.memory();
-    let server = run.faults.server.iter();
-    let disturbed = Spans::of(server.map(|fault| fault.widened(0, AFTERMATH)))
-        .union(&Spans::of(truth.gaps.iter().map(|g| g.widened(0, memory))));
     let mut locks: Vec<Vec<&LockSpan>> = vec![Vec::new(); run.keys.len()];
     for lock in &truth.locks {
         locks[lock.key as usize].push(lock);
@@ -81,6 +78,10 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
     let hindered = run.hindered();
     let mut longest = (0, 0);
     for (key, ops) in run.by_key().into_iter().enumerate() {
+        let server = run.faults.at(key as Key).all.iter();
+        let gaps = truth.gaps_at(key as Key).iter();
+        let disturbed = Spans::of(server.map(|fault| fault.widened(0, AFTERMATH)))
+            .union(&Spans::of(gaps.map(|gap| gap.widened(0, memory))));
         let waits = live_waits(run, &ops, &disturbed, &hindered);
         let held = Spans::of(ops.iter().filter_map(|op| op.belief()));
         let kept = Spans::of(locks[key].iter().filter(|l| l.kept).map(|l| l.span));

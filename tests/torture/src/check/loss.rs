@@ -118,7 +118,7 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
         let late = truth.lock(op.key, token).filter(|lock| {
             lock.end == End::Expired
                 && lock.span.until < told
-                && !run.faults.lossy_within(telling, memory)
+                && !run.faults.at(op.key).lossy_within(telling, memory)
         });
         if let Some(lock) = late {
             finding.violation(run, || {

@@ -14,6 +14,7 @@ mod floors;
 mod grants;
 mod leaks;
 mod liveness;
+mod logs;
 mod loss;
 mod orphans;
 mod outcomes;
@@ -43,7 +44,7 @@ pub(crate) use run::Header;
 pub(crate) use timeline::Second;
 pub(crate) use timeline::{Bar, Timeline};
 
-use crate::history::{self, ResourceEvent, ServerEvent, SupervisorEvent, WorkerEvent};
+use crate::history::{self, ResourceEvent, SupervisorEvent, WorkerEvent};
 use owners::Owners;
 use resource::Resource;
 use run::Run;
@@ -97,8 +98,9 @@ pub(crate) fn check(dir: &Path) -> anyhow::Result<Verdict> {
     let longest_wait = run.ops.iter().map(|op| op.wait).max().unwrap_or(0);
     let mut keys = std::mem::take(&mut run.keys);
     let mut replay = Replay::new(&mut keys, longest_wait);
-    for event in history::stream::<ServerEvent>(&dir.join("server.jsonl"))? {
-        replay.push(event?);
+    for event in logs::merged(dir)? {
+        let (server, event) = event?;
+        replay.push_from(server, event);
     }
     let truth = replay.finish();
     run.keys = keys;

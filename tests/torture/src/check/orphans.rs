@@ -50,19 +50,19 @@ pub(crate) fn excuse(
     run: &Run,
     truth: &Truth,
     owners: &Owners<'_>,
-    owner: u32,
+    lock: &LockSpan,
     span: Span,
 ) -> Excuse {
-    let Some((worker, generation)) = owners.process(truth, owner) else {
+    let Some((worker, generation)) = owners.process(truth, lock.owner) else {
         return Excuse::Any;
     };
     let process = &run.processes[&(worker, generation)];
     let span_before = span.widened(SECOND, 0);
     if process.killed && process.ended.is_some_and(|at| at <= span.until) {
         Excuse::Any
-    } else if run.faults.lets_release(worker, span_before) {
+    } else if run.faults.lets_release(worker, lock.key, span_before) {
         Excuse::None
-    } else if run.faults.lets_requests_through(worker, span_before) {
+    } else if (run.faults).lets_requests_through(worker, lock.key, span_before) {
         Excuse::Replies
     } else {
         Excuse::Any
@@ -74,10 +74,10 @@ pub(crate) fn spared(
     run: &Run,
     truth: &Truth,
     owners: &Owners<'_>,
-    owner: u32,
+    lock: &LockSpan,
     span: Span,
 ) -> bool {
-    excuse(run, truth, owners, owner, span) == Excuse::None
+    excuse(run, truth, owners, lock, span) == Excuse::None
 }
 
 pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
@@ -86,7 +86,7 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
     let bound = lease + grace(lease) + SLACK;
     let mut oldest = 0;
     for lock in orphans(truth, owners) {
-        let bound = match excuse(run, truth, owners, lock.owner, lock.span) {
+        let bound = match excuse(run, truth, owners, lock, lock.span) {
             Excuse::None => {
                 oldest = oldest.max(lock.span.length());
                 bound
@@ -160,7 +160,7 @@ fn unattended(
             .get(&(lock.key, worker, generation))
             .is_some_and(|calls| calls.touches(before));
         // Faults of the last second may have delayed the cancel, or have had the same ask sent again.
-        if !called && spared(run, truth, owners, lock.owner, before.widened(SECOND, 0)) {
+        if !called && spared(run, truth, owners, lock, before.widened(SECOND, 0)) {
             finding.violation(run, || Violation {
                 key: run.keys.name(lock.key).to_owned(),
                 span: lock.span,
@@ -220,7 +220,7 @@ fn entries(run: &Run, truth: &Truth, owners: &Owners<'_>, finding: &mut Finding)
             let before = span.widened(SECOND + LEAVING, 0);
             let process = &run.processes[&(of.1, of.2)];
             let gone = process.ended.is_some_and(|at| at <= span.until);
-            if gone || !run.faults.spares(of.1, before) {
+            if gone || !run.faults.spares(of.1, of.0, before) {
                 continue;
             }
             finding.violation(run, || Violation {

@@ -51,7 +51,7 @@ pub(crate) fn check(run: &Run) -> Finding {
             };
             // Either of them may be the one whose lock was forgotten.
             let memory = overlap.earlier.memory().max(overlap.later.memory());
-            if run.faults.lossy_within(overlap.span, memory) {
+            if (run.faults.at(overlap.later.key)).lossy_within(overlap.span, memory) {
                 finding.report(run, violation);
             } else {
                 finding.violation(run, violation);

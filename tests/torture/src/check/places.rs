@@ -26,7 +26,10 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         let before = Span::new(at.saturating_sub(RECOVERED), at);
         let process = &run.processes[&(worker, generation)];
         let lived = process.started < before.from && process.ended.is_none_or(|ended| ended > at);
-        if !lived || !run.faults.connects(worker, before) || truth.gaps.touches(before) {
+        if !lived
+            || !run.faults.connects(worker, entry.key, before)
+            || truth.gaps_at(entry.key).touches(before)
+        {
             continue;
         }
         finding.checked += 1;

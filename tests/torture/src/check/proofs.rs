@@ -27,7 +27,7 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
         };
         let span = Span::new(acquired.min(lock.span.from), until);
         // A renewal may have been overlooked.
-        if truth.gaps.touches(span) {
+        if truth.gaps_at(op.key).touches(span) {
             continue;
         }
         finding.checked += 1;
@@ -43,7 +43,7 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
             };
             // The age of a pushed grant is told by the server's clock, and this one stepped; so is the TTL that a
             // script writes.
-            if (lock.pushed || lock.stepped) && run.faults.lossy_within(span, memory) {
+            if (lock.pushed || lock.stepped) && run.faults.at(op.key).lossy_within(span, memory) {
                 finding.report(run, violation);
             } else {
                 finding.violation(run, violation);

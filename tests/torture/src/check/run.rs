@@ -33,6 +33,11 @@ impl Names {
         number
     }
 
+    /// The number of a name that has one.
+    pub(crate) fn known(&self, name: &str) -> Option<u32> {
+        self.numbers.get(name).copied()
+    }
+
     pub(crate) fn name(&self, number: u32) -> &str {
         &self.names[number as usize]
     }
@@ -224,7 +229,7 @@ impl Run {
 
     /// Takes what the supervisor recorded; before any worker's events.
     pub(crate) fn supervise(&mut self, events: &[SupervisorEvent]) {
-        self.faults = Faults::of(events);
+        self.faults = Faults::of(events, &mut self.keys);
         for event in events {
             match event {
                 SupervisorEvent::Run {

@@ -18,6 +18,10 @@ impl Span {
         self.until.saturating_sub(self.from)
     }
 
+    pub(crate) fn covers(self, other: Span) -> bool {
+        self.from <= other.from && other.until <= self.until
+    }
+
     pub(crate) fn widened(self, before: Nanos, after: Nanos) -> Span {
         Span::new(self.from.saturating_sub(before), self.until + after)
     }

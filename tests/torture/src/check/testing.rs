@@ -162,6 +162,16 @@ impl Server {
         self.events.push(ServerEvent::Gap {
             from: from * MILLI,
             until: until * MILLI,
+            keys: None,
+        });
+    }
+
+    /// A gap for one key.
+    pub(crate) fn gap_at(&mut self, from: u64, until: u64, key: &str) {
+        self.events.push(ServerEvent::Gap {
+            from: from * MILLI,
+            until: until * MILLI,
+            keys: Some(vec![key.to_owned()]),
         });
     }
 
@@ -361,6 +371,7 @@ impl History {
             kind: kind.into(),
             worker,
             lossless,
+            keys: None,
             detail: String::new(),
         });
         self.supervisor.push(SupervisorEvent::Healed {

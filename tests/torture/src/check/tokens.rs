@@ -107,7 +107,9 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
         }
         let steady = |op: &Op| {
             let at = op.acquired.map_or(op.invoked, |(at, _)| at);
-            !run.faults.lossy_within(Span::new(at, at), memory)
+            !run.faults
+                .at(op.key)
+                .lossy_within(Span::new(at, at), memory)
         };
         for inversion in inversions(&ops, steady) {
             if inversion.earlier.token() == inversion.later.token() {

@@ -116,13 +116,24 @@ pub(crate) struct Truth {
     pub(crate) breaches: Vec<Breach>,
     pub(crate) passed: Vec<Passed>,
     pub(crate) amnesias: Vec<Nanos>,
-    pub(crate) gaps: Spans,
+    /// How often it was not seen what a server executed.
+    pub(crate) gap_count: u64,
+    gaps: Spans,
+    /// Of those keys that are concerned by more gaps than all are.
+    more_gaps: HashMap<Key, Spans>,
+    /// Locks that each server wrote.
+    pub(crate) taken: BTreeMap<usize, u64>,
     by_token: HashMap<(Key, u64), usize>,
 }
 
 impl Truth {
     pub(crate) fn client_of(&self, owner: Owner) -> Client {
         self.client_of[owner as usize]
+    }
+
+    /// When it was not seen what became of a key.
+    pub(crate) fn gaps_at(&self, key: Key) -> &Spans {
+        self.more_gaps.get(&key).unwrap_or(&self.gaps)
     }
 
     /// The lock that carried this token.
@@ -145,13 +156,25 @@ pub(crate) struct Replay<'a> {
     expiries: BinaryHeap<Reverse<(u64, Key)>>,
     /// What this script has published.
     published: Option<(Key, u64, Owner)>,
-    gaps: Vec<Span>,
+    gaps: Vec<(Option<Vec<Key>>, Span)>,
+    /// Whose event it is, and what the others are doing.
+    server: usize,
+    others: HashMap<usize, Doing>,
     arrivals: u64,
     last_at: Nanos,
     /// A queue that nobody joins disappears; entries older than this may have.
     oldest: Nanos,
     /// Until then there may be entries that came before or in a gap, of which nothing is known.
     blurred_until: Nanos,
+    /// For some keys longer.
+    more_blurred: HashMap<Key, Nanos>,
+}
+
+/// What a server was doing when another one did something.
+#[derive(Debug, Default)]
+struct Doing {
+    script: Option<Script>,
+    published: Option<(Key, u64, Owner)>,
 }
 
 impl<'a> Replay<'a> {
@@ -167,11 +190,29 @@ impl<'a> Replay<'a> {
             expiries: BinaryHeap::new(),
             published: None,
             gaps: Vec::new(),
+            server: 0,
+            others: HashMap::new(),
             arrivals: 0,
             last_at: 0,
             oldest: longest_wait + 12 * SECOND,
             blurred_until: 0,
+            more_blurred: HashMap::new(),
         }
+    }
+
+    /// Takes what one of several servers did. What is at a key is one thing, wherever it is: a slot that moves takes it
+    /// along.
+    pub(crate) fn push_from(&mut self, server: usize, event: ServerEvent) {
+        if server != self.server {
+            let next = self.others.remove(&server).unwrap_or_default();
+            let doing = Doing {
+                script: std::mem::replace(&mut self.script, next.script),
+                published: std::mem::replace(&mut self.published, next.published),
+            };
+            self.others.insert(self.server, doing);
+            self.server = server;
+        }
+        self.push(event);
     }
 
     pub(crate) fn push(&mut self, event: ServerEvent) {
@@ -267,24 +308,48 @@ impl<'a> Replay<'a> {
                 }
             }
             ServerEvent::Amnesia { at } => {
-                self.forget(at, End::Forgotten);
+                self.forget(at, End::Forgotten, None);
                 self.truth.amnesias.push(at);
                 self.blurred_until = 0;
+                self.more_blurred.clear();
                 self.script = None;
             }
-            ServerEvent::Gap { from, until } => {
-                self.forget(from.max(self.last_at).min(until), End::Unknown);
-                self.gaps.push(Span::new(from, until));
-                self.blurred_until = until + self.oldest;
+            ServerEvent::Gap { from, until, keys } => {
+                let keys: Option<Vec<Key>> =
+                    keys.map(|keys| keys.iter().map(|key| self.keys.number(key)).collect());
+                let at = from.max(self.last_at).min(until);
+                self.forget(at, End::Unknown, keys.as_deref());
+                let blurred_until = until + self.oldest;
+                match &keys {
+                    None => {
+                        self.blurred_until = blurred_until;
+                        self.last_at = self.last_at.max(until);
+                    }
+                    Some(keys) => {
+                        let keys = keys.iter().map(|key| (*key, blurred_until));
+                        self.more_blurred.extend(keys);
+                    }
+                }
+                self.gaps.push((keys, Span::new(from, until)));
                 self.script = None;
-                self.last_at = self.last_at.max(until);
             }
         }
     }
 
     pub(crate) fn finish(mut self) -> Truth {
-        self.forget(self.last_at, End::Open);
-        self.truth.gaps = Spans::of(std::mem::take(&mut self.gaps));
+        self.forget(self.last_at, End::Open, None);
+        let gaps = std::mem::take(&mut self.gaps);
+        let concerning = |wanted: &dyn Fn(&Option<Vec<Key>>) -> bool| {
+            let gaps = gaps.iter().filter(|(keys, _)| wanted(keys));
+            Spans::of(gaps.map(|(_, span)| *span))
+        };
+        self.truth.gap_count = gaps.len() as u64;
+        self.truth.gaps = concerning(&Option::is_none);
+        for key in gaps.iter().flat_map(|(keys, _)| keys).flatten() {
+            self.truth.more_gaps.entry(*key).or_insert_with(|| {
+                concerning(&|keys| keys.as_ref().is_none_or(|keys| keys.contains(key)))
+            });
+        }
         self.truth.entries.sort_by_key(|entry| entry.span.from);
         self.truth
     }
@@ -336,14 +401,19 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn forget(&mut self, at: Nanos, end: End) {
-        let keys: Vec<Key> = self.live.keys().copied().collect();
-        for key in keys {
+    /// All that there is, or what there is at some keys.
+    fn forget(&mut self, at: Nanos, end: End, keys: Option<&[Key]>) {
+        let concerned = |key: &Key| keys.is_none_or(|keys| keys.contains(key));
+        let live: Vec<Key> = self.live.keys().copied().filter(concerned).collect();
+        for key in live {
             self.end(key, at, end);
         }
-        self.expiries.clear();
-        self.expired.clear();
-        for (key, queue) in self.queues.drain() {
+        self.expired.retain(|key, _| !concerned(key));
+        let queues: Vec<Key> = self.queues.keys().copied().filter(concerned).collect();
+        for key in queues {
+            let Some(queue) = self.queues.remove(&key) else {
+                continue;
+            };
             for (owner, (_, from)) in queue.entries {
                 self.truth.entries.push(Place {
                     key,
@@ -405,6 +475,7 @@ impl<'a> Replay<'a> {
         self.breach(at, key, wrong);
         if !kept {
             self.serve(at, serial, key, owner, token);
+            *self.truth.taken.entry(self.server).or_default() += 1;
         }
         self.end(key, at, End::Replaced);
         let index = self.truth.locks.len();
@@ -513,6 +584,8 @@ impl<'a> Replay<'a> {
     /// The lock goes to `owner`: notes whom it passes.
     fn serve(&mut self, at: Nanos, serial: u64, key: Key, owner: Owner, token: u64) {
         let oldest = at.saturating_sub(self.oldest);
+        let blurred = self.more_blurred.get(&key).copied().unwrap_or(0);
+        let blurred_until = self.blurred_until.max(blurred);
         let Some(queue) = self.queues.get_mut(&key) else {
             return;
         };
@@ -522,7 +595,7 @@ impl<'a> Replay<'a> {
                 Some(order)
             }
             (None, Some((by, whom, order))) if by == serial && whom == owner => Some(order),
-            _ if at < self.blurred_until => return,
+            _ if at < blurred_until => return,
             _ => None,
         };
         let ahead = queue.waiting.iter().find_map(|(&order, &whom)| {

@@ -2,6 +2,7 @@
 
 mod link;
 mod server;
+mod sharded;
 mod watched;
 
 use std::cmp::Reverse;
@@ -13,6 +14,7 @@ use crate::plan::{Kind, Planned};
 use crate::server_log::ServerLog;
 use crate::supervisor::{Crew, Setup};
 use server::Server;
+use sharded::Shards;
 use watched::Failovers;
 
 /// How often it is looked whether what takes its own time is done.
@@ -25,6 +27,7 @@ pub(crate) struct Nemesis<'a, 'b> {
     crew: &'b mut Crew<'a>,
     server: Server<'a>,
     failovers: Option<Failovers<'a>>,
+    shards: Option<Shards<'a>>,
     /// Since when processes are suspended.
     stopped: HashMap<u32, Instant>,
 }
@@ -39,12 +42,14 @@ enum Step {
 }
 
 impl<'a, 'b> Nemesis<'a, 'b> {
-    pub(crate) fn new(setup: &'a Setup, crew: &'b mut Crew<'a>, server_log: &'a ServerLog) -> Self {
+    /// `logs`: of the server that has the locks, or of each shard.
+    pub(crate) fn new(setup: &'a Setup, crew: &'b mut Crew<'a>, logs: &'a [ServerLog]) -> Self {
         Nemesis {
             setup,
             crew,
-            server: Server::new(setup, server_log),
-            failovers: Failovers::new(setup, server_log),
+            server: Server::new(setup, &logs[0]),
+            failovers: Failovers::new(setup, &logs[0]),
+            shards: Shards::new(setup, logs),
             stopped: HashMap::new(),
         }
     }
@@ -86,7 +91,7 @@ impl<'a, 'b> Nemesis<'a, 'b> {
                     }
                     steps.push(Reverse((end, Step::End, number)));
                 }
-                Step::Middle => self.middle(fault),
+                Step::Middle => self.middle(fault)?,
                 Step::End if !self.end(fault)? => {
                     steps.push(Reverse((began.elapsed() + LOOK, Step::End, number)));
                 }
@@ -107,7 +112,8 @@ impl<'a, 'b> Nemesis<'a, 'b> {
             link.heal();
             link.release_held();
         }
-        self.failovers.as_ref().map_or(Ok(()), Failovers::settle)
+        self.failovers.as_ref().map_or(Ok(()), Failovers::settle)?;
+        self.shards.as_ref().map_or(Ok(()), Shards::settle)
     }
 
     fn record_begin(&self, number: usize, fault: &Planned) {
@@ -121,18 +127,33 @@ impl<'a, 'b> Nemesis<'a, 'b> {
         if let Some(more) = self.server.detail(fault) {
             detail += &format!(", {more}");
         }
+        let (mut keys, mut place) = (None, None);
+        if let Some(shards) = &self.shards
+            && fault.worker.is_none()
+        {
+            (keys, place) = (Some(shards.keys(fault)), Some(shards.place(fault)));
+        }
+        if let Some(place) = place {
+            detail += &format!(", {place}");
+        }
         self.setup.log.record(&SupervisorEvent::Fault {
             at: now(),
             number: number as u64,
             kind: fault.kind.name().to_owned(),
             worker: fault.worker,
-            lossless: fault.kind.is_lossless(),
+            lossless: self.setup.topology.keeps_locks(fault.kind),
+            keys,
             detail,
         });
     }
 
     fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
         let Some(worker) = fault.worker else {
+            if let Some(shards) = &mut self.shards
+                && shards.begin(fault)?
+            {
+                return Ok(());
+            }
             return match &mut self.failovers {
                 Some(failovers) if fault.kind.is_of_watched() => failovers.begin(fault),
                 _ => self.server.begin(fault),
@@ -154,18 +175,21 @@ impl<'a, 'b> Nemesis<'a, 'b> {
 
     /// Whether a fault can begin now: servers that have just been replaced are not yet ready to be.
     fn is_possible(&mut self, fault: &Planned) -> anyhow::Result<bool> {
-        match &mut self.failovers {
-            Some(failovers) if fault.worker.is_none() => failovers.are_ready_for(fault),
+        match (fault.worker, &mut self.failovers, &mut self.shards) {
+            (None, Some(failovers), _) => failovers.are_ready_for(fault),
+            (None, None, Some(shards)) => shards.are_ready_for(fault),
             _ => Ok(true),
         }
     }
 
-    fn middle(&mut self, fault: &Planned) {
-        match (fault.worker, &mut self.failovers) {
-            (Some(worker), _) => drop(self.link(worker).reset_clients()),
-            (None, Some(failovers)) => failovers.middle(),
-            (None, None) => self.crew.kill(self.victim(fault)),
+    fn middle(&mut self, fault: &Planned) -> anyhow::Result<()> {
+        match (fault.worker, &mut self.failovers, &mut self.shards) {
+            (Some(worker), ..) => drop(self.link(worker).reset_clients()),
+            (None, Some(failovers), _) => failovers.middle(),
+            (None, None, Some(shards)) => shards.middle(fault)?,
+            (None, None, None) => self.crew.kill(self.victim(fault)),
         }
+        Ok(())
     }
 
     /// The worker that dies while the server stands still.
@@ -177,6 +201,11 @@ impl<'a, 'b> Nemesis<'a, 'b> {
     /// Whether it is over.
     fn end(&mut self, fault: &Planned) -> anyhow::Result<bool> {
         let Some(worker) = fault.worker else {
+            if let Some(shards) = &mut self.shards
+                && let Some(is_over) = shards.end(fault)?
+            {
+                return Ok(is_over);
+            }
             if let Some(failovers) = &mut self.failovers
                 && fault.kind.is_of_watched()
             {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use distlock_tests::{Reply, Resp};
+use anyhow::bail;
+use distlock_tests::{RedisServer, Resp};
 
 use crate::plan::{Kind, Planned};
 use crate::server_log::ServerLog;
 use crate::supervisor::Setup;
-use crate::topology::{kill_command, right_command};
+use crate::topology::{ask, kill_command, right_command};
 use crate::worker::key;
 
 /// Rights whose loss a lock must survive, each in another script.
@@ -18,13 +18,13 @@ const RIGHTS: &[&str] = &["time", "pexpire", "publish", "evalsha", "set"];
 const BUSY: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
                     local begin = now() while now() - begin < 100000 do end return 1";
 
-/// The server, and a connection to it that no fault touches.
+/// The server, or those that share the keys, past all faults.
 #[derive(Debug)]
 pub(super) struct Server<'a> {
     setup: &'a Setup,
     log: &'a ServerLog,
-    /// To the server with this port.
-    admin: Option<(u16, Resp)>,
+    /// The one that was hit last.
+    server: &'a RedisServer,
     busy: Option<Resp>,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Server<'a> {
         Server {
             setup,
             log,
-            admin: None,
+            server: setup.field.master(0),
             busy: None,
         }
     }
@@ -49,13 +49,13 @@ impl<'a> Server<'a> {
     }
 
     pub(super) fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
-        let server = self.setup.field.master();
+        let server = self.turn_to(fault);
         match fault.kind {
             Kind::ServerStop | Kind::ServerStopAndKill => server.stop_process(),
-            Kind::RestartLossless => self.kill(),
+            Kind::RestartLossless => server.kill(),
             Kind::RestartLossy => {
                 self.log.expect_amnesia();
-                self.kill();
+                server.kill();
                 let persisted = server.dir().join("appendonlydir");
                 if persisted.exists() {
                     std::fs::remove_dir_all(persisted)?;
@@ -94,7 +94,7 @@ impl<'a> Server<'a> {
     }
 
     pub(super) fn end(&mut self, fault: &Planned) -> anyhow::Result<()> {
-        let server = self.setup.field.master();
+        let server = self.turn_to(fault);
         match fault.kind {
             Kind::ServerStop | Kind::ServerStopAndKill => server.cont_process(),
             Kind::RestartLossless | Kind::RestartLossy => server.restart(),
@@ -124,9 +124,10 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    fn kill(&mut self) {
-        self.admin = None;
-        self.setup.field.master().kill();
+    /// The server that a fault is about.
+    fn turn_to(&mut self, fault: &Planned) -> &'a RedisServer {
+        self.server = self.setup.field.master(fault.choice);
+        self.server
     }
 
     fn fence(&self, fault: &Planned) -> String {
@@ -134,28 +135,13 @@ impl<'a> Server<'a> {
         format!("distlock:fence:{{{key}}}")
     }
 
-    fn configure(&mut self, name: &str, value: &str) -> anyhow::Result<()> {
+    fn configure(&self, name: &str, value: &str) -> anyhow::Result<()> {
         self.command(&["CONFIG", "SET", name, value])
     }
 
-    fn command(&mut self, words: &[impl AsRef<str>]) -> anyhow::Result<()> {
+    fn command(&self, words: &[impl AsRef<str>]) -> anyhow::Result<()> {
         let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-        let server = self.setup.field.master();
-        if self
-            .admin
-            .as_ref()
-            .is_none_or(|(port, _)| *port != server.port())
-        {
-            self.admin = Some((server.port(), server.client()));
-        }
-        let (_, admin) = self.admin.as_mut().context("it was just opened")?;
-        let reply = admin
-            .try_cmd(&words)
-            .with_context(|| format!("{words:?}"))?;
-        match reply {
-            Reply::Error(error) => bail!("{words:?}: {error}"),
-            _ => Ok(()),
-        }
+        ask(self.server, &words).map(drop)
     }
 }
 

@@ -65,7 +65,16 @@ pub(crate) enum Kind {
     /// A sentinel is told to replace it, without any need.
     FailoverCommand,
     ReplicaStop,
+    /// It stands still, and has lost its connection when it goes on: it fetches what it has missed.
+    ReplicaCut,
+    /// It dies, and comes back without its data: it fetches all of them.
+    ReplicaKill,
     SentinelsStop,
+    // Servers of a cluster.
+    /// The replica of a shard is told to replace its master, which waits until that one has all that it has.
+    FailoverAgreed,
+    /// Slots of one shard go to another, and rest half way.
+    SlotsMove,
 }
 
 impl Kind {
@@ -110,27 +119,49 @@ impl Kind {
             Kind::FailoverStop => "failover_stop",
             Kind::FailoverCommand => "failover_command",
             Kind::ReplicaStop => "replica_stop",
+            Kind::ReplicaCut => "replica_cut",
+            Kind::ReplicaKill => "replica_kill",
             Kind::SentinelsStop => "sentinels_stop",
+            Kind::FailoverAgreed => "failover_agreed",
+            Kind::SlotsMove => "slots_move",
         }
     }
 
     /// Whether the server keeps its locks and its clock.
     pub(crate) fn is_lossless(self) -> bool {
         let forgets = matches!(self, Kind::RestartLossy | Kind::FlushAll | Kind::ClockStep);
-        !forgets && !self.is_failover()
+        !forgets && (!self.is_failover() || self == Kind::FailoverAgreed)
     }
 
     /// Whether another server takes the master's place, with what had been copied to it.
     pub(crate) fn is_failover(self) -> bool {
         matches!(
             self,
-            Kind::FailoverKill | Kind::FailoverBehind | Kind::FailoverStop | Kind::FailoverCommand
+            Kind::FailoverKill
+                | Kind::FailoverBehind
+                | Kind::FailoverStop
+                | Kind::FailoverCommand
+                | Kind::FailoverAgreed
+        )
+    }
+
+    /// Whether the replica does not hear the master.
+    pub(crate) fn is_of_replica(self) -> bool {
+        matches!(
+            self,
+            Kind::ReplicaStop | Kind::ReplicaCut | Kind::ReplicaKill
         )
     }
 
     /// Whether it is about servers that sentinels watch.
     pub(crate) fn is_of_watched(self) -> bool {
-        self.is_failover() || matches!(self, Kind::ReplicaStop | Kind::SentinelsStop)
+        self.is_failover() || self.is_of_replica() || self == Kind::SentinelsStop
+    }
+
+    /// Whether a node of a cluster may say nothing for a while because of it, or another one take its place.
+    pub(crate) fn stalls(self) -> bool {
+        let is_pause = matches!(self, Kind::ServerStop | Kind::PauseWrites | Kind::Busy);
+        self.is_failover() || is_pause
     }
 
     /// Whether a link must know what it forwards.
@@ -142,11 +173,12 @@ impl Kind {
     }
 
     /// From its begin to its second part: from the hold of requests to the reset of the client's side, from the stop
-    /// of a server to the death of a worker, or of another server.
+    /// of a server to the death of a worker, or of another server, from the begin of a slot's move to its rest.
     pub(crate) fn second_part(self) -> Option<Duration> {
         match self {
             Kind::HoldRequests | Kind::ServerStopAndKill => Some(Duration::from_millis(150)),
             Kind::FailoverBehind => Some(Duration::from_millis(400)),
+            Kind::SlotsMove => Some(Duration::from_millis(60)),
             _ => None,
         }
     }
@@ -176,14 +208,20 @@ mod tests {
     use crate::topology::Topology;
 
     #[test]
-    fn a_failover_is_told_by_its_name_and_loses_locks() {
+    fn a_failover_is_told_by_its_name_and_loses_locks_but_where_it_is_agreed() {
         let all = Profile::named("all").unwrap();
-        let planned = plan(all, Topology::Sentinel, 1, 1, Duration::from_secs(600));
-        assert!(planned.iter().any(|fault| fault.kind.is_failover()));
-        for kind in planned.iter().map(|fault| fault.kind) {
-            let called = kind.name().starts_with("failover_");
-            assert_eq!(kind.is_failover(), called, "{kind:?}");
-            assert_eq!(kind.is_lossless(), !called, "{kind:?}");
+        for topology in [Topology::Sentinel, Topology::Cluster] {
+            let planned = plan(all, topology, 1, 1, Duration::from_secs(600));
+            assert!(planned.iter().any(|fault| fault.kind.is_failover()));
+            for kind in planned.iter().map(|fault| fault.kind) {
+                let called = kind.name().starts_with("failover_");
+                assert_eq!(kind.is_failover(), called, "{kind:?}");
+                let forgets = called && kind != Kind::FailoverAgreed;
+                assert_eq!(kind.is_lossless(), !forgets, "{kind:?}");
+                assert_eq!(topology.keeps_locks(kind), !forgets, "{kind:?}");
+                // What is believed there has been copied.
+                assert!(Topology::Replicas.keeps_locks(kind), "{kind:?}");
+            }
         }
     }
 }

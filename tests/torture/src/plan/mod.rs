@@ -38,7 +38,8 @@ impl Planned {
 enum Target {
     Process(u32),
     Link(u32),
-    Server,
+    /// One of them, or all; or what is moved between them.
+    Servers,
 }
 
 /// All faults of a run, by their time.
@@ -52,14 +53,18 @@ pub(crate) fn plan(
     let hit = workers.saturating_sub(profile.spared).max(1);
     let processes = (0..hit).map(|worker| (Target::Process(worker), profile.process));
     let links = (0..hit).map(|worker| (Target::Link(worker), profile.link));
+    let servers = topology.server_faults(profile).into_iter();
     let targets = processes
         .chain(links)
-        .chain([(Target::Server, topology.server_faults(profile))]);
+        .chain(servers.map(|faults| (Target::Servers, faults)));
     let mut planned: Vec<_> = targets
         .enumerate()
         .flat_map(|(number, (target, faults))| {
             let random = Random::new(&[seed, number as u64, 0xfa17]);
-            let possible = |kind| !matches!(target, Target::Link(_)) || topology.links_can(kind);
+            let possible = |kind: Kind| {
+                let allowed = !profile.lossless || kind.is_lossless();
+                allowed && (!matches!(target, Target::Link(_)) || topology.links_can(kind))
+            };
             let kinds = faults.kinds.iter().filter(|(kind, _)| possible(*kind));
             let kinds: Vec<_> = kinds.copied().collect();
             timeline(profile, target, &kinds, faults.pause, random, length)
@@ -153,9 +158,12 @@ fn draw(
         Kind::FailoverKill | Kind::FailoverBehind | Kind::FailoverStop => {
             random.millis((1_200, 3_000))
         }
-        Kind::FailoverCommand => random.millis((100, 300)),
+        Kind::FailoverCommand | Kind::FailoverAgreed => random.millis((100, 300)),
+        // Of which it rests half way but for the beginning.
+        Kind::SlotsMove => random.spread_millis((100, 900)),
+        kind if kind.is_of_replica() => random.spread_millis((100, 1_500)),
         // A sentinel that stood still for two seconds trusts nobody for half a minute.
-        Kind::ReplicaStop | Kind::SentinelsStop => random.spread_millis((100, 1_500)),
+        Kind::SentinelsStop => random.spread_millis((100, 1_500)),
         _ => Duration::ZERO,
     };
     let by = match kind {
@@ -174,7 +182,7 @@ fn draw(
         length,
         worker: match target {
             Target::Process(worker) | Target::Link(worker) => Some(worker),
-            Target::Server => None,
+            Target::Servers => None,
         },
         kind,
         by,
@@ -302,7 +310,12 @@ mod tests {
 
     #[test]
     fn each_topology_has_faults_that_it_can_have() {
-        for topology in [Topology::Tls, Topology::Sentinel] {
+        for topology in [
+            Topology::Tls,
+            Topology::Sentinel,
+            Topology::Replicas,
+            Topology::Cluster,
+        ] {
             let planned: Vec<_> = (0..20)
                 .flat_map(|seed| of_topology(topology, seed))
                 .collect();
@@ -314,9 +327,15 @@ mod tests {
             let links = planned.iter().filter(|fault| fault.worker.is_some());
             let links = links.filter(|fault| !is_of_process(fault.kind));
             match topology {
-                Topology::Sentinel => {
+                Topology::Sentinel | Topology::Replicas => {
                     let of_watched = servers.iter().filter(|kind| kind.is_of_watched());
-                    assert_eq!(of_watched.count(), 6, "{servers:?}");
+                    assert_eq!(of_watched.count(), 8, "{servers:?}");
+                    assert_eq!(links.count(), 0);
+                }
+                Topology::Cluster => {
+                    let failovers = servers.iter().filter(|kind| kind.is_failover());
+                    assert_eq!(failovers.count(), 4, "{servers:?}");
+                    assert!(servers.contains(&Kind::SlotsMove), "{servers:?}");
                     assert_eq!(links.count(), 0);
                 }
                 _ => {
@@ -326,6 +345,24 @@ mod tests {
                     assert_eq!(links.len(), 10, "{links:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_lossless_run_forgets_nothing_and_has_all_other_faults() {
+        let lossless = Profile::named("lossless").unwrap();
+        for (topology, kinds) in [
+            (Topology::Standalone, 12),
+            (Topology::Sentinel, 8),
+            (Topology::Cluster, 9),
+        ] {
+            let planned: BTreeSet<_> = (0..20)
+                .flat_map(|seed| plan(lossless, topology, 6, seed, MINUTE))
+                .filter(|fault| fault.worker.is_none())
+                .map(|fault| fault.kind)
+                .collect();
+            assert!(planned.iter().all(|kind| kind.is_lossless()), "{planned:?}");
+            assert_eq!(planned.len(), kinds, "{planned:?}");
         }
     }
 

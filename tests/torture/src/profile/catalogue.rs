@@ -1,7 +1,8 @@
 //! All profiles.
 
 use super::faults::{
-    ANY_SERVER, ANY_WATCHED, FAILOVERS, LINK, LOSSLESS_SERVER, LOSSLESS_WATCHED, NONE, PROCESS,
+    ANY_SERVER, ANY_SHARDED, ANY_WATCHED, FAILOVERS, LINK, LOSSLESS_SHARDED, MOVES, NONE, PROCESS,
+    REPLICA,
 };
 use super::{Bodies, Faults, Load, Profile};
 use crate::plan::Kind;
@@ -28,6 +29,7 @@ const LONGER: Bodies = Bodies {
 const USUAL_LOAD: Load = Load {
     tasks: 12,
     queue_tasks: 20,
+    keepers: 4,
     hot_keys: 4,
     hot_share: 0.25,
     think: (0, 30),
@@ -57,6 +59,10 @@ const NARROW: Profile = Profile {
     link: NONE,
     server: NONE,
     watched: NONE,
+    replica: NONE,
+    sharded: NONE,
+    moves: NONE,
+    lossless: false,
     spared: 1,
     load: NARROW_LOAD,
     without_kill: false,
@@ -77,6 +83,13 @@ const ALL: Profile = Profile {
         kinds: ANY_WATCHED,
         pause: (1_500, 4_000),
     },
+    replica: REPLICA,
+    sharded: Faults {
+        kinds: ANY_SHARDED,
+        pause: (500, 2_000),
+    },
+    moves: MOVES,
+    lossless: false,
     spared: 0,
     load: USUAL_LOAD,
     without_kill: false,
@@ -86,12 +99,13 @@ pub(super) const PROFILES: &[Profile] = &[
     ALL,
     Profile {
         name: "lossless",
-        server: Faults {
-            kinds: LOSSLESS_SERVER,
-            ..ALL.server
-        },
+        lossless: true,
         watched: Faults {
-            kinds: LOSSLESS_WATCHED,
+            pause: (200, 900),
+            ..ALL.watched
+        },
+        sharded: Faults {
+            kinds: LOSSLESS_SHARDED,
             pause: (200, 900),
         },
         ..ALL
@@ -130,6 +144,31 @@ pub(super) const PROFILES: &[Profile] = &[
         watched: Faults {
             kinds: FAILOVERS,
             pause: (2_000, 4_000),
+        },
+        ..NARROW
+    },
+    // Where replicas have to acknowledge. What a replica had not heard is forgotten while it is held.
+    Profile {
+        name: "behind",
+        watched: Faults {
+            kinds: &[(Kind::FailoverBehind, 1)],
+            pause: (1_000, 2_000),
+        },
+        load: Load {
+            tasks: 4,
+            keepers: 12,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // In a cluster only.
+    Profile {
+        name: "resharding",
+        leases: &[(300, 1), (1_000, 1)],
+        moves: MOVES,
+        load: Load {
+            queue_tasks: 20,
+            ..NARROW_LOAD
         },
         ..NARROW
     },

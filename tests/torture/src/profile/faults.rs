@@ -36,21 +36,6 @@ pub(super) const LINK: Faults = Faults {
     pause: (900, 2_700),
 };
 
-pub(super) const LOSSLESS_SERVER: &[(Kind, u32)] = &[
-    (Kind::ServerStop, 6),
-    (Kind::RestartLossless, 2),
-    (Kind::ScriptFlush, 4),
-    (Kind::OutOfMemory, 4),
-    (Kind::Refuse, 3),
-    (Kind::RefuseThenKillPubsub, 2),
-    (Kind::KillClients, 3),
-    (Kind::KillPubsub, 3),
-    (Kind::PauseWrites, 3),
-    (Kind::Busy, 3),
-    (Kind::TakeRight, 3),
-    (Kind::ForeignFence, 3),
-];
-
 pub(super) const ANY_SERVER: &[(Kind, u32)] = &[
     (Kind::ServerStop, 6),
     (Kind::RestartLossless, 2),
@@ -69,16 +54,6 @@ pub(super) const ANY_SERVER: &[(Kind, u32)] = &[
     (Kind::ForeignFence, 3),
 ];
 
-/// Where sentinels watch, none of which costs anybody a lock.
-pub(super) const LOSSLESS_WATCHED: &[(Kind, u32)] = &[
-    (Kind::ReplicaStop, 4),
-    (Kind::SentinelsStop, 4),
-    (Kind::ScriptFlush, 2),
-    (Kind::KillClients, 2),
-    (Kind::KillPubsub, 2),
-    (Kind::PauseWrites, 2),
-];
-
 pub(super) const FAILOVERS: &[(Kind, u32)] = &[
     (Kind::FailoverKill, 1),
     (Kind::FailoverBehind, 1),
@@ -86,15 +61,56 @@ pub(super) const FAILOVERS: &[(Kind, u32)] = &[
     (Kind::FailoverCommand, 1),
 ];
 
+/// Where sentinels watch.
 pub(super) const ANY_WATCHED: &[(Kind, u32)] = &[
-    (Kind::FailoverKill, 3),
-    (Kind::FailoverBehind, 2),
-    (Kind::FailoverStop, 3),
-    (Kind::FailoverCommand, 4),
-    (Kind::ReplicaStop, 3),
-    (Kind::SentinelsStop, 3),
-    (Kind::ScriptFlush, 1),
-    (Kind::KillClients, 1),
-    (Kind::KillPubsub, 1),
-    (Kind::PauseWrites, 1),
+    (Kind::FailoverKill, 4),
+    (Kind::FailoverBehind, 3),
+    (Kind::FailoverStop, 4),
+    (Kind::FailoverCommand, 5),
+    (Kind::SentinelsStop, 4),
+    (Kind::ScriptFlush, 2),
+    (Kind::KillClients, 2),
+    (Kind::KillPubsub, 2),
+    (Kind::PauseWrites, 2),
 ];
+
+/// None of which costs anybody a lock, unless it needs the replica's word.
+pub(super) const REPLICA: Faults = Faults {
+    kinds: &[
+        (Kind::ReplicaStop, 1),
+        (Kind::ReplicaCut, 1),
+        (Kind::ReplicaKill, 1),
+    ],
+    pause: (3_000, 7_000),
+};
+
+/// In a cluster, at one shard at a time, none of which costs anybody a lock.
+pub(super) const LOSSLESS_SHARDED: &[(Kind, u32)] = &[
+    (Kind::FailoverAgreed, 2),
+    (Kind::ServerStop, 4),
+    (Kind::ReplicaStop, 3),
+    (Kind::ScriptFlush, 2),
+    (Kind::KillClients, 3),
+    (Kind::KillPubsub, 3),
+    (Kind::PauseWrites, 3),
+    (Kind::Busy, 2),
+];
+
+pub(super) const ANY_SHARDED: &[(Kind, u32)] = &[
+    (Kind::FailoverKill, 4),
+    (Kind::FailoverBehind, 2),
+    (Kind::FailoverStop, 4),
+    (Kind::FailoverAgreed, 4),
+    (Kind::ServerStop, 3),
+    (Kind::ReplicaStop, 2),
+    (Kind::ScriptFlush, 1),
+    (Kind::KillClients, 2),
+    (Kind::KillPubsub, 2),
+    (Kind::PauseWrites, 2),
+    (Kind::Busy, 1),
+];
+
+pub(super) const MOVES: Faults = Faults {
+    kinds: &[(Kind::SlotsMove, 1)],
+    pause: (200, 1_200),
+};

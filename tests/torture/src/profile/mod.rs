@@ -21,6 +21,14 @@ pub(crate) struct Profile {
     pub(crate) server: Faults,
     /// In place of `server` where sentinels watch several.
     pub(crate) watched: Faults,
+    /// And of the replica that they may choose.
+    pub(crate) replica: Faults,
+    /// In place of `server` in a cluster.
+    pub(crate) sharded: Faults,
+    /// And at the same time, there.
+    pub(crate) moves: Faults,
+    /// Of these, only those that make no server forget anything.
+    pub(crate) lossless: bool,
     /// So many workers are left alone, the last ones.
     pub(crate) spared: u32,
     pub(crate) load: Load,
@@ -43,6 +51,8 @@ pub(crate) struct Load {
     pub(crate) tasks: u32,
     /// Tasks of each worker that queue for the one long queue.
     pub(crate) queue_tasks: u32,
+    /// Tasks of each worker that hold a lock for long, where replicas have to acknowledge.
+    pub(crate) keepers: u32,
     /// Keys that get `hot_share` of the calls.
     pub(crate) hot_keys: u32,
     pub(crate) hot_share: f64,

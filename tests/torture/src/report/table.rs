@@ -137,6 +137,26 @@ fn figures(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
                 figures.failovers, figures.unexcused_percent
             ),
         )?;
+        line(
+            "  holds that outlived one",
+            figures.held_through_failovers.to_string(),
+        )?;
+        line(
+            "  acquired while no log counted",
+            format!("{:.1} %", figures.unseen_percent),
+        )?;
+        line("outages of replicas", figures.replica_outages.to_string())?;
+    }
+    if figures.keys_moved > 0 {
+        let shards: Vec<_> = figures.locks_by_shard.iter().map(u64::to_string).collect();
+        line(
+            "moved to other shards",
+            format!(
+                "{} keys; locks seen in each shard: {}",
+                figures.keys_moved,
+                shards.join(", ")
+            ),
+        )?;
     }
     line(
         "overlaps",

@@ -8,9 +8,9 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 
@@ -41,6 +41,8 @@ struct Flags {
     server: Mutex<Option<SocketAddr>>,
     /// How often that has changed.
     changes: AtomicU64,
+    /// What nothing is known of meanwhile, if not of anything.
+    unknown: Mutex<Option<Vec<String>>>,
 }
 
 impl Flags {
@@ -52,15 +54,30 @@ impl Flags {
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
         self.changes.fetch_add(1, Ordering::Release);
     }
+
+    fn unknown(&self) -> MutexGuard<'_, Option<Vec<String>>> {
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which time an event has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timing {
+    /// When its line came.
+    Received,
+    /// When it was executed, by the clock of the server, which must be the machine's: several logs can be compared.
+    Executed,
 }
 
 impl ServerLog {
     /// Everything that is executed after the return is logged.
-    pub(crate) fn start(server: SocketAddr, dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(server: SocketAddr, file: &Path, timing: Timing) -> anyhow::Result<Self> {
         let mut log = Log {
-            file: BufWriter::new(File::create(dir.join("server.jsonl"))?),
+            file: BufWriter::new(File::create(file)?),
             translator: Translator::default(),
+            timing,
             last_line: now(),
+            last_event: 0,
         };
         let flags = Arc::new(Flags::default());
         flags.set_server(Some(server));
@@ -77,8 +94,9 @@ impl ServerLog {
         self.flags.amnesia.store(true, Ordering::Release);
     }
 
-    /// From now on no server's commands count, until another is followed.
-    pub(crate) fn leave(&self) {
+    /// From now on no server's commands count, until another is followed. It concerns these keys, or all.
+    pub(crate) fn leave(&self, keys: Option<Vec<String>>) {
+        *self.flags.unknown() = keys;
         self.flags.set_server(None);
     }
 
@@ -102,6 +120,8 @@ struct Log {
     translator: Translator,
     /// When the last line came. A server that is killed takes with it what it executed after that.
     last_line: Nanos,
+    timing: Timing,
+    last_event: Nanos,
 }
 
 impl Log {
@@ -124,7 +144,8 @@ impl Log {
                 std::thread::sleep(REDIAL);
             }
             let until = now();
-            self.write(&ServerEvent::Gap { from, until })?;
+            let keys = flags.unknown().take();
+            self.write(&ServerEvent::Gap { from, until, keys })?;
             if flags.amnesia.swap(false, Ordering::AcqRel) {
                 self.write(&ServerEvent::Amnesia { at: until })?;
             }
@@ -162,10 +183,15 @@ impl Log {
         let at = now();
         self.last_line = at;
         let line = line.trim_start_matches('+').trim_end();
-        if let Some(line) = Line::parse(line)
-            && let Some(event) = self.translator.translate(at, &line)
-        {
-            self.write(&event)?;
+        if let Some(line) = Line::parse(line) {
+            let at = match self.timing {
+                Timing::Received => at,
+                Timing::Executed => at.saturating_sub(age(line.wall_us)).max(self.last_event),
+            };
+            self.last_event = at;
+            if let Some(event) = self.translator.translate(at, &line) {
+                self.write(&event)?;
+            }
         }
         Ok(())
     }
@@ -175,6 +201,13 @@ impl Log {
         self.file.write_all(b"\n")?;
         Ok(())
     }
+}
+
+/// How long ago it was executed.
+fn age(wall_us: u64) -> Nanos {
+    let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let nanos = u64::try_from(wall.as_nanos()).unwrap_or(Nanos::MAX);
+    nanos.saturating_sub(wall_us * 1_000)
 }
 
 fn monitor(server: SocketAddr) -> io::Result<BufReader<TcpStream>> {
@@ -207,7 +240,7 @@ mod tests {
         let (first, second) = (RedisServer::start(), RedisServer::start());
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("server.jsonl");
-        let log = ServerLog::start(first.addr(), dir.path()).unwrap();
+        let log = ServerLog::start(first.addr(), &path, Timing::Received).unwrap();
         let take = |server: &RedisServer, token: u64| {
             let lock = format!("2 a:1 {token} 1000 0");
             let words = ["SET", "distlock:lock:{k}", &lock, "PX", "1000"];
@@ -217,7 +250,10 @@ mod tests {
             let events = history::read::<ServerEvent>(&path).unwrap();
             let tokens = events.into_iter().filter_map(|event| match event {
                 ServerEvent::Set { token, .. } => Some(token),
-                ServerEvent::Gap { from, until } if from < until => Some(0),
+                ServerEvent::Gap { from, until, keys } if from < until => {
+                    assert_eq!(keys, Some(vec!["k".to_owned()]));
+                    Some(0)
+                }
                 _ => None,
             });
             tokens.collect::<Vec<_>>()
@@ -226,7 +262,7 @@ mod tests {
         take(&first, 1);
         take(&second, 2);
         until(&[1]);
-        log.leave();
+        log.leave(Some(vec!["k".to_owned()]));
         take(&first, 3);
         take(&second, 4);
         log.follow(second.addr());

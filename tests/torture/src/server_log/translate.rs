@@ -76,7 +76,7 @@ impl Translator {
                 owner: (*owner).to_owned(),
                 added: command == "ZADD",
             }),
-            ("PUBLISH", [channel, message]) if channel.starts_with(CHANNEL) => {
+            ("PUBLISH" | "SPUBLISH", [channel, message]) if channel.starts_with(CHANNEL) => {
                 let mut fields = message.splitn(5, ' ');
                 let owner = fields.next()?.to_owned();
                 let token = fields.next()?.parse().ok()?;

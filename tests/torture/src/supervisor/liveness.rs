@@ -7,14 +7,22 @@ use tokio::task::JoinSet;
 
 use super::Setup;
 use crate::history::{SupervisorEvent, now};
-use crate::worker::{QUEUE, key};
+use crate::worker;
 
 /// How much longer than lease and grace a key may take.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// For how long the server keeps a lock with this lease, in ms.
-fn kept(lease_ms: u64) -> Duration {
-    Duration::from_millis(lease_ms + (lease_ms / 10).clamp(250, 10_000))
+/// All keys of a run, and for how long the server keeps their locks at most.
+fn keys(setup: &Setup) -> (Vec<String>, Duration) {
+    let mut keys: Vec<_> = worker::all_keys(setup.keys).collect();
+    let mut lease = Duration::from_millis(setup.profile.longest_lease());
+    if setup.topology.min_replicas() > 0 {
+        let (kept, longer) = worker::kept();
+        keys.extend(kept);
+        lease = lease.max(longer);
+    }
+    let grace = (lease / 10).clamp(Duration::from_millis(250), Duration::from_secs(10));
+    (keys, lease + grace)
 }
 
 /// Acquires each key once, at the same time, with a client of its own past all links.
@@ -25,14 +33,14 @@ pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
         .build()?;
     runtime.block_on(async {
         let manager = LockManager::builder()
-            .url(setup.field.master().url())
+            .url(setup.field.own_url())
             .client_name("supervisor")
             .connect()
             .await?;
-        let wait = kept(setup.profile.longest_lease()) + SLACK;
-        let keys = (0..setup.keys).map(|number| key(number.into()));
+        let (keys, kept) = keys(setup);
+        let wait = kept + SLACK;
         let mut tries = JoinSet::new();
-        for key in keys.chain([QUEUE.to_owned()]) {
+        for key in keys {
             let lock = manager.lock(&key).lease(Duration::from_secs(1)).wait(wait);
             tries.spawn(async move {
                 let started = Instant::now();
@@ -60,10 +68,12 @@ pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
 
 /// What is left of locks and queues once nobody can want it any more.
 pub(crate) fn leftovers(setup: &Setup) -> Vec<String> {
-    let mut client = setup.field.master().client();
-    let deadline = Instant::now() + kept(setup.profile.longest_lease());
+    let masters = setup.field.masters();
+    let mut clients: Vec<_> = masters.iter().map(|master| master.client()).collect();
+    let deadline = Instant::now() + keys(setup).1;
     loop {
-        let mut keys = client.keys("distlock:*");
+        let each = clients.iter_mut();
+        let mut keys: Vec<_> = each.flat_map(|client| client.keys("distlock:*")).collect();
         keys.retain(|key| !key.starts_with("distlock:fence:"));
         if keys.is_empty() || Instant::now() > deadline {
             return keys;

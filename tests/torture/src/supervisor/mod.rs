@@ -16,7 +16,7 @@ use crate::nemesis::Nemesis;
 use crate::plan::{Kind, Planned, plan};
 use crate::profile::Profile;
 use crate::sabotage;
-use crate::server_log::ServerLog;
+use crate::server_log::{ServerLog, Timing};
 use crate::suspend::Suspends;
 use crate::topology::{Field, Needs, Topology};
 pub(crate) use crew::Crew;
@@ -40,6 +40,7 @@ pub(crate) struct Options {
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) profile: &'static Profile,
+    pub(crate) topology: Topology,
     pub(crate) seed: u64,
     pub(crate) workers: u32,
     pub(crate) keys: u32,
@@ -65,15 +66,17 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
             kill: !options.profile.without_kill,
             clock: has(&[Kind::ClockStep]),
             persistence: has(&[Kind::RestartLossless]),
+            keys: options.keys,
         },
     );
     let suspends = has(&[Kind::ClientSuspend])
-        .then(|| Suspends::build(field.master().dir(), options.workers))
+        .then(|| Suspends::build(dir, options.workers))
         .transpose()?;
     let (resource, address) = start_resource(options, dir)?;
     record_run(options, &field, &log);
     let setup = Setup {
         profile: options.profile,
+        topology: options.topology,
         seed: options.seed,
         workers: options.workers,
         keys: options.keys,
@@ -83,18 +86,35 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
         field,
         resource: address,
     };
-    let server_log = ServerLog::start(setup.field.master().addr(), dir)?;
-    torment(&setup, suspends, &server_log, planned, chaos)?;
-    server_log.stop()?;
+    let logs = listen(&setup.field, dir)?;
+    torment(&setup, suspends, &logs, planned, chaos)?;
+    for log in logs {
+        log.stop()?;
+    }
     drop(resource);
     Ok(())
+}
+
+/// Follows each server that has locks.
+fn listen(field: &Field, dir: &Path) -> anyhow::Result<Vec<ServerLog>> {
+    if field.sharded().is_none() {
+        let file = dir.join("server.jsonl");
+        let log = ServerLog::start(field.master(0).addr(), &file, Timing::Received)?;
+        return Ok(vec![log]);
+    }
+    let masters = field.masters().into_iter().enumerate();
+    let logs = masters.map(|(shard, master)| {
+        let file = dir.join(format!("server-{shard}.jsonl"));
+        ServerLog::start(master.addr(), &file, Timing::Executed)
+    });
+    logs.collect()
 }
 
 /// All phases.
 fn torment(
     setup: &Setup,
     suspends: Option<Suspends>,
-    server_log: &ServerLog,
+    logs: &[ServerLog],
     planned: Vec<Planned>,
     chaos: Duration,
 ) -> anyhow::Result<()> {
@@ -106,11 +126,11 @@ fn torment(
     phase(Phase::WarmUp);
     let mut crew = Crew::start(setup, suspends)?;
     std::thread::sleep(WARM_UP);
-    count_connections(setup, When::Before);
+    count_connections(setup, When::Before)?;
 
     phase(Phase::Chaos);
     let began = Instant::now();
-    let mut nemesis = Nemesis::new(setup, &mut crew, server_log);
+    let mut nemesis = Nemesis::new(setup, &mut crew, logs);
     nemesis.carry_out(planned, began, chaos)?;
     std::thread::sleep((began + chaos).saturating_duration_since(Instant::now()));
 
@@ -121,7 +141,7 @@ fn torment(
     phase(Phase::Liveness);
     liveness::try_all(setup)?;
     crew.stop();
-    count_connections(setup, When::After);
+    count_connections(setup, When::After)?;
     let keys = liveness::leftovers(setup);
     setup
         .log
@@ -160,7 +180,7 @@ fn record_run(options: &Options, field: &Field, log: &Recorder) {
         workers: options.workers,
         keys: options.keys,
         sabotage: options.sabotage.clone(),
-        redis_version: field.master().client().info_field("redis_version"),
+        redis_version: field.master(0).client().info_field("redis_version"),
         commit: commit(),
     });
 }
@@ -179,17 +199,18 @@ fn commit() -> String {
     }
 }
 
-fn count_connections(setup: &Setup, when: When) {
+fn count_connections(setup: &Setup, when: When) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(1);
-    let mut count = setup.field.connections();
+    let mut count = setup.field.connections()?;
     // The server notices the end of a connection a moment later.
     while when == When::After && count > 0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
-        count = setup.field.connections();
+        count = setup.field.connections()?;
     }
     setup.log.record(&SupervisorEvent::Connections {
         at: now(),
         when,
         count,
     });
+    Ok(())
 }

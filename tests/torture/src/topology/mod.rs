@@ -1,6 +1,8 @@
 //! The lock servers of a run, and the links to them.
 
+mod ask;
 mod sealed;
+mod sharded;
 mod user;
 mod watched;
 
@@ -11,7 +13,10 @@ use distlock_tests::{Proxy, RedisServer, RedisServerBuilder};
 
 use crate::plan::Kind;
 use crate::profile::{Faults, Profile};
+use crate::worker::all_keys;
+pub(crate) use ask::ask;
 use sealed::Sealed;
+pub(crate) use sharded::{Removal, Sharded};
 use user::{PASSWORD, USER, is_workers};
 pub(crate) use user::{kill_command, right_command};
 pub(crate) use watched::Watched;
@@ -25,6 +30,10 @@ pub(crate) enum Topology {
     Tls,
     /// A master and a replica, watched by three sentinels.
     Sentinel,
+    /// The same, where a lock counts once the replica has it.
+    Replicas,
+    /// Three masters with a replica each, which share the slots.
+    Cluster,
 }
 
 impl Topology {
@@ -33,14 +42,27 @@ impl Topology {
             Topology::Standalone => "standalone",
             Topology::Tls => "tls",
             Topology::Sentinel => "sentinel",
+            Topology::Replicas => "replicas",
+            Topology::Cluster => "cluster",
         }
     }
 
-    /// What a profile does to the lock servers.
-    pub(crate) fn server_faults(self, profile: &Profile) -> Faults {
+    /// How many replicas a lock needs, and each of its renewals.
+    pub(crate) fn min_replicas(self) -> u32 {
+        u32::from(self == Topology::Replicas)
+    }
+
+    /// Whether no fault of this kind makes the servers forget a lock that anybody believes in.
+    pub(crate) fn keeps_locks(self, kind: Kind) -> bool {
+        kind.is_lossless() || kind.is_failover() && self.min_replicas() > 0
+    }
+
+    /// What a profile does to the lock servers, as one target or two.
+    pub(crate) fn server_faults(self, profile: &Profile) -> Vec<Faults> {
         match self {
-            Topology::Standalone | Topology::Tls => profile.server,
-            Topology::Sentinel => profile.watched,
+            Topology::Standalone | Topology::Tls => vec![profile.server],
+            Topology::Sentinel | Topology::Replicas => vec![profile.watched, profile.replica],
+            Topology::Cluster => vec![profile.sharded, profile.moves],
         }
     }
 
@@ -50,8 +72,8 @@ impl Topology {
             Topology::Standalone => true,
             // The proxy sees bytes.
             Topology::Tls => !kind.reads_commands(),
-            // Sentinels name the servers' own addresses, so there is nothing in between.
-            Topology::Sentinel => false,
+            // Sentinels and nodes name the servers' own addresses, so there is nothing in between.
+            Topology::Sentinel | Topology::Replicas | Topology::Cluster => false,
         }
     }
 }
@@ -65,6 +87,8 @@ pub(crate) struct Needs {
     pub(crate) clock: bool,
     /// It can be killed without losing anything.
     pub(crate) persistence: bool,
+    /// So many keys are going to be used.
+    pub(crate) keys: u32,
 }
 
 /// The servers and links of a run.
@@ -80,6 +104,7 @@ enum Servers {
     Plain(RedisServer),
     Sealed(Sealed),
     Watched(Watched),
+    Sharded(Sharded),
 }
 
 impl Field {
@@ -98,10 +123,27 @@ impl Field {
                 let servers = Servers::Sealed(sealed);
                 Field { servers, links }
             }
-            Topology::Sentinel => Field {
-                servers: Servers::Watched(Watched::start(lock_server(needs, &["role"]))),
-                links: Vec::new(),
-            },
+            Topology::Sentinel | Topology::Replicas => {
+                let acknowledged = topology.min_replicas() > 0;
+                let rights: &[&str] = if acknowledged {
+                    &["role", "wait"]
+                } else {
+                    &["role"]
+                };
+                let watched = Watched::start(lock_server(needs, rights), acknowledged);
+                Field {
+                    servers: Servers::Watched(watched),
+                    links: Vec::new(),
+                }
+            }
+            Topology::Cluster => {
+                let node = user::in_cluster(RedisServer::builder(), kill_right(needs));
+                let sharded = Sharded::start(node, all_keys(needs.keys).collect());
+                Field {
+                    servers: Servers::Sharded(sharded),
+                    links: Vec::new(),
+                }
+            }
         }
     }
 
@@ -115,13 +157,22 @@ impl Field {
             Servers::Plain(_) => format!("redis://{}", link()),
             Servers::Sealed(_) => format!("rediss://{}", link()),
             Servers::Watched(watched) => watched.url(&format!("{USER}:{PASSWORD}@")),
+            Servers::Sharded(sharded) => sharded.url(),
+        }
+    }
+
+    /// What the supervisor connects to, past all links.
+    pub(crate) fn own_url(&self) -> String {
+        match &self.servers {
+            Servers::Sharded(sharded) => sharded.cluster.url(),
+            _ => self.masters()[0].url(),
         }
     }
 
     /// What a worker needs to know beside the URL.
     pub(crate) fn environment(&self) -> &'static [(&'static str, &'static str)] {
         match &self.servers {
-            Servers::Plain(_) | Servers::Sealed(_) => &[],
+            Servers::Plain(_) | Servers::Sealed(_) | Servers::Sharded(_) => &[],
             Servers::Watched(_) => &[
                 ("DISTLOCK_SENTINEL_USERNAME", USER),
                 ("DISTLOCK_SENTINEL_PASSWORD", PASSWORD),
@@ -133,50 +184,72 @@ impl Field {
     pub(crate) fn authority(&self) -> Option<&Path> {
         match &self.servers {
             Servers::Sealed(sealed) => Some(&sealed.authority),
-            Servers::Plain(_) | Servers::Watched(_) => None,
+            Servers::Plain(_) | Servers::Watched(_) | Servers::Sharded(_) => None,
         }
     }
 
-    /// The server that has the locks, past all faults.
-    pub(crate) fn master(&self) -> &RedisServer {
+    /// The servers that have the locks, past all faults.
+    pub(crate) fn masters(&self) -> Vec<&RedisServer> {
+        match &self.servers {
+            Servers::Plain(server) => vec![server],
+            Servers::Sealed(sealed) => vec![&sealed.server],
+            Servers::Watched(watched) => vec![watched.master()],
+            Servers::Sharded(sharded) => sharded.masters().collect(),
+        }
+    }
+
+    /// The one of them that a number chooses.
+    pub(crate) fn master(&self, choice: u64) -> &RedisServer {
         match &self.servers {
             Servers::Plain(server) => server,
             Servers::Sealed(sealed) => &sealed.server,
             Servers::Watched(watched) => watched.master(),
+            Servers::Sharded(sharded) => sharded.master(sharded.shard(choice)),
+        }
+    }
+
+    /// Servers that share the keys.
+    pub(crate) fn sharded(&self) -> Option<&Sharded> {
+        match &self.servers {
+            Servers::Sharded(sharded) => Some(sharded),
+            _ => None,
         }
     }
 
     /// Servers, one of which may take another's place, and those who decide that.
     pub(crate) fn watched(&self) -> Option<&Watched> {
         match &self.servers {
-            Servers::Plain(_) | Servers::Sealed(_) => None,
             Servers::Watched(watched) => Some(watched),
+            _ => None,
         }
     }
 
     /// Where locks may be.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        match self.watched() {
-            None => vec![self.master().addr()],
-            Some(watched) => watched.servers().iter().map(RedisServer::addr).collect(),
-        }
+        let servers: Vec<&RedisServer> = match &self.servers {
+            Servers::Watched(watched) => watched.servers().iter().collect(),
+            Servers::Sharded(sharded) => sharded.cluster.nodes().collect(),
+            _ => self.masters(),
+        };
+        servers.into_iter().map(RedisServer::addr).collect()
     }
 
     /// How many connections the workers have.
-    pub(crate) fn connections(&self) -> u32 {
-        match self.watched() {
-            None => connections(self.master()),
-            Some(watched) => watched.all().map(connections).sum(),
+    pub(crate) fn connections(&self) -> anyhow::Result<u32> {
+        match &self.servers {
+            Servers::Watched(watched) => watched.all().map(connections).sum(),
+            Servers::Sharded(sharded) => sharded.cluster.nodes().map(connections).sum(),
+            _ => self.masters().into_iter().map(connections).sum(),
         }
     }
 }
 
 /// How many connections the workers have to one server.
-pub(crate) fn connections(server: &RedisServer) -> u32 {
-    let list = server.client().cmd(&["CLIENT", "LIST"]);
+pub(crate) fn connections(server: &RedisServer) -> anyhow::Result<u32> {
+    let list = ask(server, &["CLIENT", "LIST"])?;
     let list = list.text().unwrap_or_default();
     let count = list.lines().filter(|line| is_workers(line)).count();
-    u32::try_from(count).unwrap_or(u32::MAX)
+    Ok(u32::try_from(count)?)
 }
 
 /// A server for locks.
@@ -188,6 +261,9 @@ fn lock_server(needs: Needs, more: &[&str]) -> RedisServerBuilder {
     if needs.persistence {
         builder = builder.append_only();
     }
-    let kill: &[&str] = if needs.kill { &["client|kill"] } else { &[] };
-    user::at_server(builder, &[kill, more].concat())
+    user::at_server(builder, &[kill_right(needs), more].concat())
+}
+
+fn kill_right(needs: Needs) -> &'static [&'static str] {
+    if needs.kill { &["client|kill"] } else { &[] }
 }

@@ -5,6 +5,8 @@ use distlock_tests::RedisServerBuilder;
 pub(super) const USER: &str = "worker";
 pub(super) const PASSWORD: &str = "torture";
 
+const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
+
 /// What the README says that a user of distlock needs.
 const RIGHTS: &[&str] = &[
     "eval",
@@ -33,13 +35,31 @@ const RIGHTS: &[&str] = &[
     "info",
 ];
 
+/// What it says that a user needs in a cluster, and not for a single server.
+const MORE_IN_CLUSTER: &[&str] = &[
+    "ssubscribe",
+    "spublish",
+    "pubsub|shardnumsub",
+    "cluster|slots",
+    "asking",
+];
+
+/// What a user needs for a single server, and not in a cluster.
+const LESS_IN_CLUSTER: &[&str] = &["subscribe", "publish", "pubsub|numsub"];
+
 /// What docs/topologies.md says that it needs at sentinels.
 const SENTINEL_RIGHTS: &[&str] = &["sentinel|get-master-addr-by-name", "subscribe"];
 
 /// A server that has the user, with these rights beside the usual ones.
 pub(super) fn at_server(server: RedisServerBuilder, more: &[&str]) -> RedisServerBuilder {
-    let places = ["~distlock:*", "&distlock:client:*"];
-    has_user(server, &places, &[RIGHTS, more].concat())
+    has_user(server, PLACES, &[RIGHTS, more].concat())
+}
+
+/// A node of a cluster that has the user, with these rights beside the usual ones.
+pub(super) fn in_cluster(node: RedisServerBuilder, more: &[&str]) -> RedisServerBuilder {
+    let mut rights = [RIGHTS, MORE_IN_CLUSTER, more].concat();
+    rights.retain(|right| !LESS_IN_CLUSTER.contains(right));
+    has_user(node, PLACES, &rights)
 }
 
 /// A sentinel that has the user.

@@ -27,8 +27,8 @@ use crate::resource::Pool;
 use crate::sabotage;
 use body::Ticket;
 use observer::Observer;
-use orders::Dice;
-pub(crate) use orders::{Order, QUEUE, key};
+use orders::{Dice, Task};
+pub(crate) use orders::{Order, all_keys, kept, key};
 
 /// Options of a worker's process. The URL is `DISTLOCK_URL`.
 #[derive(Debug, clap::Args)]
@@ -45,6 +45,9 @@ pub(crate) struct Args {
     seed: u64,
     #[arg(long)]
     keys: u32,
+    /// Of each lock.
+    #[arg(long)]
+    min_replicas: u32,
     /// The resource.
     #[arg(long)]
     resource: SocketAddr,
@@ -194,7 +197,8 @@ async fn connect(
 /// What the supervisor wants it to connect to.
 fn builder(args: &Args) -> anyhow::Result<LockManagerBuilder> {
     let url = std::env::var("DISTLOCK_URL").context("DISTLOCK_URL")?;
-    let mut builder = LockManager::builder().url(url);
+    let builder = LockManager::builder().url(url);
+    let mut builder = builder.min_replicas(args.min_replicas);
     if let Some(authority) = &args.authority {
         builder = builder.tls(Tls::new().ca_file(authority));
     }
@@ -214,15 +218,27 @@ async fn work(
     wishes: &watch::Receiver<Wish>,
 ) -> anyhow::Result<()> {
     let profile = Profile::named(&args.profile)?;
-    let (tasks, queue_tasks) = (profile.tasks(args.number), profile.load.queue_tasks);
+    let keepers = if args.min_replicas > 0 {
+        profile.load.keepers
+    } else {
+        0
+    };
+    let tasks = [
+        (Task::Any, profile.tasks(args.number)),
+        (Task::Queue, profile.load.queue_tasks),
+        (Task::Keep, keepers),
+    ];
+    let tasks = tasks
+        .iter()
+        .flat_map(|&(task, count)| (0..count).map(move |_| task));
     let mut all = JoinSet::new();
-    for task in 0..tasks + queue_tasks {
-        let numbers = [args.number, args.generation, task].map(u64::from);
+    for (number, task) in (0u64..).zip(tasks) {
+        let [worker, generation] = [args.number, args.generation].map(u64::from);
         let mut dice = Dice {
-            random: Random::new(&[args.seed, numbers[0], numbers[1], numbers[2]]),
+            random: Random::new(&[args.seed, worker, generation, number]),
             profile,
             keys: args.keys,
-            queue: task >= tasks,
+            task,
         };
         let context = context.clone();
         let mut wishes = wishes.clone();

@@ -7,11 +7,31 @@ use crate::profile::{Bodies, Profile};
 use crate::random::Random;
 
 /// The key of the long queue.
-pub(crate) const QUEUE: &str = "queue";
+const QUEUE: &str = "queue";
+
+/// Keys that are held for long. So many that most are taken while they are free: one that is handed over is still its
+/// former holder's at a replica that has heard of nothing, and nobody else gets it there.
+const KEPT: u64 = 48;
+const KEPT_LEASE: Duration = Duration::from_secs(8);
+
+/// The keys that are held for long, and with which lease.
+pub(crate) fn kept() -> (impl Iterator<Item = String>, Duration) {
+    ((0..KEPT).map(kept_key), KEPT_LEASE)
+}
+
+fn kept_key(number: u64) -> String {
+    format!("h{number:02}")
+}
 
 /// The key with a number.
 pub(crate) fn key(number: u64) -> String {
     format!("k{number:02}")
+}
+
+/// The keys of a run with so many of them, those first that are wanted most.
+pub(crate) fn all_keys(count: u32) -> impl Iterator<Item = String> {
+    let numbered = (0..count).map(|number| key(number.into()));
+    std::iter::once(QUEUE.to_owned()).chain(numbered)
 }
 
 /// One call to come.
@@ -37,21 +57,34 @@ pub(super) struct Dice {
     pub(super) random: Random,
     pub(super) profile: &'static Profile,
     pub(super) keys: u32,
-    /// It only queues for the one long queue.
-    pub(super) queue: bool,
+    pub(super) task: Task,
+}
+
+/// What a task calls for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    Any,
+    /// The one long queue.
+    Queue,
+    /// A lock that is held for long: a failover is over in the meantime.
+    Keep,
 }
 
 impl Dice {
     pub(super) fn draw(&mut self) -> Order {
+        if self.task == Task::Keep {
+            return self.keep();
+        }
         let load = &self.profile.load;
+        let queue = self.task == Task::Queue;
         let hot = load.hot_keys > 0 && self.random.chance(load.hot_share);
-        let key = match (self.queue, hot) {
+        let key = match (queue, hot) {
             (true, _) => QUEUE.to_owned(),
             (false, true) => key(self.random.below(load.hot_keys.into())),
             (false, false) => key(self.random.below(self.keys.into())),
         };
         // Behind a dead holder a busy key waits for a whole lease.
-        let lease = if (self.queue || hot) && self.random.chance(0.9) {
+        let lease = if (queue || hot) && self.random.chance(0.9) {
             self.profile.shortest_lease()
         } else {
             self.random.pick(self.profile.leases)
@@ -62,15 +95,15 @@ impl Dice {
             (Call::Attribute, attribute),
             (Call::Run, run),
             (Call::Guard, guard),
-            (Call::Try, if self.queue { 0 } else { tries }),
+            (Call::Try, if queue { 0 } else { tries }),
         ]);
         let workload = match self.random.pick(&[(0, 5), (1, 3), (2, 2)]) {
-            _ if self.queue => Workload::LongQueue,
+            _ if queue => Workload::LongQueue,
             0 => Workload::Counter,
             1 => Workload::LockSet,
             _ => Workload::Once,
         };
-        let wait = match (call, self.queue) {
+        let wait = match (call, queue) {
             (Call::Try, _) => Duration::ZERO,
             (_, true) => Duration::from_secs(10),
             _ => Duration::from_millis(self.random.pick(load.waits)),
@@ -80,7 +113,7 @@ impl Dice {
         } else {
             OnLost::Cancel
         };
-        let body = if self.queue {
+        let body = if queue {
             short(&mut self.random)
         } else {
             body(&mut self.random, load.bodies, hot, lease)
@@ -98,6 +131,30 @@ impl Dice {
             drop_after,
             drop_guard: self.random.chance(0.1),
             think: self.random.millis(load.think),
+        }
+    }
+
+    fn keep(&mut self) -> Order {
+        let random = &mut self.random;
+        let (call, workload) = random.pick(&[
+            ((Call::Run, Workload::Counter), 1),
+            ((Call::Guard, Workload::LockSet), 1),
+        ]);
+        let length = random.millis((500, 10_000));
+        Order {
+            workload,
+            call,
+            key: kept_key(random.below(KEPT)),
+            lease: KEPT_LEASE,
+            wait: Duration::from_secs(6),
+            on_lost: OnLost::Cancel,
+            body: Body {
+                micros: u64::try_from(length.as_micros()).unwrap_or(u64::MAX),
+                blocking: false,
+            },
+            drop_after: None,
+            drop_guard: false,
+            think: random.millis(self.profile.load.think),
         }
     }
 }

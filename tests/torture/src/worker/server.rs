@@ -1,5 +1,7 @@
-//! The server that has the locks, asked past all faults.
+//! The server that has a lock, asked past all faults.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,27 +10,30 @@ use distlock_tests::{Reply, Resp};
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// So often a node of a cluster may name another one.
+const HOPS: u32 = 3;
+
 /// One of several, or the only one.
 #[derive(Debug)]
 pub(super) struct Server {
     /// The next one to try is the first.
     addresses: Vec<SocketAddr>,
-    connection: Option<Resp>,
+    connections: HashMap<SocketAddr, Resp>,
 }
 
 impl Server {
     pub(super) fn of(addresses: Vec<SocketAddr>) -> Self {
         Server {
             addresses,
-            connection: None,
+            connections: HashMap::new(),
         }
     }
 
-    /// The value at `key`; `None` if the server did not say, or has no locks now.
+    /// The value at `key`; `None` if no server said, or none has locks now.
     pub(super) fn read(&mut self, key: &str) -> Option<Option<String>> {
         let value = self.ask(key);
         if value.is_none() {
-            self.connection = None;
+            self.connections.clear();
             self.addresses.rotate_left(1);
         }
         value
@@ -36,20 +41,47 @@ impl Server {
 
     fn ask(&mut self, key: &str) -> Option<Option<String>> {
         let several = self.addresses.len() > 1;
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            empty => {
-                let mut fresh = Resp::connect(*self.addresses.first()?).ok()?;
-                fresh.set_timeout(PATIENCE);
-                empty.insert(fresh)
+        let mut address = *self.addresses.first()?;
+        let mut is_asking = false;
+        for _ in 0..HOPS {
+            let connection = self.connection(address)?;
+            if is_asking {
+                connection.try_cmd(&["ASKING"]).ok()?;
             }
-        };
-        if several && !is_master(connection) {
-            return None;
+            let reply = connection.try_cmd(&["GET", key]).ok()?;
+            match redirect(&reply) {
+                Some(redirect) => (address, is_asking) = redirect,
+                None if reply.is_error() || several && !is_master(connection) => return None,
+                None => return Some(reply.text().map(str::to_owned)),
+            }
         }
-        let reply = connection.try_cmd(&["GET", key]).ok()?;
-        (!reply.is_error()).then(|| reply.text().map(str::to_owned))
+        None
     }
+
+    fn connection(&mut self, address: SocketAddr) -> Option<&mut Resp> {
+        match self.connections.entry(address) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(empty) => {
+                let mut fresh = Resp::connect(address).ok()?;
+                fresh.set_timeout(PATIENCE);
+                Some(empty.insert(fresh))
+            }
+        }
+    }
+}
+
+/// The node that has the key instead; it may have to be asked though its slot has not arrived there.
+fn redirect(reply: &Reply) -> Option<(SocketAddr, bool)> {
+    let Reply::Error(error) = reply else {
+        return None;
+    };
+    let mut words = error.split(' ');
+    let is_asking = match words.next()? {
+        "ASK" => true,
+        "MOVED" => false,
+        _ => return None,
+    };
+    Some((words.nth(1)?.parse().ok()?, is_asking))
 }
 
 fn is_master(connection: &mut Resp) -> bool {
@@ -59,5 +91,20 @@ fn is_master(connection: &mut Resp) -> bool {
             matches!(role, Some(Reply::Bulk(role)) if role == "master")
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_are_followed_and_errors_are_not() {
+        let of = |text: &str| redirect(&Reply::Error(text.into()));
+        let there = ([127, 0, 0, 1], 7_001).into();
+        assert_eq!(of("MOVED 12 127.0.0.1:7001"), Some((there, false)));
+        assert_eq!(of("ASK 12 127.0.0.1:7001"), Some((there, true)));
+        assert_eq!(of("CLUSTERDOWN The cluster is down"), None);
+        assert_eq!(redirect(&Reply::Nil), None);
     }
 }

@@ -24,16 +24,17 @@ impl Address {
         }
     }
 
-    /// Reads `host:port`. A node that does not know its host has the one that it was asked at.
+    /// Reads `host:port`. A node that does not know its host has the one that it was asked at; one that was given no name
+    /// has another, which the map has.
     pub(in crate::store::redis) fn read(text: &str, asked: &Address) -> Option<Self> {
-        let (host, port) = text.rsplit_once(':')?;
+        let (host, port) = text.rsplit_once(':').filter(|(host, _)| *host != "?")?;
         let port = port.parse().ok()?;
         Some(Self::announced(host, port, asked))
     }
 
     fn announced(host: &str, port: u16, asked: &Address) -> Self {
         match host {
-            "" | "?" => Address {
+            "" => Address {
                 host: asked.host.clone(),
                 port,
             },
@@ -117,6 +118,16 @@ impl Map {
         is_news
     }
 
+    /// The slots that had an owner, and have another in a later map.
+    pub(in crate::store::redis) fn moved_in(&self, later: &Map) -> Vec<Slot> {
+        let slots = (0..SLOTS).filter_map(Slot::new);
+        let has_moved = |slot: &Slot| {
+            let before = self.owner(*slot);
+            before.is_some() && before != later.owner(*slot)
+        };
+        slots.filter(has_moved).collect()
+    }
+
     /// Some slot of a node.
     pub(in crate::store::redis) fn some_slot_of(&self, node: &Address) -> Option<Slot> {
         let mut slots = (0..SLOTS).filter_map(Slot::new);
@@ -136,7 +147,7 @@ impl Map {
     }
 }
 
-/// `[host, port, id, ...]`; no host is that of the node which was asked.
+/// `[host, port, id, [what, its value, ...]]`; no host is that of the node which was asked.
 fn node(value: Value, asked: &Address) -> Result<Address, Trouble> {
     let mut fields = Reply::list(value)?;
     let host = match fields.next() {
@@ -145,7 +156,28 @@ fn node(value: Value, asked: &Address) -> Result<Address, Trouble> {
         None => return Err(nonsense("a node without an address")),
     };
     let port = u16::try_from(fields.int()?).map_err(|_| nonsense("a port that there is not"))?;
+    let (_id, said) = (fields.next(), fields.next());
+    let host = match &*host {
+        // It is to be called by a name, and has none.
+        "?" => ip(said).ok_or_else(|| nonsense("a node without a name"))?,
+        _ => host,
+    };
     Ok(Address::announced(&host, port, asked))
+}
+
+/// The address among what else is said of a node, as a map or as a list.
+fn ip(said: Option<Value>) -> Option<String> {
+    let pairs = match said? {
+        Value::Map(pairs) => pairs,
+        said => {
+            let mut said = Reply::list(said).ok()?;
+            std::iter::from_fn(|| Some((said.next()?, said.next()?))).collect()
+        }
+    };
+    pairs.into_iter().find_map(|(what, value)| {
+        let is_it = Reply::one(what).text().ok()? == "ip";
+        is_it.then(|| Reply::one(value).text().ok())?
+    })
 }
 
 #[cfg(test)]
@@ -182,11 +214,32 @@ mod tests {
         let slot = |number| Slot::new(number).unwrap();
         assert_eq!(map.owner(slot(99)), Some(&Address::new("a", 7)));
         assert_eq!(map.owner(slot(100)), Some(&Address::new("asked", 9)));
+        let before = map.clone();
         assert!(map.assign(slot(99), &Address::new("b", 7)));
         assert!(!map.assign(slot(99), &Address::new("b", 7)));
         assert_eq!(map.some_slot_of(&Address::new("b", 7)), Some(slot(99)));
+        assert_eq!(before.moved_in(&map), [slot(99)]);
+        assert_eq!(Map::empty().moved_in(&map), [], "found, and not moved");
         let everybody: Vec<_> = map.everybody().map(Address::to_string).collect();
         assert_eq!(everybody, ["a:7", "asked:9", "b:7", "r:8"]);
+        assert!(map.assign(slot(99), &Address::new("a", 7)));
+        let primaries: Vec<_> = map.primaries().iter().map(Address::to_string).collect();
+        assert_eq!(primaries, ["a:7", "asked:9"], "b has no slot any more");
+    }
+
+    #[test]
+    fn a_node_without_the_name_that_it_should_have_is_at_its_address() {
+        let asked = Address::new("asked", 1);
+        let owner = |said: Value| {
+            let node = Value::Array(vec![text("?"), Value::Int(7), text("id"), said]);
+            let map = Map::read(Value::Array(vec![range(0, 9, vec![node])]), &asked);
+            map.map(|map| map.owner(Slot::new(9).unwrap()).unwrap().to_string())
+        };
+        let ip = || (text("ip"), text("10.0.0.1"));
+        let found = Ok("10.0.0.1:7".to_owned());
+        assert_eq!(owner(Value::Map(vec![ip()])), found);
+        assert_eq!(owner(Value::Array(vec![ip().0, ip().1])), found);
+        assert!(owner(Value::Array(vec![])).is_err());
     }
 
     #[test]
@@ -208,14 +261,10 @@ mod tests {
     #[test]
     fn addresses_are_read_and_shown() {
         let asked = Address::new("asked", 1);
-        for (read, shown) in [
-            ("h:7", "h:7"),
-            (":7", "asked:7"),
-            ("?:7", "asked:7"),
-            ("::1:7", "[::1]:7"),
-        ] {
+        for (read, shown) in [("h:7", "h:7"), (":7", "asked:7"), ("::1:7", "[::1]:7")] {
             assert_eq!(Address::read(read, &asked).unwrap().to_string(), shown);
         }
         assert_eq!(Address::read("h", &asked), None);
+        assert_eq!(Address::read("?:7", &asked), None);
     }
 }

@@ -47,12 +47,12 @@ pub(super) mod topology;
 /// The pause before nodes that could not be reached are tried again, while connecting.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// A call that does not wait gives a node so long to be opened.
-const OPENING: Duration = Duration::from_secs(1);
+/// A call gives a node so long to be opened for the first time, also one that does not wait otherwise.
+const OPENING: Duration = Duration::from_millis(500);
 
 /// One client of a cluster.
 #[derive(Debug)]
-pub(crate) struct ClusterStore {
+pub(super) struct ClusterStore {
     cluster: Arc<Cluster>,
     refresh: AbortHandle,
     identity: String,
@@ -71,7 +71,7 @@ struct Cluster {
 impl ClusterStore {
     /// Connects, on the runtime that is to run the connections, to one of its nodes, and tries until the configured time
     /// is over. Others are connected to when they are needed.
-    pub(crate) async fn connect(
+    pub(super) async fn connect(
         config: &RedisConfig,
         seeds: &[Host],
         client: Client,
@@ -110,7 +110,7 @@ impl ClusterStore {
     }
 
     /// Opens the connections in the background, on the runtime that this is called on.
-    pub(crate) fn connect_lazy(config: &RedisConfig, seeds: &[Host], client: Client) -> Self {
+    pub(super) fn connect_lazy(config: &RedisConfig, seeds: &[Host], client: Client) -> Self {
         let topology = Topology::new(client.clock.clone(), client.events.clone());
         let nodes = Nodes::new(config.clone(), client.clone(), topology);
         Self::of(config, nodes, addresses(seeds), client)
@@ -132,7 +132,7 @@ impl ClusterStore {
     }
 
     /// The policy by which a server evicts locks when its memory is full; `None` if it does not, or does not say.
-    pub(crate) fn eviction(&self) -> Option<&str> {
+    pub(super) fn eviction(&self) -> Option<&str> {
         self.eviction.as_deref()
     }
 }
@@ -193,45 +193,55 @@ impl Cluster {
         };
         let route = Route::new(&self.nodes, slot, ask.within);
         let mut route = route.with_patience(patience.min(OPENING));
-        let mut is_queued = false;
+        // Whether a node has said that the owner has something there.
+        let mut has_some = false;
         loop {
             let hop = route.next().await.map_err(|mut trouble| {
                 // What an earlier answer said is to be undone.
-                trouble.unsent &= !is_queued;
+                trouble.unsent &= !has_some;
                 trouble
             })?;
+            let ask = Ask {
+                within: hop.within,
+                ..*ask
+            };
             let asked = {
                 let _asking = self.elsewhere.asks(ask.owner, &hop.node);
                 self.ask_at(&hop, slot, ask).await
             };
-            match asked {
-                Ok(Some(reply)) => return Ok(reply),
+            let acknowledged = match asked {
                 // It stands in a queue and is not subscribed there any more: it asks again, with the same id.
-                Ok(None) => is_queued = true,
+                Ok(None) => {
+                    has_some = true;
+                    continue;
+                }
+                Ok(Some(reply)) => {
+                    has_some |= matches!(reply, AskReply::Held(_) | AskReply::Queued(_));
+                    hop.node.acknowledged(&ask, reply).await
+                }
+                Err(trouble) => Err(trouble),
+            };
+            match acknowledged {
+                Ok(reply) => return Ok(reply),
                 Err(trouble) => route.refused(&hop, trouble).await?,
             }
         }
     }
 
-    /// Asks a node. Nobody stands in a queue there without a subscription on the same connection: who finds the lock
-    /// taken subscribes, and asks again in the same write.
+    /// Asks a node; `None` where it stands in a queue unheard. Nobody does without a subscription on the same connection:
+    /// who finds the lock taken subscribes, and asks again in the same write.
     async fn ask_at(
         &self,
         hop: &Hop,
         slot: Slot,
-        ask: &Ask<'_>,
+        mut ask: Ask<'_>,
     ) -> Result<Option<AskReply>, Trouble> {
         let Hop { node, within, .. } = hop;
         let topology = &self.nodes.topology;
         let (home, until) = (node.home()?, topology.clock.now() + *within);
         let is_subscribed = || home.session.subscribed.contains(slot);
-        let mut ask = Ask {
-            within: *within,
-            ..*ask
-        };
         if ask.wait.is_zero() {
-            let reply = node.ask(&home, &ask).await?;
-            return node.acknowledged(&ask, reply).await.map(Some);
+            return node.ask(&home, &ask).await.map(Some);
         }
         if !is_subscribed() && !topology.is_waited_in(slot) {
             let at_once = Ask {
@@ -240,7 +250,7 @@ impl Cluster {
             };
             match node.ask(&home, &at_once).await? {
                 AskReply::Busy(_) => ask.within = until.since(topology.clock.now()),
-                other => return node.acknowledged(&ask, other).await.map(Some),
+                other => return Ok(Some(other)),
             }
         }
         topology.waits_in(slot, ask.wait);
@@ -252,10 +262,7 @@ impl Cluster {
         };
         let reply = node.ask(&way, &ask).await?;
         let is_unheard = matches!(reply, AskReply::Queued(_)) && !is_subscribed();
-        if is_unheard {
-            return Ok(None);
-        }
-        node.acknowledged(&ask, reply).await.map(Some)
+        Ok((!is_unheard).then_some(reply))
     }
 
     async fn confirm(
@@ -273,7 +280,7 @@ impl Cluster {
             let confirmed = if durability.is_none() {
                 (node.confirm(&hop.before, key, owner, timing, *within)).await
             } else {
-                (node.confirm_durably(key, owner, timing, durability, *within)).await
+                (node.confirm_durably(&hop.before, key, owner, timing, durability, *within)).await
             };
             match confirmed {
                 Ok(proof) => return Ok(proof),
@@ -292,7 +299,7 @@ impl Cluster {
             let renewed = if renewal.durability.is_none() {
                 node.renew(&hop.before, one, *within).await
             } else {
-                (node.renew_durably(one, renewal.durability, *within)).await
+                (node.renew_durably(&hop.before, one, renewal.durability, *within)).await
             };
             match renewed {
                 Ok(renewed) => return Ok(renewed),
@@ -308,7 +315,7 @@ impl Cluster {
         keep: Duration,
         within: Duration,
     ) -> Result<ReleaseReply, Trouble> {
-        let mut route = Route::new(&self.nodes, slot(key), within);
+        let mut route = Route::new(&self.nodes, slot(key), within).with_consideration();
         let (node, mut reply) = loop {
             let hop = route.next().await?;
             match hop.node.release(key, owner, keep, hop.within).await {
@@ -328,7 +335,8 @@ impl Cluster {
     /// Looks, and subscribes first where that has been lost.
     async fn look(&self, look: &Look, within: Duration) -> Result<Vec<LookReply>, Trouble> {
         let slot = slot(&look.key);
-        let mut route = Route::new(&self.nodes, slot, within);
+        // Looks at other nodes' locks are not to wait for one that is away: there will be another look.
+        let mut route = Route::new(&self.nodes, slot, within).without_patience();
         loop {
             let hop = route.next().await?;
             let looked = async {

@@ -22,7 +22,7 @@ use crate::store::redis::config::RedisConfig;
 use crate::store::redis::node::Node;
 use crate::store::redis::sockets::Sockets;
 use crate::store::redis::transport::Transport;
-use crate::store::redis::url::Place;
+use crate::store::redis::url::{Place, Single};
 
 /// A node that nobody needs for so long is closed.
 const IDLE: Duration = Duration::from_secs(60);
@@ -85,7 +85,7 @@ impl Nodes {
         }
         let _entered = self.runtime.enter();
         let config = self.config_of(address);
-        let transport = (self.client.way)(Sockets::new(&config));
+        let transport = self.transport(address);
         let member = Some(self.member(address));
         let node = Node::connect_lazy(&config, transport.clone(), self.client.clone(), member);
         let node = self.tended(node, &*transport);
@@ -104,7 +104,7 @@ impl Nodes {
             connect_timeout: within,
             ..self.config_of(address)
         };
-        let transport = (self.client.way)(Sockets::new(&config));
+        let transport = self.transport(address);
         let member = Some(self.member(address));
         let (node, policy) =
             Node::connect(&config, transport.clone(), self.client.clone(), member).await?;
@@ -118,10 +118,7 @@ impl Nodes {
 
     fn tended(&self, node: Node, transport: &dyn Transport) -> Arc<Node> {
         let node = Arc::new(node);
-        if let Some(source) = &self.config.credentials {
-            let keeper = authentication::keep(Arc::downgrade(&node), source.clone());
-            transport.spawn(Box::pin(keeper));
-        }
+        authentication::begin(&node, &self.config, transport);
         node
     }
 
@@ -134,18 +131,18 @@ impl Nodes {
 
     /// How one node is reached.
     pub(super) fn config_of(&self, address: &Address) -> RedisConfig {
-        let place = ConnectionAddr::Tcp(address.host.to_string(), address.port);
         RedisConfig {
-            place: Place::Server(place),
+            place: Place::One(server(address)),
             lanes: 0,
             in_cluster: true,
             ..self.config.clone()
         }
     }
 
-    /// The way to one node, for a question.
+    /// The way to one node.
     pub(super) fn transport(&self, address: &Address) -> Arc<dyn Transport> {
-        (self.client.way)(Sockets::new(&self.config_of(address)))
+        let sockets = Sockets::new(&self.config_of(address), &server(address));
+        (self.client.way)(sockets)
     }
 
     /// Those that are open, and their addresses.
@@ -182,6 +179,10 @@ impl Nodes {
             open.1.node.close();
         }
     }
+}
+
+fn server(Address { host, port }: &Address) -> Single {
+    Single::Server(ConnectionAddr::Tcp(host.to_string(), *port))
 }
 
 fn closed() -> Trouble {

@@ -24,7 +24,7 @@ const EVERY_IN_NEED: Duration = Duration::from_millis(250);
 /// At most this often, however many commands are redirected.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a node may take to say it.
+/// How long a node may take to say it, or longer: a part of the time to connect.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
 /// So many nodes are asked together: one may be frozen, and the first answer counts.
@@ -95,9 +95,11 @@ pub(super) async fn discover(
         {
             let nodes = nodes.clone();
             asking.spawn(async move {
-                let answer = tokio::time::timeout(ANSWERS_WITHIN, ask(&nodes, &address)).await;
-                let answer = answer.unwrap_or_else(|_| Err(Trouble::timed_out(ANSWERS_WITHIN)));
-                let name = nodes.config_of(&address).address();
+                let config = nodes.config_of(&address);
+                let within = (config.connect_timeout / 4).max(ANSWERS_WITHIN);
+                let answer = tokio::time::timeout(within, ask(&nodes, &address)).await;
+                let answer = answer.unwrap_or_else(|_| Err(Trouble::timed_out(within)));
+                let name = config.address();
                 answer
                     .map(|map| (address, map))
                     .map_err(|trouble| trouble.at(&name))

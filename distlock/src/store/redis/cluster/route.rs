@@ -36,6 +36,12 @@ pub(super) struct Route<'a> {
     /// How long a command may take.
     within: Duration,
     give_up: Moment,
+    /// Whether a node that is away is waited for.
+    is_patient: bool,
+    /// Whether those who wait in a slot that has just moved are waited for.
+    is_considerate: bool,
+    /// What it takes to open a node for the first time does not count until then.
+    opened_by: Moment,
     /// Who was named by the last answer, to be asked just this once.
     detour: Option<Address>,
     hops: u32,
@@ -57,13 +63,17 @@ pub(super) struct Hop {
 impl<'a> Route<'a> {
     /// The way of what touches a queue.
     pub(super) fn new(nodes: &'a Nodes, slot: Slot, within: Duration) -> Self {
+        let give_up = nodes.topology.clock.now() + within;
         Route {
             nodes,
             slot,
             role: Role::Commands,
             follows_ask: false,
             within,
-            give_up: nodes.topology.clock.now() + within,
+            give_up,
+            is_patient: true,
+            is_considerate: false,
+            opened_by: give_up,
             detour: None,
             hops: 0,
             pause: FIRST_PAUSE,
@@ -80,11 +90,28 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Whoever waits anyway, and holds nothing yet, has time for a node that is being opened.
+    /// Whoever holds nothing yet has time for a node that is opened for the first time. (One that was lost may stay away
+    /// for long, and so may a slot that moves.)
     pub(super) fn with_patience(self, patience: Duration) -> Self {
         let now = self.nodes.topology.clock.now();
         Route {
-            give_up: self.give_up.max(now + patience),
+            opened_by: self.opened_by.max(now + patience),
+            ..self
+        }
+    }
+
+    /// Nobody waits for a node that is away.
+    pub(super) fn without_patience(self) -> Self {
+        Route {
+            is_patient: false,
+            ..self
+        }
+    }
+
+    /// What passes a lock on finds those who are listening, and takes all others for dead.
+    pub(super) fn with_consideration(self) -> Self {
+        Route {
+            is_considerate: true,
             ..self
         }
     }
@@ -112,6 +139,13 @@ impl<'a> Route<'a> {
                 let _ = tokio::time::timeout(left, changed).await;
                 continue;
             };
+            let settles_in = topology.settles_in(self.slot).min(left / 2);
+            if self.is_considerate && !settles_in.is_zero() {
+                // Once: time must be left to go there.
+                self.is_considerate = false;
+                tokio::time::sleep(settles_in).await;
+                continue;
+            }
             let node = self.nodes.at(&address)?;
             let link = self.link(&node);
             let Err(down) = link.session() else {
@@ -124,7 +158,7 @@ impl<'a> Route<'a> {
                 });
             };
             let down = down.at(node.address());
-            if !down.outage.is_transient() {
+            if !down.outage.is_transient() || !self.is_patient {
                 return Err(down);
             }
             self.last = Some(down);
@@ -138,7 +172,14 @@ impl<'a> Route<'a> {
                     }, if link.session().is_err() => {}
                 }
             };
-            let _ = tokio::time::timeout(left, waiting).await;
+            let (is_opening, began) = (link.is_opening(), topology.clock.now());
+            let opening = self.opened_by.since(began);
+            let limit = if is_opening { left.max(opening) } else { left };
+            let _ = tokio::time::timeout(limit, waiting).await;
+            if is_opening {
+                let waited = topology.clock.now().since(began);
+                self.give_up = self.give_up + waited.min(opening);
+            }
         }
     }
 

@@ -18,6 +18,9 @@ use crate::store::{EventSink, StoreEvent};
 /// A slot in which somebody waited is listened to for so long beyond.
 const LINGER: Duration = Duration::from_secs(10);
 
+/// Who waits in a slot that has moved is listening again by then, mostly.
+const SETTLES_IN: Duration = Duration::from_millis(250);
+
 /// What the connections to all nodes of a cluster share.
 pub(in crate::store::redis) struct Topology {
     map: Mutex<Arc<Map>>,
@@ -29,6 +32,8 @@ pub(in crate::store::redis) struct Topology {
     pub(in crate::store::redis) doubted: Notify,
     /// That a slot has moved in which somebody waits, and nobody was told.
     moved: AtomicBool,
+    /// Since when the slots that have just moved are known to be elsewhere.
+    settling: Mutex<HashMap<Slot, Moment>>,
     /// Wakes who waits for another map.
     pub(in crate::store::redis) changed: Notify,
     pub(in crate::store::redis) clock: Arc<dyn Clock>,
@@ -46,6 +51,7 @@ impl Topology {
             waited: Mutex::default(),
             doubted: Notify::new(),
             moved: AtomicBool::new(false),
+            settling: Mutex::default(),
             changed: Notify::new(),
             clock,
             events,
@@ -70,6 +76,7 @@ impl Topology {
         let map = Arc::new(map);
         let before = std::mem::replace(&mut *lock(&self.map), map.clone());
         *lock(&self.not_found) = None;
+        self.settle(before.moved_in(&map));
         self.changed.notify_waiters();
         let slots = self.waited();
         if slots
@@ -95,11 +102,26 @@ impl Topology {
     /// A node has said where a slot is.
     pub(in crate::store::redis) fn learn_one(&self, slot: Slot, at: &Address) {
         let is_news = Arc::make_mut(&mut lock(&self.map)).assign(slot, at);
+        self.settle(is_news.then_some(slot));
         self.changed.notify_waiters();
         self.doubt();
         if is_news {
             self.has_moved(slot);
         }
+    }
+
+    fn settle(&self, slots: impl IntoIterator<Item = Slot>) {
+        let now = self.clock.now();
+        let mut settling = lock(&self.settling);
+        settling.retain(|_, since| now.since(*since) < SETTLES_IN);
+        settling.extend(slots.into_iter().map(|slot| (slot, now)));
+    }
+
+    /// How long it takes until those who wait in a slot can be expected to listen where it is now.
+    pub(in crate::store::redis) fn settles_in(&self, slot: Slot) -> Duration {
+        let now = self.clock.now();
+        let since = lock(&self.settling).get(&slot).copied();
+        since.map_or(Duration::ZERO, |since| (since + SETTLES_IN).since(now))
     }
 
     /// A slot is not where it was.
@@ -114,7 +136,7 @@ impl Topology {
     /// together, however many slots move.
     pub(in crate::store::redis) fn tell_moved(&self) {
         if self.moved.swap(false, Ordering::AcqRel) {
-            (self.events)(StoreEvent::Reconnected);
+            (self.events)(StoreEvent::Moved);
         }
     }
 

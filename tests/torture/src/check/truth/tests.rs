@@ -58,7 +58,62 @@ fn what_happened_in_a_gap_is_not_known() {
     assert_eq!(truth.locks[0].end, End::Unknown);
     assert!(truth.entries[0].open);
     assert!(truth.breaches.is_empty() && truth.passed.is_empty());
-    assert!(truth.gaps.touches(Span::new(40 * MS, 40 * MS)));
+    assert!(truth.gaps_at(0).touches(Span::new(40 * MS, 40 * MS)));
+}
+
+#[test]
+fn a_gap_of_some_keys_is_nothing_to_others() {
+    let mut server = Server::default();
+    server.take(10, "here", "a:1", 100, 1000);
+    server.take(11, "there", "a:2", 101, 1000);
+    server.gap_at(30, 60, "there");
+    server.release(70, "here", "b:1");
+    server.release(71, "there", "b:2");
+    let (truth, keys) = server.replay();
+    let at = |name| keys.known(name).unwrap();
+    let then = Span::new(40 * MS, 40 * MS);
+    assert!(truth.gaps_at(at("there")).touches(then));
+    assert!(!truth.gaps_at(at("here")).touches(then));
+    assert_eq!(truth.gap_count, 1);
+    let ends: Vec<_> = truth.locks.iter().map(|lock| lock.end).collect();
+    assert_eq!(ends, [End::Deleted, End::Unknown]);
+    // Another's release of the one that is known to be held.
+    assert_eq!(truth.breaches.len(), 1);
+    assert_eq!(truth.breaches[0].key, at("here"));
+}
+
+/// A lock goes with its slot from server 0 to server 1, whose scripts run at the same time.
+#[test]
+fn what_is_at_a_key_is_one_thing_wherever_it_is() {
+    let mut from = Server::default();
+    from.take(10, "k", "a:1", 100, 1000);
+    from.queue(20, "k", "b:1");
+    // It goes on while the other server has it.
+    from.script(60, "ask", "c:9");
+    let mut to = Server::default();
+    to.extend(40, "k", "renew", "a:1 100", 2000);
+    to.script(60, "release", "a:1");
+    for (releases, breaches) in [("a:1", 0), ("b:7", 1)] {
+        let mut to = to.clone();
+        to.hand_over(50, "k", releases, "b:1", 101, 400);
+        let mut keys = Names::default();
+        let mut replay = Replay::new(&mut keys, 60_000 * MS);
+        let each = [&from, &to].into_iter().enumerate();
+        let mut all: Vec<_> = each
+            .flat_map(|(number, server)| server.events.iter().map(move |event| (number, event)))
+            .collect();
+        all.sort_by_key(|(_, event)| event.at());
+        for (number, event) in all {
+            replay.push_from(number, event.clone());
+        }
+        let truth = replay.finish();
+        assert_eq!(truth.breaches.len(), breaches, "{:?}", truth.breaches);
+        assert_eq!(truth.locks[0].promised / MS, 2040);
+        assert!(truth.locks[1].pushed);
+        assert_eq!(truth.entries[0].span.from, 20 * MS);
+        let taken: Vec<_> = truth.taken.into_iter().collect();
+        assert_eq!(taken, [(0, 1), (1, 1)]);
+    }
 }
 
 #[test]

@@ -1,0 +1,40 @@
+//! What is set for a quorum of servers.
+
+use crate::error::Error;
+use crate::manager::builder::LockManagerBuilder;
+use crate::quorum::Quorum;
+use crate::store::redis::config::RedisConfig;
+use crate::store::redis::quorum::terms::Terms;
+use crate::store::redis::url::Place;
+
+impl LockManagerBuilder {
+    /// What all clients of a `redis+quorum://` URL agree on, if not on the default of [`Quorum`].
+    pub fn quorum(mut self, quorum: Quorum) -> Self {
+        self.quorum = Some(quorum);
+        self
+    }
+
+    /// Whether it fits what the URL names.
+    pub(super) fn terms(&self, config: &RedisConfig) -> Result<Terms, Error> {
+        let refuse = |detail: &str| {
+            Err(Error::Config {
+                detail: detail.into(),
+            })
+        };
+        match (&config.place, &self.quorum) {
+            (Place::Quorum(_), _) if !self.durability.is_none() => refuse(
+                "`min_replicas` and `fsync` are for one server and its replicas, and the servers of a quorum are independent; \
+                 take them away, and let each server have `appendonly yes` and `appendfsync always`",
+            ),
+            (Place::Quorum(servers), quorum) => {
+                let quorum = quorum.clone().unwrap_or_default();
+                quorum.check(servers.len())?;
+                Ok(Terms(quorum))
+            }
+            (_, Some(_)) => refuse(
+                "`quorum` was set, but the URL names no quorum; write redis+quorum://host,host,host",
+            ),
+            (_, None) => Ok(Terms::default()),
+        }
+    }
+}

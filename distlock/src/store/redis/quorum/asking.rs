@@ -1,0 +1,121 @@
+//! From an ask to what the nodes say of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Outage;
+use crate::mutex::lock;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{Ask, AskReply};
+use crate::store::redis::quorum::Quorum;
+use crate::store::redis::quorum::ballot::{Ballot, Count};
+use crate::store::redis::quorum::verbs::{Asks, Seen};
+
+impl Quorum {
+    pub(super) async fn ask(self: &Arc<Self>, ask: Ask<'_>) -> Result<AskReply, Trouble> {
+        let polls = &self.polls;
+        if !ask.durability.is_none() {
+            let detail = "`min_replicas` and `fsync` are for one server and its replicas, and there is none of these in a quorum";
+            return Err(Trouble::new(Outage::Unsupported, detail));
+        }
+        let max_lease = polls.terms.max_lease();
+        if ask.timing.lease > max_lease {
+            let detail = format!(
+                "a lease of {:?} is longer than max_lease ({max_lease:?}), after which a server that may have forgotten a \
+                 lock votes again: set a greater one for all clients of the quorum",
+                ask.timing.lease
+            );
+            return Err(Trouble::new(Outage::Unsupported, detail));
+        }
+        let Some(newest) = polls.members.newest() else {
+            let outage = polls.members.outage();
+            return Err(outage.unwrap_or_else(|| Trouble::timed_out(ask.within)));
+        };
+        let wait_until = polls.clock.now() + ask.wait;
+        let (ballot, is_new) = {
+            let mut table = lock(&self.table);
+            match table.by_call.get(&ask.owner) {
+                Some(ballot) => (ballot.clone(), false),
+                None => {
+                    table.last_ticket = newest.max(table.last_ticket + 1);
+                    let asks = Asks {
+                        key: ask.key.clone(),
+                        owner: self.random.next(),
+                        ticket: table.last_ticket,
+                        timing: ask.timing,
+                    };
+                    table.calls.insert(asks.owner, ask.owner);
+                    let ballot = Ballot::new(polls, ask.owner, asks, wait_until);
+                    table.by_call.insert(ask.owner, ballot.clone());
+                    (ballot, true)
+                }
+            }
+        };
+        if !is_new {
+            ballot.waits_until(wait_until);
+            ballot.look();
+        }
+        ballot.pump(polls);
+        let decided = self.decide(&ballot, &ask).await;
+        let leaves = !matches!(decided, Ok(AskReply::Held(_) | AskReply::Queued(_)));
+        if leaves {
+            let _ = self.release(ask.owner, Duration::ZERO, ask.within).await;
+            // Whatever could not be taken back yet is, in the background; the call may ask again, under another number.
+            self.forget(&ballot);
+        }
+        decided
+    }
+
+    /// Waits until it is clear what the nodes say.
+    async fn decide(&self, ballot: &Arc<Ballot>, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
+        let (polls, quorum) = (&self.polls, self.polls.members.quorum);
+        let end = tokio::time::sleep(ask.within * 2);
+        tokio::pin!(end);
+        let mut is_late = false;
+        loop {
+            let changed = ballot.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let count = ballot.count();
+            if let Count::Elected(elected) = count {
+                return Ok(AskReply::Held(elected.proof()));
+            }
+            if let Count::CutOff = count {
+                let outage = polls.members.outage();
+                return Err(outage.unwrap_or_else(|| Trouble::timed_out(ask.within)));
+            }
+            if let Some(obstacle) = ballot.obstacle(quorum) {
+                let (occupant, _) = ballot.occupied(quorum);
+                return match obstacle {
+                    Seen::Foreign(detail) => Ok(AskReply::Foreign(detail)),
+                    Seen::Full => Ok(AskReply::Full(occupant)),
+                    Seen::NotVoting(left) => Err(Trouble::new(
+                        Outage::NotReady,
+                        format!(
+                            "too few servers vote: they have just started, or lost their data, and may have forgotten a \
+                             lock that is still held; the next one votes in {:.1} s",
+                            left.as_secs_f64()
+                        ),
+                    )),
+                    Seen::Nothing | Seen::Occupied { .. } => Ok(AskReply::Busy(occupant)),
+                };
+            }
+            let (occupant, is_taken) = ballot.occupied(quorum);
+            if ask.wait.is_zero() {
+                if is_taken || is_late && occupant.is_some() {
+                    return Ok(AskReply::Busy(occupant));
+                }
+            } else if matches!(count, Count::Settled) && occupant.is_some() && ballot.queues() {
+                return Ok(AskReply::Queued(occupant));
+            }
+            if is_late {
+                let trouble = ballot.trouble();
+                return Err(trouble.unwrap_or_else(|| Trouble::timed_out(ask.within)));
+            }
+            tokio::select! {
+                () = changed => {}
+                () = &mut end => is_late = true,
+            }
+        }
+    }
+}

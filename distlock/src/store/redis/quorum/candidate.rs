@@ -1,0 +1,375 @@
+//! The votes for one owner, without I/O: what comes in goes through `hear`, and what is to be said to a node is asked with
+//! `poll`. The model (`tests/model`, module `quorum`) explores these rules.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::fencing::FencingToken;
+use crate::protocol::words::Proof;
+
+/// A fencing token, as the nodes count them.
+pub(super) type Token = u64;
+
+/// What is to be said to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Say {
+    Ask,
+    /// The vote of this token goes to a lower ticket.
+    Yield(Token),
+    Confirm(Token),
+}
+
+/// What a node says. `at` is its own time, by which a push and an answer that cross are put in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    Granted {
+        token: Token,
+        at: u64,
+    },
+    /// It has been the owner's before, and whether a lower ticket waits.
+    Yours {
+        token: Token,
+        lower: bool,
+        at: u64,
+    },
+    Queued {
+        at: u64,
+    },
+    NotVoting,
+    /// A lower ticket waits.
+    Lower {
+        at: u64,
+    },
+    Yielded,
+    Confirmed {
+        token: Token,
+        sent: Moment,
+    },
+    /// It is the owner's with this newer token, which is to be confirmed at least.
+    Newer {
+        token: Token,
+    },
+    Refused,
+    /// Nobody knows whether it was applied.
+    Unanswered,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    /// Nothing is known.
+    Away,
+    Queued,
+    NotVoting,
+    Vote(Token),
+    /// Until that is answered, whatever else the node says of the vote is older.
+    Yielding(Token),
+    Confirming(Token),
+    Confirmed(Token),
+}
+
+impl Stand {
+    fn vote(self) -> Option<Token> {
+        match self {
+            Stand::Vote(token) | Stand::Confirming(token) | Stand::Confirmed(token) => Some(token),
+            _ => None,
+        }
+    }
+}
+
+/// What is known of one node.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    stand: Stand,
+    /// Something is under way to it.
+    busy: bool,
+    /// It may be asked, or told what was not answered: not again before the next look.
+    fresh: bool,
+    is_up: bool,
+    /// Something may be there.
+    asked: bool,
+    /// A lower ticket waits there, since then.
+    lower: Option<u64>,
+    /// Its time at the last grant.
+    granted: u64,
+    /// When the confirmation was sent that it answered last.
+    proof: Option<Moment>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Asking,
+    Confirming(Token),
+    Held(Token),
+    Over,
+}
+
+/// A hold that a quorum has confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Elected {
+    pub(super) token: Token,
+    /// The earliest send of a confirmation that counts.
+    pub(super) sent: Moment,
+}
+
+impl Elected {
+    pub(super) fn proof(self) -> Proof {
+        Proof {
+            sent: self.sent,
+            token: FencingToken::new(self.token),
+        }
+    }
+}
+
+/// The votes for one owner.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    ends: Vec<End>,
+    quorum: usize,
+    /// How long a confirmation proves anything.
+    validity: Duration,
+    phase: Phase,
+    /// The least token that is confirmed.
+    floor: Token,
+    elected: Option<Elected>,
+}
+
+impl Candidate {
+    pub(super) fn new(nodes: usize, quorum: usize, validity: Duration) -> Self {
+        let end = End {
+            stand: Stand::Away,
+            busy: false,
+            fresh: true,
+            is_up: true,
+            asked: false,
+            lower: None,
+            granted: 0,
+            proof: None,
+        };
+        Candidate {
+            ends: vec![end; nodes],
+            quorum,
+            validity,
+            phase: Phase::Asking,
+            floor: 0,
+            elected: None,
+        }
+    }
+
+    /// What a quorum has confirmed.
+    pub(super) fn elected(&self) -> Option<Elected> {
+        self.elected
+    }
+
+    /// Nothing more is asked for it.
+    pub(super) fn end(&mut self) {
+        self.phase = Phase::Over;
+    }
+
+    /// Whether too few nodes can be used for it ever to be held: then it leaves, or it would block others.
+    pub(super) fn is_cut_off(&self) -> bool {
+        let asks = matches!(self.phase, Phase::Asking | Phase::Confirming(_));
+        asks && self.ends.iter().filter(|end| end.is_up).count() < self.quorum
+    }
+
+    /// Whether something is under way to a node.
+    pub(super) fn is_busy(&self, node: usize) -> bool {
+        self.ends[node].busy
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_settled(&self) -> bool {
+        self.ends.iter().all(|end| !end.busy)
+    }
+
+    /// Whether something may be at a node.
+    pub(super) fn is_at(&self, node: usize) -> bool {
+        self.ends[node].asked
+    }
+
+    /// What is confirmed from now on is at least that token.
+    pub(super) fn set_floor(&mut self, floor: Token) {
+        self.floor = floor;
+    }
+
+    /// A node can be used, or not.
+    pub(super) fn set_up(&mut self, node: usize, is_up: bool) {
+        let end = &mut self.ends[node];
+        if end.is_up && !is_up {
+            let holds = matches!(self.phase, Phase::Held(_));
+            end.stand = match end.stand {
+                stand @ Stand::Yielding(_) => stand,
+                stand @ Stand::Confirmed(_) if holds => stand,
+                _ => Stand::Away,
+            };
+            if !holds {
+                end.proof = None;
+            }
+            (end.lower, end.granted) = (None, 0);
+        }
+        if is_up && !end.is_up {
+            end.fresh = true;
+        }
+        end.is_up = is_up;
+    }
+
+    /// From time to time all that is not held is asked for again: what expired, or was not heard of.
+    pub(super) fn look(&mut self) {
+        for end in &mut self.ends {
+            end.fresh = true;
+        }
+    }
+
+    /// What is to be said to a node now.
+    pub(super) fn poll(&mut self, node: usize, now: Moment) -> Option<Say> {
+        self.settle(now);
+        let (phase, validity) = (self.phase, self.validity);
+        let end = &mut self.ends[node];
+        if end.busy || !end.is_up {
+            return None;
+        }
+        let asks = matches!(phase, Phase::Asking | Phase::Confirming(_));
+        let say = match (phase, end.stand) {
+            (Phase::Over, _) => None,
+            // What was given back is given back before anything else is said.
+            (_, Stand::Yielding(token)) if end.fresh => Some(Say::Yield(token)),
+            (_, Stand::Yielding(_)) => None,
+            (Phase::Held(token), Stand::Vote(newer)) if newer > token => None,
+            (Phase::Confirming(token) | Phase::Held(token), Stand::Vote(_)) => {
+                Some(Say::Confirm(token))
+            }
+            (Phase::Confirming(token), Stand::Confirmed(of))
+                // An answer that came too late proves nothing.
+                if of != token || end.proof.is_none_or(|sent| now >= sent + validity) =>
+            {
+                Some(Say::Confirm(token))
+            }
+            (Phase::Held(token), Stand::Confirmed(of)) if of != token => Some(Say::Confirm(token)),
+            (_, Stand::Away | Stand::Queued | Stand::NotVoting | Stand::Vote(_))
+                if asks && end.fresh =>
+            {
+                Some(Say::Ask)
+            }
+            _ => None,
+        };
+        match say? {
+            Say::Ask => end.asked = true,
+            Say::Yield(_) => {}
+            Say::Confirm(token) => end.stand = Stand::Confirming(token),
+        }
+        (end.busy, end.fresh) = (true, false);
+        say
+    }
+
+    /// An answer, to what was under way.
+    pub(super) fn answered(&mut self, node: usize, heard: Heard, now: Moment) {
+        self.ends[node].busy = false;
+        self.hear(node, heard, now);
+    }
+
+    /// An answer, or a push.
+    pub(super) fn hear(&mut self, node: usize, heard: Heard, now: Moment) {
+        let holds = matches!(self.phase, Phase::Held(_));
+        let end = &mut self.ends[node];
+        match (heard, end.stand) {
+            (Heard::Yielded, Stand::Yielding(_)) => end.stand = Stand::Queued,
+            // A push that overtook the answer to the yield, and is newer than what was given back.
+            (Heard::Granted { token, at }, Stand::Yielding(before)) if token > before => {
+                (end.stand, end.granted, end.lower) = (Stand::Vote(token), at, None);
+            }
+            (Heard::Confirmed { token, sent }, Stand::Confirming(_)) => {
+                end.stand = Stand::Confirmed(token);
+                end.proof = end.proof.max(Some(sent));
+            }
+            (Heard::Newer { token }, Stand::Confirming(_)) => {
+                (end.stand, end.proof) = (Stand::Vote(token), None);
+            }
+            (Heard::Refused, Stand::Confirming(_) | Stand::Confirmed(_)) => {
+                (end.stand, end.proof, end.granted) = (Stand::Away, None, 0);
+                end.fresh = true;
+            }
+            (Heard::Unanswered, stand) => {
+                let keeps = match stand {
+                    Stand::Yielding(_) => true,
+                    Stand::Confirmed(_) => holds,
+                    _ => false,
+                };
+                if !keeps {
+                    (end.stand, end.proof) = (Stand::Away, None);
+                }
+            }
+            (
+                Heard::Lower { at },
+                Stand::Away | Stand::Vote(_) | Stand::Confirming(_) | Stand::Confirmed(_),
+            ) => {
+                end.lower = end.lower.max(Some(at));
+            }
+            (_, Stand::Yielding(_) | Stand::Confirming(_) | Stand::Confirmed(_)) => {}
+            (Heard::Granted { token, at }, _) => {
+                (end.stand, end.granted) = (Stand::Vote(token), at);
+                end.lower = end.lower.filter(|lower| *lower > at);
+            }
+            (Heard::Yours { token, lower, at }, _) => {
+                (end.stand, end.granted) = (Stand::Vote(token), at);
+                end.lower = lower.then_some(at);
+            }
+            // It was asked before the vote that was pushed.
+            (Heard::Queued { at }, Stand::Vote(_)) if at < end.granted => {}
+            (Heard::Queued { .. }, _) => end.stand = Stand::Queued,
+            (Heard::NotVoting, _) => end.stand = Stand::NotVoting,
+            _ => {}
+        }
+        self.settle(now);
+    }
+
+    fn votes(&self) -> impl Iterator<Item = Token> {
+        self.ends.iter().filter_map(|end| end.stand.vote())
+    }
+
+    /// What follows from the votes.
+    fn settle(&mut self, now: Moment) {
+        let votes = self.votes().count();
+        let largest = self.votes().max().unwrap_or(0);
+        match self.phase {
+            Phase::Asking | Phase::Confirming(_) if votes < self.quorum => {
+                self.phase = Phase::Asking;
+                for end in &mut self.ends {
+                    // Exactly where a lower one waits, and until a fresh grant there.
+                    if let Some(token) = end.stand.vote()
+                        && !matches!(end.stand, Stand::Confirming(_))
+                        && end.lower.take().is_some()
+                    {
+                        (end.stand, end.proof) = (Stand::Yielding(token), None);
+                        end.fresh = true;
+                    }
+                }
+            }
+            Phase::Asking => self.phase = Phase::Confirming(largest.max(self.floor)),
+            // A vote that comes later may be newer than a hold that has come and gone meanwhile.
+            Phase::Confirming(token) => {
+                self.phase = Phase::Confirming(token.max(largest));
+                self.elect(token.max(largest), now);
+            }
+            Phase::Held(_) | Phase::Over => {}
+        }
+    }
+
+    /// It is held once a quorum has confirmed this token.
+    fn elect(&mut self, token: Token, now: Moment) {
+        let mut proofs: Vec<_> = self
+            .ends
+            .iter()
+            .filter(|end| end.stand == Stand::Confirmed(token))
+            .filter_map(|end| end.proof.filter(|sent| now < *sent + self.validity))
+            .collect();
+        proofs.sort_unstable();
+        // The latest are as good as any.
+        if let Some(place) = proofs.len().checked_sub(self.quorum) {
+            let sent = proofs[place];
+            self.elected = Some(Elected { token, sent });
+            self.phase = Phase::Held(token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

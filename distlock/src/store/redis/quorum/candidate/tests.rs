@@ -1,0 +1,139 @@
+use super::*;
+
+const VALIDITY: Duration = Duration::from_secs(1);
+
+fn at(ms: u64) -> Moment {
+    Moment(ms * 1_000_000)
+}
+
+/// Three nodes, which have been asked.
+fn asked() -> Candidate {
+    let mut candidate = Candidate::new(3, 2, VALIDITY);
+    for node in 0..3 {
+        assert_eq!(candidate.poll(node, at(0)), Some(Say::Ask));
+        assert_eq!(candidate.poll(node, at(0)), None, "it is under way");
+    }
+    candidate
+}
+
+fn granted(token: Token) -> Heard {
+    Heard::Granted { token, at: token }
+}
+
+fn confirmed(token: Token, sent: u64) -> Heard {
+    let sent = at(sent);
+    Heard::Confirmed { token, sent }
+}
+
+#[test]
+fn a_quorum_confirms_the_largest_token() {
+    let mut candidate = asked();
+    candidate.answered(0, granted(7), at(1));
+    assert_eq!(candidate.poll(0, at(1)), None, "one vote is none");
+    candidate.answered(2, granted(9), at(2));
+    assert_eq!(candidate.poll(0, at(2)), Some(Say::Confirm(9)));
+    assert_eq!(candidate.poll(2, at(2)), Some(Say::Confirm(9)));
+    candidate.answered(2, confirmed(9, 3), at(4));
+    assert_eq!(candidate.elected(), None);
+    candidate.answered(0, confirmed(9, 2), at(5));
+    let elected = candidate.elected().unwrap();
+    assert_eq!((elected.token, elected.sent), (9, at(2)));
+    // The third is confirmed as well, for what it is worth.
+    candidate.answered(1, granted(8), at(6));
+    assert_eq!(candidate.poll(1, at(6)), Some(Say::Confirm(9)));
+}
+
+#[test]
+fn a_vote_that_comes_meanwhile_raises_the_token() {
+    let mut candidate = asked();
+    candidate.answered(0, granted(7), at(1));
+    candidate.answered(1, granted(6), at(1));
+    assert_eq!(candidate.poll(0, at(1)), Some(Say::Confirm(7)));
+    assert_eq!(candidate.poll(1, at(1)), Some(Say::Confirm(7)));
+    candidate.answered(0, confirmed(7, 1), at(2));
+    candidate.answered(2, granted(20), at(3));
+    candidate.answered(1, confirmed(7, 1), at(4));
+    assert_eq!(candidate.elected(), None, "somebody may have held with 19");
+    for node in 0..3 {
+        assert_eq!(candidate.poll(node, at(4)), Some(Say::Confirm(20)));
+    }
+}
+
+#[test]
+fn with_too_few_votes_it_yields_exactly_where_a_lower_ticket_waits() {
+    let mut candidate = Candidate::new(5, 3, VALIDITY);
+    for node in 0..5 {
+        candidate.poll(node, at(0));
+    }
+    candidate.answered(0, granted(7), at(1));
+    candidate.answered(1, granted(8), at(1));
+    candidate.answered(2, Heard::Queued { at: 1 }, at(1));
+    candidate.hear(1, Heard::Lower { at: 9 }, at(2));
+    assert_eq!(candidate.poll(0, at(2)), None);
+    assert_eq!(candidate.poll(1, at(2)), Some(Say::Yield(8)));
+    // Whatever the node says now is older than that, or newer than its answer.
+    let yours = Heard::Yours {
+        token: 8,
+        lower: false,
+        at: 9,
+    };
+    candidate.hear(1, yours, at(3));
+    candidate.answered(1, Heard::Unanswered, at(4));
+    assert_eq!(candidate.poll(1, at(4)), None, "not before the next look");
+    candidate.look();
+    assert_eq!(candidate.poll(1, at(5)), Some(Say::Yield(8)));
+    candidate.answered(1, Heard::Yielded, at(6));
+    candidate.hear(1, granted(12), at(7));
+    candidate.answered(3, granted(5), at(8));
+    assert_eq!(candidate.poll(1, at(8)), Some(Say::Confirm(12)));
+}
+
+#[test]
+fn a_confirmation_that_came_too_late_is_asked_for_again() {
+    let mut candidate = asked();
+    candidate.answered(0, granted(7), at(1));
+    candidate.answered(1, granted(7), at(1));
+    candidate.poll(0, at(1));
+    candidate.poll(1, at(1));
+    candidate.answered(0, confirmed(7, 1), at(500));
+    candidate.answered(1, confirmed(7, 1), at(1_500));
+    assert_eq!(candidate.elected(), None);
+    assert_eq!(candidate.poll(0, at(1_500)), Some(Say::Confirm(7)));
+    candidate.answered(0, confirmed(7, 1_500), at(1_510));
+    assert_eq!(candidate.poll(1, at(1_510)), Some(Say::Confirm(7)));
+    candidate.answered(1, confirmed(7, 1_510), at(1_520));
+    assert!(candidate.elected().is_some());
+}
+
+#[test]
+fn a_node_that_knows_of_more_is_confirmed_with_that() {
+    let mut candidate = asked();
+    candidate.answered(0, granted(7), at(1));
+    candidate.answered(1, granted(8), at(1));
+    candidate.poll(0, at(1));
+    candidate.poll(1, at(1));
+    candidate.answered(0, Heard::Newer { token: 30 }, at(2));
+    assert_eq!(candidate.poll(0, at(2)), Some(Say::Confirm(30)));
+    candidate.answered(1, confirmed(8, 1), at(3));
+    assert_eq!(candidate.poll(1, at(3)), Some(Say::Confirm(30)));
+}
+
+#[test]
+fn a_vote_that_was_pushed_outlasts_an_older_answer() {
+    let mut candidate = asked();
+    candidate.hear(0, granted(7), at(1));
+    candidate.answered(0, Heard::Queued { at: 6 }, at(2));
+    candidate.answered(1, granted(8), at(3));
+    assert_eq!(candidate.poll(0, at(3)), Some(Say::Confirm(8)));
+}
+
+#[test]
+fn who_reaches_too_few_nodes_is_cut_off() {
+    let mut candidate = asked();
+    candidate.set_up(0, false);
+    assert!(!candidate.is_cut_off());
+    candidate.set_up(1, false);
+    assert!(candidate.is_cut_off());
+    candidate.end();
+    assert!(!candidate.is_cut_off(), "it has left");
+}

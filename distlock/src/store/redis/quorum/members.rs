@@ -1,0 +1,164 @@
+//! The servers of a quorum.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::ConnectionAddr;
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::error::{Error, Outage};
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::authentication;
+use crate::store::redis::client::Client;
+use crate::store::redis::config::RedisConfig;
+use crate::store::redis::node::Node;
+use crate::store::redis::scripts::Scripts;
+use crate::store::redis::sockets::Sockets;
+use crate::store::redis::url::{Host, Place, Single};
+
+/// The pause between two looks at connections that are being opened.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// The servers of a quorum.
+#[derive(Debug)]
+pub(super) struct Members {
+    pub(super) nodes: Vec<Arc<Node>>,
+    pub(super) quorum: usize,
+    /// Told when one of them comes or goes.
+    pub(super) changed: Arc<Notify>,
+    closed: AtomicBool,
+}
+
+impl Members {
+    /// Opens their connections in the background, on the runtime that this is called on. `hears` is told what each of them
+    /// tells, by its place.
+    pub(super) fn open(
+        config: &RedisConfig,
+        hosts: &[Host],
+        client: &Client,
+        hears: impl Fn(usize, Client) -> Client,
+    ) -> Self {
+        let changed = Arc::new(Notify::new());
+        let scripts = Arc::new(Scripts::in_quorum());
+        let nodes = hosts.iter().enumerate().map(|(place, (host, port))| {
+            let server = Single::Server(ConnectionAddr::Tcp(host.clone(), *port));
+            let config = RedisConfig {
+                place: Place::One(server.clone()),
+                lanes: 0,
+                ..config.clone()
+            };
+            let client = Client {
+                scripts: scripts.clone(),
+                // What it has at one of them it has at others, so its name is the same at all, for ever.
+                is_idle: Arc::new(|| false),
+                ..client.clone()
+            };
+            let transport = (client.way)(Sockets::new(&config, &server));
+            let client = hears(place, client);
+            let node = Arc::new(Node::connect_lazy(&config, transport.clone(), client, None));
+            authentication::begin(&node, &config, &*transport);
+            node
+        });
+        Members {
+            nodes: nodes.collect(),
+            quorum: config.terms.quorum_of(hosts.len()),
+            changed,
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits until a quorum can be used, and the others had a moment for it.
+    pub(super) async fn enter(&self, config: &RedisConfig, clock: &dyn Clock) -> Result<(), Error> {
+        let (started, limit) = (clock.now(), config.connect_timeout);
+        loop {
+            let waited = clock.now().since(started);
+            let outages: Vec<_> = self.nodes.iter().map(|node| self.outage_of(node)).collect();
+            let final_one = outages
+                .iter()
+                .flatten()
+                .find(|trouble| !trouble.outage.is_transient());
+            if let Some(trouble) = final_one {
+                return Err(config.refused(trouble.clone(), waited));
+            }
+            let up = outages.iter().filter(|outage| outage.is_none()).count();
+            if up == self.nodes.len() || up >= self.quorum && waited >= limit / 4 {
+                return self.are_several();
+            }
+            if waited >= limit {
+                let outage = self.outage().unwrap_or_else(|| Trouble::timed_out(limit));
+                return Err(config.refused(outage, waited));
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// One server under two names has two votes, and a lock at it alone would be a quorum's.
+    fn are_several(&self) -> Result<(), Error> {
+        let mut known = HashSet::new();
+        for node in &self.nodes {
+            if let Some(run) = node.run_id()
+                && !known.insert(run)
+            {
+                return Err(Error::Config {
+                    detail: format!(
+                        "{} is another name of a server that is in the quorum already; name independent servers",
+                        node.address()
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn outage_of(&self, node: &Node) -> Option<Trouble> {
+        Some(node.outage()?.at(node.address()))
+    }
+
+    /// Why no lock can be had at this moment.
+    pub(super) fn outage(&self) -> Option<Trouble> {
+        let outages = self.nodes.iter().filter_map(|node| self.outage_of(node));
+        let outages: Vec<_> = outages.collect();
+        let up = self.nodes.len() - outages.len();
+        if up >= self.quorum {
+            return None;
+        }
+        let listed: Vec<_> = outages.iter().map(Trouble::to_string).collect();
+        Some(Trouble::new(
+            Outage::Unreachable,
+            format!(
+                "{} of {} servers can be used, and a quorum is {}: {}",
+                up,
+                self.nodes.len(),
+                self.quorum,
+                listed.join("; ")
+            ),
+        ))
+    }
+
+    /// Resolves once a quorum can be used.
+    pub(super) async fn ready(&self) {
+        while self.outage().is_some() {
+            // Whichever comes first.
+            let _ = tokio::time::timeout(AGAIN * 10, self.changed.notified()).await;
+        }
+    }
+
+    /// The newest time that one of them has reached, as far as is known (µs).
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.nodes.iter().filter_map(|node| node.time()).max()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        for node in &self.nodes {
+            node.close();
+        }
+    }
+}

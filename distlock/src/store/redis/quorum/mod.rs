@@ -1,0 +1,312 @@
+//! The store over independent servers: a lock is its holder's once a quorum of them has voted for it, and confirmed that.
+//!
+//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`. A `candidate` collects the votes for one owner,
+//! without I/O; its `ballot` says to the nodes what it wants said, by the `verbs`. `asking`, `renewing`, `releasing` and `looking` are
+//! what a client wants of all of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use once_cell::sync::OnceCell;
+use tokio::runtime::Handle;
+
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::mutex::lock;
+use crate::options::Durability;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
+    RenewalFailure, Renewed,
+};
+use crate::random::Random;
+use crate::store::redis::at_once;
+use crate::store::redis::client::Client;
+use crate::store::redis::config::RedisConfig;
+use crate::store::redis::quorum::ballot::{Ballot, Count, Polls};
+use crate::store::redis::quorum::candidate::Elected;
+use crate::store::redis::quorum::members::Members;
+use crate::store::redis::quorum::told::Told;
+use crate::store::redis::quorum::verbs::Asks;
+use crate::store::redis::url::Host;
+use crate::store::{BoxFuture, Lane, LockStore, StoreEvent};
+
+mod asking;
+mod ballot;
+mod candidate;
+mod looking;
+mod members;
+mod releasing;
+mod renewing;
+pub(crate) mod terms;
+pub(super) mod told;
+mod verbs;
+
+/// The pause before what a node has not taken back is tried again.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// One client of a quorum.
+#[derive(Debug)]
+pub(super) struct QuorumStore {
+    quorum: Arc<Quorum>,
+    identity: String,
+    address: String,
+}
+
+/// What its commands share.
+struct Quorum {
+    polls: Arc<Polls>,
+    random: Arc<dyn Random>,
+    table: Mutex<Table>,
+}
+
+/// The ballots, from the first ask to the release.
+#[derive(Debug, Default)]
+struct Table {
+    by_call: HashMap<Owner, Arc<Ballot>>,
+    /// By what their nodes know them by.
+    calls: HashMap<Owner, Owner>,
+    /// What one client asks for comes in its order, whatever it thinks of the nodes' clocks.
+    last_ticket: u64,
+}
+
+impl std::fmt::Debug for Quorum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Quorum")
+            .field("members", &self.polls.members)
+            .finish_non_exhaustive()
+    }
+}
+
+impl QuorumStore {
+    /// Connects, on the runtime that is to run the connections, and tries until the configured time is over.
+    pub(super) async fn connect(
+        config: &RedisConfig,
+        hosts: &[Host],
+        client: Client,
+    ) -> Result<Self, Error> {
+        let clock = client.clock.clone();
+        let store = Self::connect_lazy(config, hosts, client);
+        let entered = store.quorum.polls.members.enter(config, &*clock).await;
+        if entered.is_err() {
+            store.close();
+        }
+        entered.map(|()| store)
+    }
+
+    /// Opens the connections in the background, on the runtime that this is called on.
+    pub(super) fn connect_lazy(config: &RedisConfig, hosts: &[Host], client: Client) -> Self {
+        let of_events: Arc<OnceCell<Weak<Quorum>>> = Arc::default();
+        let members = Members::open(config, hosts, &client, |place, client| {
+            let (known, events) = (of_events.clone(), client.events.clone());
+            let quorum = move || known.get().and_then(Weak::upgrade);
+            let heard = quorum.clone();
+            Client {
+                votes: Some(Arc::new(move |told| {
+                    if let Some(quorum) = heard() {
+                        quorum.told(place, told);
+                    }
+                })),
+                events: Arc::new(move |event| match quorum() {
+                    Some(quorum) => quorum.happened(event),
+                    None => events(event),
+                }),
+                ..client
+            }
+        });
+        let quorum = Arc::new(Quorum {
+            polls: Arc::new(Polls {
+                members: Arc::new(members),
+                clock: client.clock.clone(),
+                terms: config.terms.clone(),
+                events: client.events.clone(),
+                runtime: Handle::current(),
+            }),
+            random: client.random.clone(),
+            table: Mutex::default(),
+        });
+        // It is made once.
+        let _ = of_events.set(Arc::downgrade(&quorum));
+        QuorumStore {
+            quorum,
+            identity: config.identity(),
+            address: config.address(),
+        }
+    }
+}
+
+impl Quorum {
+    /// A node has told something unasked. What nobody here knows of is given back.
+    fn told(self: &Arc<Self>, node: usize, told: Told) {
+        let known = {
+            let table = lock(&self.table);
+            let call = table.calls.get(&told.owner);
+            call.and_then(|call| table.by_call.get(call)).cloned()
+        };
+        if let Some(ballot) = known.filter(|ballot| ballot.asks.key.same_lock(&told.key)) {
+            ballot.hear(&self.polls, node, told.heard);
+            return;
+        }
+        let member = self.polls.members.nodes[node].clone();
+        self.polls.runtime.spawn(async move {
+            // It is short, and ends by itself otherwise.
+            let _ = member
+                .release(&told.key, told.owner, Duration::ZERO, AGAIN)
+                .await;
+        });
+    }
+
+    /// Something happened to one of the servers.
+    fn happened(self: &Arc<Self>, event: StoreEvent) {
+        self.polls.members.changed.notify_waiters();
+        match event {
+            StoreEvent::Reconnected | StoreEvent::RenewalsReconnected => {
+                let ballots: Vec<_> = lock(&self.table).by_call.values().cloned().collect();
+                for ballot in ballots {
+                    ballot.look();
+                    ballot.pump(&self.polls);
+                }
+                (self.polls.events)(StoreEvent::RenewalsReconnected);
+            }
+            event @ (StoreEvent::NotAuthenticated(_) | StoreEvent::Lost(_)) => {
+                (self.polls.events)(event);
+            }
+            event @ StoreEvent::Back(_) => (self.polls.events)(event),
+            StoreEvent::Granted(_) | StoreEvent::Unheard(_) | StoreEvent::Moved => {}
+        }
+    }
+
+    fn forget(&self, ballot: &Arc<Ballot>) {
+        let mut table = lock(&self.table);
+        table.calls.remove(&ballot.asks.owner);
+        let known = table.by_call.get(&ballot.call);
+        if known.is_some_and(|known| Arc::ptr_eq(known, ballot)) {
+            table.by_call.remove(&ballot.call);
+        }
+    }
+
+    fn ballot(&self, owner: Owner) -> Option<Arc<Ballot>> {
+        lock(&self.table).by_call.get(&owner).cloned()
+    }
+
+    fn held(&self, owner: Owner) -> Option<(Asks, u64)> {
+        let ballot = self.ballot(owner)?;
+        match ballot.count() {
+            Count::Elected(elected) => Some((ballot.asks.clone(), elected.token)),
+            _ => None,
+        }
+    }
+}
+
+impl LockStore for QuorumStore {
+    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
+        Box::pin(self.quorum.ask(ask))
+    }
+
+    /// A lane would need a connection to each server for each runtime.
+    fn lane(&self) -> Option<Box<dyn Lane>> {
+        None
+    }
+
+    fn confirm<'a>(
+        &'a self,
+        _key: &'a LockKey,
+        owner: Owner,
+        _timing: Timing,
+        _durability: Durability,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
+        Box::pin(async move {
+            let Some((asks, token)) = self.quorum.held(owner) else {
+                return Ok(None);
+            };
+            let sent = self.quorum.polls.clock.now();
+            let renewed = self.quorum.renew(vec![(asks, token)], within).await;
+            match renewed.into_iter().next() {
+                Some(Ok(())) => Ok(Some(Elected { token, sent }.proof())),
+                Some(Err(RenewalFailure::Trouble(trouble))) => Err(trouble),
+                Some(Err(RenewalFailure::Gone)) | None => Ok(None),
+            }
+        })
+    }
+
+    fn renew<'a>(
+        &'a self,
+        batch: &'a [Renewal],
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
+        Box::pin(async move {
+            let sent: Moment = self.quorum.polls.clock.now();
+            let (mut known, mut failures) = (Vec::new(), Vec::new());
+            for (index, renewal) in batch.iter().enumerate() {
+                match self.quorum.held(renewal.owner) {
+                    Some(hold) => known.push((index, hold)),
+                    None => failures.push((index, RenewalFailure::Gone)),
+                }
+            }
+            let (indices, holds): (Vec<_>, Vec<_>) = known.into_iter().unzip();
+            let renewed = self.quorum.renew(holds, within).await;
+            for (index, renewed) in indices.into_iter().zip(renewed) {
+                if let Err(failure) = renewed {
+                    failures.push((index, failure));
+                }
+            }
+            Ok(Renewed { sent, failures })
+        })
+    }
+
+    fn release<'a>(
+        &'a self,
+        _key: &'a LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>> {
+        Box::pin(self.quorum.release(owner, keep, within))
+    }
+
+    fn look<'a>(
+        &'a self,
+        looks: &'a [Look],
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
+        Box::pin(async move {
+            let looked = at_once::look(looks, |look| {
+                let quorum = self.quorum.clone();
+                async move { Ok(vec![quorum.look(&look, within).await]) }
+            });
+            looked.await
+        })
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        key: &'a LockKey,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
+        Box::pin(self.quorum.inspect(key, within))
+    }
+
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.quorum.polls.members.ready())
+    }
+
+    fn outage(&self) -> Option<Trouble> {
+        self.quorum.polls.members.outage()
+    }
+
+    fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    fn address(&self) -> Option<&str> {
+        Some(&self.address)
+    }
+
+    fn close(&self) {
+        self.quorum.polls.members.close();
+    }
+}

@@ -1,0 +1,104 @@
+//! How everything is taken back, from each node that may have something.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{Owner, ReleaseReply};
+use crate::store::redis::quorum::ballot::{Ballot, Polls};
+use crate::store::redis::quorum::{AGAIN, Quorum};
+
+/// Whoever has not answered when a quorum has is waited for at least so long.
+const LEAST_REST: Duration = Duration::from_millis(2);
+
+impl Quorum {
+    pub(super) async fn release(
+        self: &Arc<Self>,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> Result<ReleaseReply, Trouble> {
+        let Some(ballot) = self.ballot(owner) else {
+            return Ok(ReleaseReply {
+                was_held: false,
+                again_after: None,
+            });
+        };
+        ballot.end();
+        let (nodes, quorum) = (self.polls.members.nodes.len(), self.polls.members.quorum);
+        let mut releasing = JoinSet::new();
+        for node in 0..nodes {
+            let (polls, ballot) = (self.polls.clone(), ballot.clone());
+            releasing.spawn_on(
+                async move {
+                    let released = (ballot.clone())
+                        .release_at(polls.clone(), node, keep, within)
+                        .await;
+                    let is_again = match &released {
+                        None => false,
+                        Some(Ok(reply)) => reply.again_after.is_some(),
+                        Some(Err(_)) => true,
+                    };
+                    if is_again && ballot.owes(node) {
+                        let runtime = polls.runtime.clone();
+                        runtime.spawn(release_later(polls, ballot, node, within));
+                    }
+                    released
+                },
+                &self.polls.runtime,
+            );
+        }
+        let (mut answered, mut not_held, mut last) = (0, 0, None);
+        let began = tokio::time::Instant::now();
+        // The others have as long again, so that a shutdown leaves nothing where it could be taken back.
+        let mut rest = None;
+        loop {
+            let next = match rest {
+                None => Ok(releasing.join_next().await),
+                Some(until) => tokio::time::timeout_at(until, releasing.join_next()).await,
+            };
+            let Ok(Some(Ok(released))) = next else {
+                break;
+            };
+            match released {
+                None => answered += 1,
+                Some(Ok(reply)) => {
+                    answered += 1;
+                    not_held += usize::from(!reply.was_held);
+                }
+                Some(Err(trouble)) => last = Some(trouble),
+            }
+            if answered >= quorum && rest.is_none() {
+                let now = tokio::time::Instant::now();
+                rest = Some(now + (now - began) + LEAST_REST);
+            }
+        }
+        releasing.detach_all();
+        match last {
+            Some(trouble) if answered < quorum => Err(trouble),
+            _ => {
+                self.forget(&ballot);
+                Ok(ReleaseReply {
+                    was_held: not_held <= nodes - quorum,
+                    again_after: None,
+                })
+            }
+        }
+    }
+}
+
+/// Takes back what a node has not answered for, until it does, or nothing can be left there.
+async fn release_later(polls: Arc<Polls>, ballot: Arc<Ballot>, node: usize, within: Duration) {
+    let until = ballot.past_at(polls.clock.now());
+    while polls.clock.now() < until && !polls.members.is_closed() {
+        tokio::time::sleep(AGAIN).await;
+        let released = (ballot.clone()).release_at(polls.clone(), node, Duration::ZERO, within);
+        if let Some(Ok(reply)) = released.await
+            && reply.again_after.is_none()
+        {
+            return;
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! How holds are extended at all nodes, and repaired where they were lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::RenewalFailure;
+use crate::store::redis::quorum::Quorum;
+use crate::store::redis::quorum::ballot::Polls;
+use crate::store::redis::quorum::verbs::{Asks, Kept};
+
+impl Quorum {
+    /// Extends holds at all nodes; what became of each.
+    pub(super) async fn renew(
+        self: &Arc<Self>,
+        holds: Vec<(Asks, u64)>,
+        within: Duration,
+    ) -> Vec<Result<(), RenewalFailure>> {
+        let (nodes, quorum) = (self.polls.members.nodes.len(), self.polls.members.quorum);
+        let holds = Arc::new(holds);
+        let mut renewing = JoinSet::new();
+        for node in 0..nodes {
+            let (polls, holds) = (self.polls.clone(), holds.clone());
+            renewing.spawn_on(
+                async move {
+                    let member = &polls.members.nodes[node];
+                    let kept = member.renew_votes(&holds, &polls.terms, within).await;
+                    kept.unwrap_or_else(|trouble| {
+                        vec![Kept::Trouble(trouble.at(member.address())); holds.len()]
+                    })
+                    .into_iter()
+                    .enumerate()
+                    .map(|(place, kept)| {
+                        if let Kept::Free = kept {
+                            repair(&polls, node, &holds[place], within);
+                        }
+                        kept
+                    })
+                    .collect::<Vec<_>>()
+                },
+                &self.polls.runtime,
+            );
+        }
+        let mut tallies = vec![Tally::default(); holds.len()];
+        while let Some(Ok(kept)) = renewing.join_next().await {
+            for (tally, kept) in tallies.iter_mut().zip(kept) {
+                tally.add(kept);
+            }
+            if tallies.iter().all(|tally| tally.ours >= quorum) {
+                break;
+            }
+        }
+        // The others are renewed all the same.
+        renewing.detach_all();
+        tallies
+            .into_iter()
+            .map(|tally| tally.outcome(nodes, quorum))
+            .collect()
+    }
+}
+
+/// Repairs a hold at a node that has lost it, while nobody waits for that.
+fn repair(polls: &Arc<Polls>, node: usize, hold: &(Asks, u64), within: Duration) {
+    let (polls, (asks, token)) = (polls.clone(), hold.clone());
+    let runtime = polls.runtime.clone();
+    runtime.spawn(async move {
+        let member = &polls.members.nodes[node];
+        // The next renewal tries again.
+        let _ = member.repair_vote(&asks, token, &polls.terms, within).await;
+    });
+}
+
+/// What the nodes said of one hold.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    ours: usize,
+    not_ours: usize,
+    trouble: Option<Trouble>,
+}
+
+impl Tally {
+    fn add(&mut self, kept: Kept) {
+        match kept {
+            Kept::Ours => self.ours += 1,
+            // What is repaired counts from the next renewal on.
+            Kept::NotOurs => self.not_ours += 1,
+            Kept::Free => {}
+            Kept::Trouble(trouble) => self.trouble = Some(trouble),
+        }
+    }
+
+    fn outcome(self, nodes: usize, quorum: usize) -> Result<(), RenewalFailure> {
+        if self.ours >= quorum {
+            Ok(())
+        } else if self.not_ours > nodes - quorum {
+            Err(RenewalFailure::Gone)
+        } else {
+            let trouble = self.trouble.unwrap_or_else(|| {
+                Trouble::new(
+                    Outage::NotReady,
+                    format!(
+                        "{} of {nodes} servers have the lock, and a quorum is {quorum}",
+                        self.ours
+                    ),
+                )
+            });
+            Err(RenewalFailure::Trouble(trouble))
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! How many votes it takes, and when a node votes.
+
+use std::time::Duration;
+
+use crate::protocol::timing::Timing;
+use crate::quorum::Quorum;
+
+/// What all clients of a quorum must agree on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Terms(pub(crate) Quorum);
+
+impl Terms {
+    /// How many of so many nodes it takes.
+    pub(super) fn quorum_of(&self, nodes: usize) -> usize {
+        self.0.size.unwrap_or(nodes / 2 + 1)
+    }
+
+    pub(super) fn max_lease(&self) -> Duration {
+        self.0.max_lease
+    }
+
+    /// A node that may have forgotten something does not vote for so long.
+    pub(super) fn quarantine(&self) -> Duration {
+        Timing::new(self.0.max_lease).ttl()
+    }
+
+    /// Whether a node that was restarted has forgotten nothing.
+    pub(super) fn nodes_remember(&self) -> bool {
+        self.0.nodes_remember
+    }
+}

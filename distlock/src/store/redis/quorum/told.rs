@@ -1,0 +1,53 @@
+//! What a node of a quorum tells unasked.
+
+use std::sync::Arc;
+
+use redis::Value;
+
+use crate::key::LockKey;
+use crate::protocol::words::Owner;
+use crate::store::client_id::{ClientId, plain_number};
+use crate::store::redis::names::Names;
+use crate::store::redis::quorum::candidate::Heard;
+
+/// The receiver of it. It must not block.
+pub(crate) type VoteSink = Arc<dyn Fn(Told) + Send + Sync>;
+
+/// A message about a vote.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(super) key: LockKey,
+    /// What the nodes know the ballot by.
+    pub(super) owner: Owner,
+    pub(super) heard: Heard,
+}
+
+impl Told {
+    /// Reads a message on the client's channel: `vote owner token now lock`, or `lower owner token now lock`. Anything else is
+    /// ignored.
+    pub(in crate::store::redis) fn read(
+        names: &Names,
+        client: &ClientId,
+        message: &[Value],
+    ) -> Option<Self> {
+        let Some(Value::BulkString(payload)) = message.get(1) else {
+            return None;
+        };
+        let text = std::str::from_utf8(payload).ok()?;
+        let mut fields = text.splitn(5, ' ');
+        let what = fields.next()?;
+        let (_, owner) = client.recognise(fields.next()?);
+        let (token, at) = (plain_number(fields.next()?)?, plain_number(fields.next()?)?);
+        let key = fields.next()?.strip_prefix(&names.lock)?;
+        let heard = match what {
+            "vote" => Heard::Granted { token, at },
+            "lower" => Heard::Lower { at },
+            _ => return None,
+        };
+        Some(Told {
+            key: LockKey::from_tagged(key),
+            owner: owner?,
+            heard,
+        })
+    }
+}

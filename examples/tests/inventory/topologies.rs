@@ -1,0 +1,111 @@
+//! The same orders over all that a store may be.
+
+use distlock_tests::{Authority, Middleman, RedisCluster, RedisServer, sentinel::Sentinels};
+
+use crate::running::{Running, assert_nothing_was_lost, assert_tidy, inventory, output};
+
+const FEW: &str = "--processes 2 --orders 60";
+
+/// Runs some orders without and with the lock.
+#[track_caller]
+fn assert_works(store: &str, arguments: &str) {
+    let (code, text, errors) = output(store, &format!("{FEW} {arguments}"));
+    assert_eq!(code, Some(0), "{errors}");
+    assert_nothing_was_lost(&text, 60);
+}
+
+mod tls {
+    use super::*;
+
+    #[test]
+    fn a_file_of_authorities_is_enough() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::new();
+        let ca = dir.path().join("ca.pem");
+        authority.write(&ca);
+        let files = authority.sign("127.0.0.1", dir.path());
+        let builder = RedisServer::builder();
+        let server = builder
+            .tls(&ca, &files.certificate, &files.key)
+            .requirepass("hunter2")
+            .start();
+        let url = format!("rediss://:hunter2@127.0.0.1:{}", server.tls_port());
+        assert_works(&url, &format!("--ca-file {}", ca.display()));
+        assert_tidy(&server);
+
+        let (code, _, errors) = output(&url, FEW);
+        assert_eq!(code, Some(2));
+        assert!(errors.contains("--ca-file"), "{errors}");
+        assert!(!errors.contains("hunter2"), "{errors}");
+    }
+}
+
+#[test]
+fn sentinels_are_asked_as_who_the_environment_says() {
+    let server = RedisServer::builder().requirepass("hunter2");
+    let server = server.arg("--masterauth", "hunter2");
+    let sentinel = RedisServer::builder().sentinel().requirepass("hunter3");
+    let all = Sentinels::of(&server, &sentinel);
+    let url = all.url_of("redis+sentinel://:hunter2@", Sentinels::SERVICE);
+    let run = |password| {
+        let mut command = inventory(&url, FEW);
+        Running::of(command.env("DISTLOCK_SENTINEL_PASSWORD", password)).end()
+    };
+    let (code, text, errors) = run("hunter3");
+    assert_eq!(code, Some(0), "{errors}");
+    assert_nothing_was_lost(&text, 60);
+    assert_tidy(all.master().unwrap());
+
+    let (code, _, errors) = run("hunter4");
+    assert_eq!(code, Some(2));
+    assert!(!errors.contains("hunter"), "{errors}");
+}
+
+mod cluster {
+    use super::*;
+
+    #[test]
+    fn orders_are_locked_where_their_slots_are() {
+        let cluster = RedisCluster::start(3);
+        for master in &cluster.masters {
+            // Whichever node is asked first, the stock is mostly at another.
+            assert_works(&master.url().replace("redis:", "redis+cluster:"), "");
+        }
+        for master in &cluster.masters {
+            assert_tidy(master);
+            let fences = master.client().keys("inventory-demo:fence:*");
+            assert!(
+                !fences.is_empty(),
+                "nothing was locked on {}",
+                master.addr()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_proxy_may_stand_before_several_servers() {
+    let servers = [RedisServer::start(), RedisServer::start()];
+    let proxy = Middleman::before(&[&servers[0], &servers[1]]);
+    assert_works(&proxy.url(), "");
+    for server in &servers {
+        assert_tidy(server);
+    }
+}
+
+#[test]
+fn a_unix_socket_will_do() {
+    let server = RedisServer::builder().unix_socket().start();
+    assert_works(&server.unix_url(), "");
+    assert_tidy(&server);
+}
+
+#[test]
+fn as_many_replicas_acknowledge_as_are_asked_for() {
+    let all = Sentinels::start();
+    let url = all.master().unwrap().url();
+    assert_works(&url, "--min-replicas 1");
+    let (code, _, errors) = output(&url, "--only locked --orders 1 --min-replicas 2");
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("replica"), "{errors}");
+}

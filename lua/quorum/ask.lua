@@ -1,0 +1,53 @@
+-- ask: for this node's vote, or a place in its queue. Asking again with the same owner is harmless, and keeps a vote short.
+-- KEYS  lock queue entry fence epoch
+-- ARGV  owner, ticket µs, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name,
+--       'lease ms, remaining wait ms, max waiters, quarantine ms, run id, client uuid, channel prefix'
+-- Reply {1, now, token} the vote is the owner's      {2, now, token, 1 a lower ticket waits or 0} it was already
+--       {3, now, value} queued     {4, now} applied too late     {5, now} foreign value     {6, now, value} queue full
+--       {7, now, from} the node does not vote before that time
+local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local owner, ticket, ttl, fence_ttl, name = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6]
+local lease, wait, most, quarantine, run, client, channels =
+  string.match(ARGV[7], '^(%d+) (%d+) (%d+) (%d+) (%S+) (%x+) (.*)$')
+local time = redis.call('TIME')
+local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+local now = tonumber(stamp)
+--@include quorum/epoch
+--@include quorum/votes
+
+if stamp > ARGV[4] then return { 4, now } end
+local from = votes_from(run, quarantine, ticket)
+if now < from then return { 7, now, from } end
+
+local value = redis.call('GET', lock)
+local state, holder, token, than, limit
+if value then
+  state, holder, token, than, limit = string.match(value, '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) ')
+  if not state then return { 5, now } end
+  if holder == owner and state ~= 'kept' then
+    if state == 'vote' then redis.call('PEXPIRE', lock, limit) end
+    local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
+    local lower = head[1] and is_lower(head[2], head[1], ticket, owner)
+    return { 2, now, tonumber(token), lower and 1 or 0 }
+  end
+  -- A lock that outlives what its holder could have asked for: the server's clock stepped back.
+  local left = redis.call('PTTL', lock)
+  if left < 0 or left > tonumber(limit) then redis.call('PEXPIRE', lock, limit) end
+end
+
+if redis.call('ZCARD', queue) >= tonumber(most) and not redis.call('ZSCORE', queue, owner) then
+  for _, other in ipairs(redis.call('ZRANGE', queue, 0, SLICE - 1)) do
+    if not waiter(other) then remove(other) end
+  end
+  if redis.call('ZCARD', queue) >= tonumber(most) then return { 6, now, value or '' } end
+end
+stand(owner, ticket, lease .. ' ' .. ttl .. ' ' .. name, wait)
+if not value then
+  local whose, given = drive(owner)
+  if whose == owner then return { 1, now, tonumber(given) } end
+  value = redis.call('GET', lock) or ''
+elseif state ~= 'kept' and is_lower(ticket, owner, than, holder) then
+  -- Also to one who has confirmed: with too few votes elsewhere it gives this one back.
+  redis.pcall('PUBLISH', channels .. client_of(holder), 'lower ' .. holder .. ' ' .. token .. ' ' .. stamp .. ' ' .. lock)
+end
+return { 3, now, value }

@@ -1,0 +1,30 @@
+-- renew: a batch of holds lives on. One foreign or refused key does not stop the others.
+-- KEYS  epoch, and a lock each
+-- ARGV  run id, quarantine ms, newest time µs, and for each lock: 'owner token', ttl ms (lease + grace)
+-- Reply only the failures: {index, '' (somebody else's, or nobody knows whose), 'FREE' or the server's error}
+local epoch = KEYS[1]
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+--@include quorum/epoch
+
+local votes = now >= votes_from(ARGV[1], ARGV[2], ARGV[3])
+local failures = {}
+for i = 2, #KEYS do
+  local prefix = '3 held ' .. ARGV[2 * i] .. ' '
+  local value = redis.pcall('GET', KEYS[i])
+  local trouble
+  if not votes then
+    trouble = ''
+  elseif not value then
+    trouble = 'FREE'
+  elseif type(value) == 'string' and string.sub(value, 1, #prefix) == prefix then
+    local kept = redis.pcall('PEXPIRE', KEYS[i], ARGV[2 * i + 1])
+    if type(kept) == 'table' then trouble = kept.err end
+  elseif type(value) == 'table' and value.err and string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
+    trouble = value.err
+  else
+    trouble = ''
+  end
+  if trouble then failures[#failures + 1] = { i - 2, trouble } end
+end
+return failures

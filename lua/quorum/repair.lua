@@ -1,0 +1,19 @@
+-- repair: a hold takes a vote that is free, where it was lost.
+-- KEYS  lock queue entry fence epoch
+-- ARGV  owner, token, ticket µs, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name, run id, quarantine ms
+-- Reply {1, now, token} it is the owner's   {0, now} it is not free, or the ask came too late
+local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local owner, token, ticket, ttl, fence_ttl, name = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6], ARGV[7]
+local client, channels = '', ''
+local time = redis.call('TIME')
+local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+local now = tonumber(stamp)
+--@include quorum/epoch
+--@include quorum/votes
+
+if stamp > ARGV[5] or now < votes_from(ARGV[8], ARGV[9], ticket) then return { 0, now } end
+if redis.call('EXISTS', lock) == 1 then return { 0, now } end
+redis.call('DEL', lock) -- as in a vote: a refusing server stops here
+if last_token() < tonumber(token) then keep_fence(token) end
+redis.call('SET', lock, '3 held ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name, 'PX', ttl)
+return { 1, now, tonumber(token) }

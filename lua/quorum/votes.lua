@@ -1,0 +1,100 @@
+-- Fragment: who has this node's vote. Expects the locals `lock, queue, entries, fence` (keys), `client` (the calling client's
+-- uuid), `channels` (prefix of client channels), `fence_ttl` (ms), the server's time in µs as a text, `stamp`, and as a number, `now`.
+
+-- What one script may look at in a queue, so that it does not keep the server. The next call goes on.
+local WORK, SLICE = 500, 100
+-- Clients of which it is known whether they are there. The caller is.
+local alive = { [client] = true }
+
+local function client_of(owner)
+  return string.match(owner, '^[^:]+')
+end
+
+local function is_alive(whose)
+  if alive[whose] == nil then
+    -- NUMSUB and not PUBLISH's count, which lies when somebody has PSUBSCRIBE *.
+    local subscribers = redis.pcall('PUBSUB', 'NUMSUB', channels .. whose)
+    alive[whose] = subscribers.err ~= nil or subscribers[2] > 0
+  end
+  return alive[whose]
+end
+
+local function remove(owner)
+  redis.call('ZREM', queue, owner)
+  redis.call('HDEL', entries, owner)
+end
+
+-- In the queue, until a second after the end of its wait. `asked`: the lease, the longest TTL and the name.
+local function stand(owner, ticket, asked, wait)
+  redis.call('ZADD', queue, ticket, owner)
+  redis.call('HSET', entries, owner, string.format('%.0f', now + (wait + 1000) * 1000) .. ' ' .. asked)
+  -- Longer than its latest deadline, and a vote given just before it.
+  local keep = wait + 12000
+  if redis.call('PTTL', queue) < keep or redis.call('PTTL', entries) < keep then
+    redis.call('PEXPIRE', queue, keep)
+    redis.call('PEXPIRE', entries, keep)
+  end
+end
+
+-- What a waiter asked for: its lease, its longest TTL and its name, if it waits still.
+local function waiter(owner)
+  local entry = redis.call('HGET', entries, owner)
+  local deadline, lease, ttl, name = string.match(entry or '', '^(%d+) (%d+) (%d+) (.*)$')
+  if deadline and tonumber(deadline) >= now and is_alive(client_of(owner)) then return lease, ttl, name end
+end
+
+-- Tickets are totally ordered: by their time, and then by their owners' names, as the server orders a queue.
+local function is_lower(ticket, owner, than, whose)
+  ticket, than = tonumber(ticket), tonumber(than)
+  return ticket < than or ticket == than and owner < whose
+end
+
+-- The longest TTL of a vote that is not confirmed.
+local function vote_ttl(lease)
+  return string.format('%.0f', math.min(tonumber(lease), 1000) + 250)
+end
+
+-- Until `fence_ttl` after the server's clock has reached the token: while it is kept, tokens rise whatever the clock does.
+local function keep_fence(token)
+  local ahead = math.max(0, math.ceil((tonumber(token) - now) / 1000))
+  redis.call('SET', fence, token, 'PX', string.format('%.0f', fence_ttl + ahead))
+end
+
+-- The last token that this node knows of; zero if there is none.
+local function last_token()
+  local last = redis.call('GET', fence) or '0'
+  if not string.find(last, '^%d+$') then error('FOREIGN the fence key holds a foreign value') end
+  return tonumber(last)
+end
+
+-- Its token is above all that the node knows of, and no confirmation yet.
+local function vote_for(owner, ticket, lease, name)
+  local last, token, ttl = last_token(), stamp, vote_ttl(lease)
+  if last >= now then token = string.format('%.0f', last + 1) end
+  redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is changed
+  keep_fence(token)
+  remove(owner)
+  redis.call('SET', lock, '3 vote ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
+    'PX', ttl)
+  return token
+end
+
+-- Gives the free vote to the lowest ticket whose owner still waits, and tells that one, unless it is `me`. Returns its owner
+-- and the token.
+local function drive(me)
+  for _ = 1, WORK do
+    local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
+    local owner, ticket = head[1], head[2]
+    if not owner then return end
+    local lease, _, name = waiter(owner)
+    if lease then
+      local token = vote_for(owner, ticket, lease, name)
+      if owner ~= me then
+        redis.pcall('PUBLISH', channels .. client_of(owner),
+          'vote ' .. owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. lock)
+      end
+      return owner, token
+    end
+    remove(owner)
+  end
+end

@@ -1,0 +1,20 @@
+-- yield: a vote goes to the lowest ticket, and its owner stands in the queue again. One of another token is left alone.
+-- KEYS  lock queue entry fence
+-- ARGV  owner, token, ticket µs, 'lease ms, longest ttl ms, client name', remaining wait ms,
+--       'fence ttl ms, client uuid, channel prefix'
+-- Reply now
+local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local owner, ticket = ARGV[1], ARGV[3]
+local fence_ttl, client, channels = string.match(ARGV[6], '^(%d+) (%x+) (.*)$')
+local time = redis.call('TIME')
+local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
+local now = tonumber(stamp)
+--@include quorum/votes
+
+local state, holder, token = string.match(redis.call('GET', lock) or '', '^3 (%a+) (%x+:%d+) (%d+) ')
+if holder == owner and token == ARGV[2] and state ~= 'kept' then
+  redis.call('DEL', lock)
+  stand(owner, ticket, ARGV[4], ARGV[5])
+  drive('')
+end
+return now

@@ -1,0 +1,21 @@
+//! A clock that can be put forward.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::{BootClock, Clock, Moment};
+
+/// The machine's clock, ahead of it by so many milliseconds.
+#[derive(Debug)]
+pub(super) struct Ahead(pub(super) Arc<AtomicU64>);
+
+impl Clock for Ahead {
+    fn now(&self) -> Moment {
+        BootClock.now() + Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+
+    fn wall_micros(&self) -> u64 {
+        BootClock.wall_micros()
+    }
+}

@@ -1,0 +1,74 @@
+//! Connections that say at once that the replicas have what was written.
+
+use std::sync::Arc;
+
+use redis::{Arg, Cmd, RedisResult, Value};
+
+use crate::protocol::trouble::Trouble;
+use crate::store::BoxFuture;
+use crate::store::redis::transport::{Connection, Hears, Transport};
+
+#[derive(Debug)]
+pub(super) struct Hasty(Arc<dyn Transport>);
+
+impl Hasty {
+    pub(super) fn of(transport: Arc<dyn Transport>) -> Self {
+        Hasty(transport)
+    }
+}
+
+impl Transport for Hasty {
+    fn open(&self, hears: Hears) -> BoxFuture<'_, Result<Arc<dyn Connection>, Trouble>> {
+        Box::pin(async move {
+            let connection = self.0.open(hears).await?;
+            Ok(Arc::new(HastyConnection(connection)) as Arc<dyn Connection>)
+        })
+    }
+
+    fn spawn(&self, keeper: BoxFuture<'static, ()>) {
+        self.0.spawn(keeper);
+    }
+}
+
+#[derive(Debug)]
+struct HastyConnection(Arc<dyn Connection>);
+
+impl Connection for HastyConnection {
+    fn send<'a>(&'a self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
+        self.0.send(command)
+    }
+
+    fn send_all<'a>(
+        &'a self,
+        commands: &'a [Cmd],
+    ) -> BoxFuture<'a, RedisResult<Vec<RedisResult<Value>>>> {
+        let Some((_, writes)) = commands.split_last().filter(|(last, _)| is_wait(last)) else {
+            return self.0.send_all(commands);
+        };
+        Box::pin(async move {
+            let mut replies = self.0.send_all(writes).await?;
+            replies.push(Ok(Value::Int(i64::MAX)));
+            Ok(replies)
+        })
+    }
+
+    fn subscribe<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, RedisResult<()>> {
+        self.0.subscribe(channel)
+    }
+
+    fn has_pushes(&self) -> bool {
+        self.0.has_pushes()
+    }
+
+    fn pulse(&self) -> u64 {
+        self.0.pulse()
+    }
+
+    fn peer(&self) -> Option<&str> {
+        self.0.peer()
+    }
+}
+
+fn is_wait(command: &Cmd) -> bool {
+    matches!(command.args_iter().next(), Some(Arg::Simple(b"WAIT")))
+}

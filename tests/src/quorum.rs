@@ -1,0 +1,53 @@
+//! Independent servers, most of which must agree.
+
+use crate::server::RedisServer;
+
+/// Servers that know nothing of each other.
+#[derive(Debug)]
+pub struct RedisQuorum {
+    servers: Vec<RedisServer>,
+}
+
+impl RedisQuorum {
+    /// So many of them.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisServer::start`].
+    #[track_caller]
+    pub fn start(count: usize) -> Self {
+        RedisQuorum {
+            servers: (0..count).map(|_| RedisServer::start()).collect(),
+        }
+    }
+
+    /// The URL of all of them.
+    pub fn url(&self) -> String {
+        let hosts = self
+            .servers
+            .iter()
+            .map(|server| format!("127.0.0.1:{}", server.port()));
+        format!("redis+quorum://{}", hosts.collect::<Vec<_>>().join(","))
+    }
+
+    /// One of them.
+    pub fn server(&self, place: usize) -> &RedisServer {
+        &self.servers[place]
+    }
+
+    /// Lets all of them vote for the locks of a namespace, as if they had run for long.
+    #[track_caller]
+    pub fn vote(&self, namespace: &str) {
+        for place in 0..self.servers.len() {
+            self.vote_at(place, namespace);
+        }
+    }
+
+    /// The same for one of them.
+    #[track_caller]
+    pub fn vote_at(&self, place: usize, namespace: &str) {
+        let mut raw = self.servers[place].client();
+        let run = raw.info_field("run_id");
+        raw.cmd(&["SET", &format!("{namespace}:epoch"), &format!("{run} 0")]);
+    }
+}

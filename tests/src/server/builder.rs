@@ -1,0 +1,138 @@
+//! What a server is started with.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use crate::server::RedisServer;
+use crate::server::launch::{NotStarted, free_port};
+use crate::skew::Skew;
+
+/// How often a new port is tried when another process was faster.
+const PORT_ATTEMPTS: u32 = 20;
+
+/// What a [`RedisServer`] is started with.
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until `.start()`"]
+pub struct RedisServerBuilder {
+    pub(super) args: Vec<String>,
+    port: Option<u16>,
+    pub(super) password: Option<String>,
+    pub(super) append_only: bool,
+    pub(super) unix_socket: bool,
+    clock: bool,
+    pub(super) sentinel: bool,
+    tls: bool,
+}
+
+impl RedisServerBuilder {
+    /// A configuration directive as an option: `.arg("--maxmemory", "1")`.
+    pub fn arg(self, name: &str, value: &str) -> Self {
+        self.args([name, value])
+    }
+
+    /// The same, unless that directive was given before.
+    pub(crate) fn arg_by_default(self, name: &str, value: &str) -> Self {
+        if self.args.iter().any(|given| given == name) {
+            return self;
+        }
+        self.arg(name, value)
+    }
+
+    /// Directives of any number of words: `.args(["--client-output-buffer-limit", "pubsub", "4kb", "0", "0"])`.
+    pub fn args<'a>(mut self, words: impl IntoIterator<Item = &'a str>) -> Self {
+        self.args.extend(words.into_iter().map(str::to_owned));
+        self
+    }
+
+    /// This port and no other; without it a free one is found.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// A password for the default user.
+    pub fn requirepass(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Every write is on disk before it is acknowledged; without it nothing is ever written.
+    pub fn append_only(mut self) -> Self {
+        self.append_only = true;
+        self
+    }
+
+    /// A Unix socket beside the port, see [`RedisServer::unix_url`].
+    pub fn unix_socket(mut self) -> Self {
+        self.unix_socket = true;
+        self
+    }
+
+    /// A second port that speaks only TLS, with this certificate, and where certificates of these authorities are
+    /// taken; whatever it tells others to connect to is that one.
+    pub fn tls(mut self, authorities: &Path, certificate: &Path, key: &Path) -> Self {
+        self.tls = true;
+        for (name, path) in [
+            ("--tls-ca-cert-file", authorities),
+            ("--tls-cert-file", certificate),
+            ("--tls-key-file", key),
+        ] {
+            self.args.push(name.into());
+            self.args.push(path.display().to_string());
+        }
+        self.args(["--tls-auth-clients", "no", "--tls-replication", "yes"])
+    }
+
+    /// A sentinel, which watches nobody until it is told whom.
+    pub fn sentinel(mut self) -> Self {
+        self.sentinel = true;
+        self
+    }
+
+    /// A wall clock that [`RedisServer::set_clock`] can step (Linux with glibc).
+    pub fn own_clock(mut self) -> Self {
+        self.clock = true;
+        self
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// When redis-server is not installed (the message has the command that installs it) or does
+    /// not start (the message has the end of its log).
+    #[track_caller]
+    pub fn start(self) -> RedisServer {
+        let dir = tempfile::Builder::new()
+            .prefix("distlock-redis-")
+            .tempdir()
+            .unwrap_or_else(|error| panic!("cannot make a directory for a server: {error}"));
+        let mut server = RedisServer {
+            port: self.port.unwrap_or(0),
+            tls_port: None,
+            skew: self.clock.then(|| Skew::build(dir.path())),
+            options: self,
+            dir,
+            process: Mutex::new(None),
+        };
+        let attempts = if server.port == 0 { PORT_ATTEMPTS } else { 1 };
+        for attempt in 1..=attempts {
+            if server.options.port.is_none() {
+                server.port = free_port();
+            }
+            if server.options.tls {
+                server.tls_port = Some(free_port());
+            }
+            match server.spawn() {
+                Ok(process) => {
+                    *server.process() = Some(process);
+                    return server;
+                }
+                Err(NotStarted::PortTaken) if attempt < attempts => {}
+                Err(NotStarted::PortTaken) => panic!("port {} is taken", server.port),
+                Err(NotStarted::Other(reason)) => panic!("{reason}"),
+            }
+        }
+        unreachable!("the last attempt returns or panics")
+    }
+}

@@ -1,0 +1,333 @@
+//! A real redis-server process for one test.
+
+mod builder;
+mod launch;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tempfile::TempDir;
+
+pub use builder::RedisServerBuilder;
+pub(crate) use launch::free_port;
+
+use crate::child::Process;
+use crate::client::Resp;
+use crate::monitor::Monitor;
+use crate::proxy::Proxy;
+use crate::server::launch::NotStarted;
+use crate::skew::Skew;
+use crate::wait::eventually;
+
+/// How long a start or a clean end may take on a loaded machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// The server's log, inside its directory.
+const LOG: &str = "redis.log";
+
+/// A redis-server on a free port of 127.0.0.1 with a directory of its own; dropping it kills the
+/// process by pid and removes the directory.
+///
+/// All methods take `&self`, so a test can share it among its tasks.
+#[derive(Debug)]
+pub struct RedisServer {
+    options: RedisServerBuilder,
+    dir: TempDir,
+    port: u16,
+    tls_port: Option<u16>,
+    skew: Option<Skew>,
+    process: Mutex<Option<Process>>,
+}
+
+impl RedisServer {
+    /// A server without persistence and without a password.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisServerBuilder::start`].
+    #[track_caller]
+    pub fn start() -> RedisServer {
+        RedisServer::builder().start()
+    }
+
+    /// A server with options.
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    /// `redis://127.0.0.1:<port>`, with the password if there is one.
+    pub fn url(&self) -> String {
+        self.url_at(self.port)
+    }
+
+    /// Like [`RedisServer::url`], through a proxy before this server.
+    pub fn url_via(&self, proxy: &Proxy) -> String {
+        self.url_at(proxy.port())
+    }
+
+    fn url_at(&self, port: u16) -> String {
+        match &self.options.password {
+            Some(password) => format!("redis://:{password}@127.0.0.1:{port}"),
+            None => format!("redis://127.0.0.1:{port}"),
+        }
+    }
+
+    /// `redis+unix://<path>`.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without [`RedisServerBuilder::unix_socket`].
+    #[track_caller]
+    pub fn unix_url(&self) -> String {
+        let path = self.unix_path();
+        match &self.options.password {
+            Some(password) => format!("redis+unix://{}?pass={password}", path.display()),
+            None => format!("redis+unix://{}", path.display()),
+        }
+    }
+
+    /// The path of the Unix socket.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without [`RedisServerBuilder::unix_socket`].
+    #[track_caller]
+    pub fn unix_path(&self) -> PathBuf {
+        assert!(
+            self.options.unix_socket,
+            "the server was started without a Unix socket"
+        );
+        self.dir.path().join("redis.sock")
+    }
+
+    /// The default user's password.
+    pub fn password(&self) -> Option<&str> {
+        self.options.password.as_deref()
+    }
+
+    /// The port; a restart keeps it.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The port that speaks TLS.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without [`RedisServerBuilder::tls`].
+    #[track_caller]
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.expect("the server was started without TLS")
+    }
+
+    /// The port by which other servers know it.
+    pub(crate) fn announced_port(&self) -> u16 {
+        self.tls_port.unwrap_or(self.port)
+    }
+
+    /// The address.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The directory with the server's files; a restart keeps it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What the server has logged.
+    pub fn log(&self) -> String {
+        fs::read(self.dir.path().join(LOG))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// A new, authenticated connection.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not take it.
+    #[track_caller]
+    pub fn client(&self) -> Resp {
+        match self.try_client() {
+            Ok(client) => client,
+            Err(error) => panic!("cannot connect to the server at {}: {error}", self.addr()),
+        }
+    }
+
+    /// The same, for a server that may not take it.
+    ///
+    /// # Errors
+    ///
+    /// When nobody listens, or the password is not the server's.
+    pub fn try_client(&self) -> io::Result<Resp> {
+        let mut client = Resp::connect(self.addr())?;
+        if let Some(password) = &self.options.password {
+            let reply = client.try_cmd(&["AUTH", password])?;
+            if reply.is_error() {
+                return Err(io::Error::other(format!("AUTH: {reply:?}")));
+            }
+        }
+        Ok(client)
+    }
+
+    /// Starts to collect what the server executes.
+    ///
+    /// # Panics
+    ///
+    /// When the server does not let us.
+    #[track_caller]
+    pub fn monitor(&self) -> Monitor {
+        Monitor::start(self)
+    }
+
+    /// A fault proxy before this server.
+    #[track_caller]
+    pub fn proxy(&self) -> Proxy {
+        Proxy::start(self.addr())
+    }
+
+    /// A fault proxy before the port that speaks TLS.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisServer::tls_port`].
+    #[track_caller]
+    pub fn tls_proxy(&self) -> Proxy {
+        Proxy::start_sealed((Ipv4Addr::LOCALHOST, self.tls_port()).into())
+    }
+
+    /// The process id.
+    ///
+    /// # Panics
+    ///
+    /// When the server was killed.
+    #[track_caller]
+    pub fn pid(&self) -> u32 {
+        running(&mut self.process()).pid()
+    }
+
+    /// Whether the process was not killed; a frozen one runs.
+    pub fn is_running(&self) -> bool {
+        self.process().is_some()
+    }
+
+    /// Whether the process has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        let mut process = self.process();
+        process
+            .as_mut()
+            .is_some_and(|process| process.exited().is_some())
+    }
+
+    /// Freezes the process (SIGSTOP); returns once it stands still.
+    ///
+    /// # Panics
+    ///
+    /// When the server was killed.
+    #[track_caller]
+    pub fn stop_process(&self) {
+        running(&mut self.process()).stop();
+    }
+
+    /// Lets a frozen process go on (SIGCONT).
+    ///
+    /// # Panics
+    ///
+    /// When the server was killed.
+    #[track_caller]
+    pub fn cont_process(&self) {
+        running(&mut self.process()).cont();
+    }
+
+    /// Kills the process (SIGKILL) and waits for its end; nothing happens when it is dead already.
+    pub fn kill(&self) {
+        self.process().take();
+    }
+
+    /// Lets the server shut down in order (SIGTERM) and waits for its end.
+    ///
+    /// # Panics
+    ///
+    /// When it does not end.
+    #[track_caller]
+    pub fn terminate(&self) {
+        if let Some(mut process) = self.process().take() {
+            process.terminate(DEADLINE);
+        }
+    }
+
+    /// Starts the server again on the same port and directory, after [`RedisServer::kill`] if it
+    /// still runs.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    #[track_caller]
+    pub fn restart(&self) {
+        self.kill();
+        match self.spawn() {
+            Ok(process) => *self.process() = Some(process),
+            Err(NotStarted::PortTaken) => panic!("port {} was taken meanwhile", self.port),
+            Err(NotStarted::Other(reason)) => panic!("{reason}"),
+        }
+    }
+
+    /// Steps the server's wall clock to `by` ahead of the true time, or behind it.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without [`RedisServerBuilder::own_clock`].
+    #[track_caller]
+    pub fn set_clock(&self, ahead: bool, by: Duration) {
+        let skew = self
+            .skew
+            .as_ref()
+            .expect("the server was started without its own clock");
+        skew.set(ahead, by).expect("cannot set the server's clock");
+    }
+
+    /// [`RedisServer::set_clock`], and waits until the server has noticed: some look at the clock only now and then,
+    /// and until then let keys expire by the old one.
+    ///
+    /// # Panics
+    ///
+    /// As `set_clock`, and when the server does not notice.
+    #[track_caller]
+    pub fn step_clock(&self, ahead: bool, by: Duration) {
+        const SCRIPT: &str = "redis.call('SET', KEYS[1], '') \
+            local time = redis.call('TIME') \
+            return time[1] * 1000 + math.floor(time[2] / 1000)";
+        const PROBE: &str = "probe of the clock";
+        self.set_clock(ahead, by);
+        let mut raw = self.client();
+        let near = |one: i64, other: i64| (one - other).abs() < 1_000;
+        // Inside of scripts and outside: these are two looks at the clock.
+        eventually(DEADLINE, || {
+            let now = SystemTime::now();
+            let stepped = if ahead { now + by } else { now - by };
+            let since = stepped.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let stepped = since.as_millis() as i64;
+            let inside = raw.cmd(&["EVAL", SCRIPT, "1", PROBE]).int();
+            raw.cmd(&["PEXPIREAT", PROBE, &(stepped + 60_000).to_string()]);
+            near(inside, stepped) && near(raw.cmd(&["PTTL", PROBE]).int(), 60_000)
+        });
+        raw.cmd(&["DEL", PROBE]);
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[track_caller]
+fn running(process: &mut Option<Process>) -> &mut Process {
+    process
+        .as_mut()
+        .expect("the server was killed and not restarted")
+}

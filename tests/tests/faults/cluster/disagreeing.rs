@@ -1,0 +1,56 @@
+//! Nodes of a cluster that do not agree on who has a slot.
+
+use distlock::LockManager;
+use distlock_tests::{RedisCluster, within};
+
+use crate::cluster::access::become_user;
+use crate::kit::{LONG, acquire_later, calls, connect, give_back, ms, taken_once, until_queued};
+
+/// A node that has a slot no more, and does not know it, hands a lock on to who waits there: a client that knows better
+/// takes nothing from it, for at the other node somebody else may have the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
+    let cluster = RedisCluster::start(2);
+    let url = become_user(&cluster, &["~*", "&*", "+@all"]);
+    let [unserved, key] = &cluster.key_on_each("k")[..] else {
+        panic!("there are two masters");
+    };
+    let (new, old) = (&cluster.masters[0], &cluster.masters[1]);
+    let slot = cluster.slot(key).to_string();
+    let name = cluster.name_of(old);
+    let (mut raw, mut at_old) = (new.client(), old.client());
+    let mut does = |words: &[&str]| {
+        let said = raw.cmd(words);
+        assert!(!said.is_error(), "{words:?}: {said:?}");
+    };
+    let (first, waiter) = (connect(&url).await, connect(&url).await);
+    let guard = first.lock(key).lease(LONG).acquire().await.unwrap();
+    // Where it will be as well.
+    taken_once(&waiter, unserved).await;
+    let mut waiting = acquire_later(&waiter, key, LONG, LONG);
+    until_queued(&mut at_old, key, 1).await;
+    // From now on only the new one says where slots are, and that it has this one.
+    at_old.cmd(&["ACL", "SETUSER", "distlock", "-cluster|slots"]);
+    does(&["CLUSTER", "FORGET", &name]);
+    does(&["CLUSTER", "ADDSLOTS", &slot]);
+    cluster.abandon(new, cluster.slot(unserved));
+    let url = format!("redis+cluster://127.0.0.1:{}", new.port());
+    let second = LockManager::connect(url).await.unwrap();
+    let other = second.lock(key).lease(LONG).acquire().await.unwrap();
+    // A command that nobody executes has the waiter ask where slots are. It goes to the new node, and waits there too.
+    let asking = acquire_later(&waiter, unserved, LONG, ms(1_000));
+    until_queued(&mut new.client(), key, 1).await;
+    asking.abort();
+    guard.release().await.unwrap();
+    // The old node has handed it on.
+    assert_eq!(calls(&mut at_old, "spublish"), 1);
+    let early = tokio::time::timeout(ms(300), &mut waiting).await;
+    assert!(early.is_err(), "two have it: {early:?}");
+    assert!(other.is_held());
+    let token = other.fencing_token();
+    other.release().await.unwrap();
+    let (next, _) = within(LONG, tokio::spawn(give_back(waiting)))
+        .await
+        .unwrap();
+    assert!(next > token, "{next} after {token}");
+}

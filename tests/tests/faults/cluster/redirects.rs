@@ -1,0 +1,154 @@
+//! Where a command goes that is not executed where it was sent, and what of it may be left behind there.
+
+use distlock::{Error, Outage};
+use distlock_tests::{RedisCluster, RedisServer, eventually_async, within};
+
+use crate::cluster::access::become_user;
+use crate::cluster::turns::in_turn;
+use crate::cluster::{queued, until_all_clean, until_renewed};
+use crate::kit::{
+    LONG, acquire_later, calls, connect, give_back, lock_key, ms, rejected, taken_once,
+    until_queued,
+};
+
+/// Nobody says where the slots are any more, so there is nothing to follow but the redirect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
+    let cluster = in_turn().await;
+    let url = become_user(&cluster, &["~*", "&*", "+@all"]);
+    let key = cluster.key_on_each("moved")[0].clone();
+    let other = format!("other{{{key}}}");
+    let (from, to) = (&cluster.masters[0], &cluster.masters[1]);
+    // One manager for each verb: whoever was redirected once knows it.
+    let (renews, releases) = (connect(&url).await, connect(&url).await);
+    let (asks, waits) = (connect(&url).await, connect(&url).await);
+    let inspects = connect(&url).await;
+    let renewed = renews.lock(&key).lease(ms(900)).acquire().await.unwrap();
+    let released = releases.lock(&other).lease(LONG).acquire().await.unwrap();
+    let waiting = acquire_later(&waits, &key, LONG, LONG);
+    until_queued(&mut from.client(), &key, 1).await;
+    become_user(&cluster, &["~*", "&*", "+@all", "-cluster|slots"]);
+    cluster.migrate(cluster.slot(&key), to);
+    let mut raw = to.client();
+    until_renewed(&mut raw, &key).await;
+    assert!(renewed.is_held());
+    assert_eq!(inspects.inspect(&key).await.unwrap().waiters, 1);
+    released.release().await.unwrap();
+    let asked = asks.lock(&other).try_acquire().await.unwrap();
+    asked.expect("it is free").release().await.unwrap();
+    renewed.release().await.unwrap();
+    give_back(waiting).await;
+    until_all_clean(&cluster).await;
+}
+
+/// Nobody can be subscribed where a slot is on its way to: whoever asked there, or released, would take all who wait for
+/// dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_in_a_slot_that_is_on_its_way_keeps_the_place() {
+    let cluster = in_turn().await;
+    let key = &cluster.key_on_each("place")[0];
+    let (from, to) = (&cluster.masters[0], &cluster.masters[1]);
+    let holder = connect(&cluster.url()).await;
+    let guard = holder.lock(key).lease(LONG).acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for place in 1..=2 {
+        let manager = connect(&cluster.url()).await;
+        waiting.push(acquire_later(&manager, key, LONG, LONG * 3));
+        until_queued(&mut from.client(), key, place).await;
+    }
+    let slot = cluster.slot(key);
+    cluster.begin_migration(slot, to);
+    while cluster.migrate_keys(slot, from, to) > 0 {}
+    let newcomer = connect(&cluster.url()).await;
+    let told = newcomer.lock(key).try_acquire().await.unwrap_err();
+    let Error::Unavailable {
+        outage: Outage::NotReady,
+        ..
+    } = told
+    else {
+        panic!("{told:?}");
+    };
+    waiting.push(acquire_later(&newcomer, key, LONG, LONG * 3));
+    let mut raw = from.client();
+    let before = rejected(&mut raw, "evalsha");
+    let mut tokens = vec![guard.fencing_token()];
+    let releasing = tokio::spawn(guard.release());
+    // Both are tried again and again, where the slot still is.
+    eventually_async(LONG, async || rejected(&mut raw, "evalsha") > before + 5).await;
+    let mut there = to.client();
+    assert_eq!(queued(&mut there, key), 2);
+    there.cmd(&["ASKING"]);
+    assert!(there.exists(&lock_key(key)), "it was released");
+    cluster.end_migration(slot, from, to);
+    // It says so if it had to be repeated.
+    let _ = within(LONG, releasing).await.unwrap();
+    for turn in waiting {
+        tokens.push(within(LONG, tokio::spawn(give_back(turn))).await.unwrap().0);
+    }
+    assert!(tokens.is_sorted(), "out of turn: {tokens:?}");
+    until_all_clean(&cluster).await;
+}
+
+/// A slot goes to another node and comes back while an ask is on its way. What that takes then, after it was given back at
+/// the other node, is given back once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ask_that_is_applied_where_the_slot_is_again_is_taken_back_there() {
+    const ROUNDS: usize = 20;
+    let cluster = RedisCluster::start(2);
+    // The claims of the second one count more: it has its slots again when it wakes up.
+    let (other, owner) = (&cluster.masters[0], &cluster.masters[1]);
+    for node in cluster.nodes() {
+        // So long nobody is taken for dead.
+        let set = ["CONFIG", "SET", "cluster-node-timeout", "60000"];
+        assert!(!node.client().cmd(&set).is_error());
+    }
+    let [unserved, key] = &cluster.key_on_each("k")[..] else {
+        panic!("there are two masters");
+    };
+    let slot = cluster.slot(key).to_string();
+    let names = [other, owner].map(|node| cluster.name_of(node));
+    let believes = |node: &RedisServer, name: &str| {
+        let said = node
+            .client()
+            .cmd(&["CLUSTER", "SETSLOT", &slot, "NODE", name]);
+        assert!(!said.is_error(), "{said:?}");
+    };
+    let mut beside = other.client();
+    let manager = connect(&cluster.url()).await;
+    // What a connection runs when it is opened is not to be counted below.
+    taken_once(&manager, unserved).await;
+    cluster.abandon(other, cluster.slot(unserved));
+    let mut applied_late = false;
+    for round in 0..ROUNDS {
+        let key = format!("{round}{{{key}}}");
+        let [lock, fence] = ["lock", "fence"].map(|kind| format!("distlock:{kind}:{key}"));
+        taken_once(&manager, &format!("before{key}")).await;
+        let mut raw = owner.client();
+        assert!(!raw.exists(&fence));
+        owner.stop_process();
+        believes(other, &names[0]);
+        let asking = acquire_later(&manager, &key, LONG * 3, LONG);
+        // It is sent by then, or this round shows nothing.
+        tokio::time::sleep(ms(30)).await;
+        // A command that nobody executes has the manager ask where the slots are.
+        let asked = calls(&mut beside, "cluster|slots");
+        let doubting = acquire_later(&manager, unserved, LONG, ms(1_000));
+        eventually_async(LONG, async || calls(&mut beside, "cluster|slots") > asked).await;
+        tokio::time::sleep(ms(20)).await;
+        let released = calls(&mut beside, "evalsha");
+        asking.abort();
+        eventually_async(LONG, async || calls(&mut beside, "evalsha") > released).await;
+        believes(other, &names[1]);
+        owner.cont_process();
+        let _ = raw.cmd(&["PING"]);
+        applied_late = raw.exists(&lock);
+        doubting.abort();
+        println!("round {round}: applied late: {applied_late}");
+        if applied_late {
+            // Long before its lease ends.
+            eventually_async(LONG, async || !raw.exists(&lock)).await;
+            break;
+        }
+    }
+    assert!(applied_late, "no ask was late in {ROUNDS} rounds");
+}
