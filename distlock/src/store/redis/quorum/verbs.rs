@@ -9,7 +9,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::{Trouble, one_line};
-use crate::protocol::words::{Occupant, Owner};
+use crate::protocol::words::{Inspected, Occupant, Owner};
 use crate::store::client_id::ClientId;
 use crate::store::redis::client::Shared;
 use crate::store::redis::codec::encode::millis;
@@ -63,16 +63,6 @@ pub(super) enum Kept {
     Free,
     NotOurs,
     Trouble(Trouble),
-}
-
-/// What a node sees of a lock.
-#[derive(Clone, Debug)]
-pub(super) struct Inspected {
-    /// Who holds it there; a vote is no hold.
-    pub(super) holder: Option<Occupant>,
-    pub(super) waiters: u64,
-    pub(super) last_token: Option<FencingToken>,
-    pub(super) is_foreign: bool,
 }
 
 impl Node {
