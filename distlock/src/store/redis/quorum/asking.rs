@@ -14,19 +14,6 @@ use crate::store::redis::quorum::verbs::{Asks, Seen};
 impl Quorum {
     pub(super) async fn ask(self: &Arc<Self>, ask: Ask<'_>) -> Result<AskReply, Trouble> {
         let polls = &self.polls;
-        if !ask.durability.is_none() {
-            let detail = "`min_replicas` and `fsync` are for one server and its replicas, and there is none of these in a quorum";
-            return Err(Trouble::new(Outage::Unsupported, detail));
-        }
-        let max_lease = polls.terms.max_lease();
-        if ask.timing.lease > max_lease {
-            let detail = format!(
-                "a lease of {:?} is longer than max_lease ({max_lease:?}), after which a server that may have forgotten a \
-                 lock votes again: set a greater one for all clients of the quorum",
-                ask.timing.lease
-            );
-            return Err(Trouble::new(Outage::Unsupported, detail));
-        }
         let Some(newest) = polls.members.newest() else {
             let outage = polls.members.outage();
             return Err(outage.unwrap_or_else(|| Trouble::timed_out(ask.within)));

@@ -15,7 +15,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::mutex::lock;
-use crate::options::Durability;
+use crate::options::{Durability, Options};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
@@ -204,6 +204,10 @@ impl Quorum {
 impl LockStore for QuorumStore {
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
         Box::pin(self.quorum.ask(ask))
+    }
+
+    fn check(&self, key: &LockKey, options: &Options) -> Result<(), Error> {
+        self.quorum.polls.terms.check(key, options)
     }
 
     /// A lane would need a connection to each server for each runtime.
