@@ -41,6 +41,7 @@ mod looking;
 mod members;
 mod releasing;
 mod renewing;
+pub(super) mod seats;
 pub(crate) mod terms;
 pub(super) mod told;
 mod verbs;
