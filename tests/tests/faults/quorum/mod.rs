@@ -35,14 +35,17 @@ fn with_leases_up_to(longest: Duration, url: String) -> LockManagerBuilder {
 /// Waits until no server that runs has anything but fences and its epoch.
 async fn until_clean(quorum: &RedisQuorum) {
     for place in 0..3 {
-        let server = quorum.server(place);
-        if !server.is_running() {
-            continue;
+        if quorum.server(place).is_running() {
+            until_clean_at(quorum, place).await;
         }
-        let mut raw = server.client();
-        let is_epoch = |key: &String| key.as_str() == "distlock:epoch";
-        eventually_async(LONG, async || leftovers(&mut raw).iter().all(is_epoch)).await;
     }
+}
+
+/// The same for one of them.
+async fn until_clean_at(quorum: &RedisQuorum, place: usize) {
+    let mut raw = quorum.server(place).client();
+    let is_epoch = |key: &String| key.as_str() == "distlock:epoch";
+    eventually_async(LONG, async || leftovers(&mut raw).iter().all(is_epoch)).await;
 }
 
 /// Waits until so many stand in the queue of one server.
