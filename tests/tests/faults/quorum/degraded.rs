@@ -1,43 +1,120 @@
 //! As many servers are away as may be: nothing costs a deadline, and who comes back has a vote again.
 
-use crate::kit::{LONG, acquire_later, give_back, ms};
+use std::time::{Duration, Instant};
+
+use distlock_tests::{eventually_async, within};
+
+use crate::kit::{LONG, acquire_later, give_back, lock_key, ms};
+use crate::quorum::stage::{Fault, Stage, for_each};
 use crate::quorum::{connect, three, until_clean, until_queued_at};
 
+/// The deadline of each command is a second.
+const LEASE: Duration = ms(30_000);
+
+/// Which of the three suffers.
+const PLACE: usize = 1;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_server_may_be_dead_or_frozen() {
-    for is_frozen in [false, true] {
-        let quorum = three();
-        let managers = [connect(&quorum).await, connect(&quorum).await];
-        // Held before, and renewed at the other two.
-        let held = managers[0]
-            .lock("held")
-            .lease(ms(900))
-            .acquire()
-            .await
-            .unwrap();
-        if is_frozen {
-            quorum.server(1).stop_process();
-        } else {
-            quorum.server(1).kill();
-        }
-        let mut last = None;
-        for number in 0..20 {
-            let lock = managers[number % 2].lock("k").wait(LONG);
+async fn after_the_first_notice_nothing_costs_a_deadline() {
+    let faults = [
+        Fault::Kill,
+        Fault::Freeze,
+        Fault::Cut,
+        Fault::RequestsLost,
+        Fault::RepliesLost,
+        Fault::Slow,
+    ];
+    for_each(&faults, |fault| async move {
+        let stage = Stage::new(fault, &[PLACE]).await;
+        stage.strike();
+        stage.goes_on().await;
+        let began = Instant::now();
+        let lock = stage.subject.lock("k").lease(LEASE).wait(LONG);
+        for _ in 0..30 {
             let guard = lock.acquire().await.unwrap();
-            assert!(Some(guard.fencing_token()) > last);
-            last = Some(guard.fencing_token());
             guard.release().await.unwrap();
+            // Somebody who does not wait is told at once as well.
+            let guard = lock.acquire().await.unwrap();
+            let tried = stage.other.lock("k").lease(LEASE).try_acquire().await;
+            assert!(tried.unwrap().is_none());
+            let waiting = acquire_later(&stage.other, "k", LEASE, LONG);
+            until_queued_at(&stage.quorum, 0, "k", 1).await;
+            guard.release().await.unwrap();
+            give_back(waiting).await;
         }
-        let guard = managers[0].lock("k").acquire().await.unwrap();
-        let waiting = acquire_later(&managers[1], "k", ms(5_000), LONG);
-        until_queued_at(&quorum, 0, "k", 1).await;
+        let took = began.elapsed();
+        assert!(
+            took < ms(15_000),
+            "{took:?} for what may take a second each"
+        );
+        stage.ends().await;
+    })
+    .await;
+}
+
+/// By itself, and as soon as it may: then another one may go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
+    let faults = [Fault::Kill, Fault::Freeze, Fault::Flush, Fault::Cut];
+    for_each(&faults, |fault| async move {
+        let lease = ms(900);
+        let stage = Stage::with_leases_up_to(lease, fault, &[PLACE]).await;
+        let lock = stage.subject.lock("held").lease(lease);
+        let guard = lock.acquire().await.unwrap();
+        let held = format!(" {} ", guard.fencing_token());
+        let is_it = |value: String| value.starts_with("3 held ") && value.contains(&held);
+        stage.strike();
+        if fault == Fault::Freeze || fault == Fault::Cut {
+            // It has run out there.
+            tokio::time::sleep(lease * 2).await;
+        }
+        stage.stop();
+        let mut raw = stage.quorum.server(PLACE).client();
+        let has_it = async || raw.get(&lock_key("held")).is_some_and(is_it);
+        eventually_async(LONG, has_it).await;
+        stage.quorum.server(0).kill();
+        tokio::select! {
+            error = guard.lost() => panic!("{error}"),
+            () = tokio::time::sleep(lease * 2) => {}
+        }
+        let lock = stage.other.lock("k").lease(lease).wait(LONG);
+        let other = within(LONG, lock.acquire()).await.unwrap();
+        other.release().await.unwrap();
         guard.release().await.unwrap();
-        give_back(waiting).await;
-        tokio::time::sleep(ms(1_800)).await;
-        held.release().await.unwrap();
-        if is_frozen {
-            quorum.server(1).cont_process();
+        until_clean(&stage.quorum).await;
+    })
+    .await;
+}
+
+/// Also at a server that has forgotten the queue, and of which the vote is needed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_keeps_the_order() {
+    let quorum = three();
+    let managers = [connect(&quorum).await, connect(&quorum).await];
+    let guard = managers[0].lock("k").acquire().await.unwrap();
+    let mut last = guard.fencing_token();
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        waiting.push(acquire_later(&managers[number % 2], "k", ms(5_000), LONG));
+        for place in 0..3 {
+            until_queued_at(&quorum, place, "k", number as i64 + 1).await;
         }
-        until_clean(&quorum).await;
     }
+    quorum.server(1).restart();
+    quorum.vote_at(1, "distlock");
+    // The first of them has its vote.
+    until_queued_at(&quorum, 1, "k", 3).await;
+    guard.release().await.unwrap();
+    let mut ended = Vec::new();
+    for waiting in waiting {
+        let (token, at) = within(LONG, give_back(waiting)).await;
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        if ended.is_empty() {
+            quorum.server(0).kill();
+        }
+        ended.push(at);
+    }
+    assert!(ended.is_sorted(), "first come, first served");
+    until_clean(&quorum).await;
 }

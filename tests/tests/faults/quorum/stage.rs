@@ -7,10 +7,13 @@ use distlock::{Error, LockManager};
 use distlock_tests::{Proxy, RedisQuorum, RedisServer, Way, eventually_async};
 
 use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, lock_key, ms};
-use crate::quorum::{connect, until_clean, until_queued_at};
+use crate::quorum::{until_clean, until_queued_at, with_leases_up_to};
 
 /// Its commands may take half a second.
 pub(super) const LEASE: Duration = ms(5_000);
+
+/// So much longer does everything take.
+const SLOW: Duration = ms(300);
 
 /// So far does a clock step: longer than anything lasts here.
 const STEP: Duration = ms(60_000);
@@ -27,10 +30,11 @@ pub(super) enum Fault {
     Cut,
     RequestsLost,
     RepliesLost,
+    Slow,
 }
 
 impl Fault {
-    pub(super) const ALL: [Fault; 9] = [
+    pub(super) const ALL: [Fault; 10] = [
         Fault::Kill,
         Fault::Freeze,
         Fault::RestartEmpty,
@@ -40,11 +44,13 @@ impl Fault {
         Fault::Cut,
         Fault::RequestsLost,
         Fault::RepliesLost,
+        Fault::Slow,
     ];
 
     /// Only one of the clients suffers.
     pub(super) fn is_on_the_way(self) -> bool {
-        matches!(self, Fault::Cut | Fault::RequestsLost | Fault::RepliesLost)
+        use Fault::{Cut, RepliesLost, RequestsLost, Slow};
+        matches!(self, Cut | RequestsLost | RepliesLost | Slow)
     }
 
     pub(super) fn is_of_the_clock(self) -> bool {
@@ -77,6 +83,15 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) async fn new(fault: Fault, places: &[usize]) -> Self {
+        Self::with_leases_up_to(ms(60_000), fault, places).await
+    }
+
+    /// Who forgets does not vote for as long as that, and a little.
+    pub(super) async fn with_leases_up_to(
+        longest: Duration,
+        fault: Fault,
+        places: &[usize],
+    ) -> Self {
         let quorum = RedisQuorum::of((0..3).map(|place| {
             if fault.is_of_the_clock() && places.contains(&place) {
                 RedisServer::builder().own_clock().start()
@@ -87,9 +102,10 @@ impl Stage {
         quorum.vote("distlock");
         let ways = quorum.proxies();
         let url = RedisQuorum::url_at(ways.iter().map(|way| way.port()));
+        let connect = async |url| with_leases_up_to(longest, url).connect().await.unwrap();
         Stage {
-            subject: LockManager::connect(url).await.unwrap(),
-            other: connect(&quorum).await,
+            subject: connect(url).await,
+            other: connect(quorum.url()).await,
             quorum,
             fault,
             places: places.to_vec(),
@@ -111,12 +127,21 @@ impl Stage {
                 Fault::Cut => way.black_hole(true),
                 Fault::RequestsLost => way.drop_data(Way::ToServer, true),
                 Fault::RepliesLost => way.drop_data(Way::ToClient, true),
+                Fault::Slow => way.delay(Way::Both, SLOW / 2),
             }
         }
     }
 
     /// It is over, and as if it were long ago.
     pub(super) fn heal(&self) {
+        self.stop();
+        for place in &self.places {
+            self.quorum.vote_at(*place, "distlock");
+        }
+    }
+
+    /// It is over.
+    pub(super) fn stop(&self) {
         for place in &self.places {
             let (server, way) = (self.quorum.server(*place), &self.ways[*place]);
             match self.fault {
@@ -124,12 +149,11 @@ impl Stage {
                 Fault::Freeze => server.cont_process(),
                 Fault::ClockForward | Fault::ClockBack => server.step_clock(true, Duration::ZERO),
                 Fault::RestartEmpty | Fault::Flush => {}
-                Fault::Cut | Fault::RequestsLost | Fault::RepliesLost => {
+                Fault::Cut | Fault::RequestsLost | Fault::RepliesLost | Fault::Slow => {
                     way.heal();
                     way.release_held();
                 }
             }
-            self.quorum.vote_at(*place, "distlock");
         }
     }
 
@@ -224,7 +248,7 @@ impl Stage {
     }
 }
 
-/// Does something for each of these, three at a time.
+/// Does something for each of these, five at a time.
 pub(super) async fn for_each<W: Future<Output = ()>>(faults: &[Fault], what: impl Fn(Fault) -> W) {
     let act = async |fault: Option<&Fault>| {
         if let Some(fault) = fault {
@@ -232,8 +256,9 @@ pub(super) async fn for_each<W: Future<Output = ()>>(faults: &[Fault], what: imp
             what(*fault).await;
         }
     };
-    for some in faults.chunks(3) {
-        tokio::join!(act(some.first()), act(some.get(1)), act(some.get(2)));
+    for some in faults.chunks(5) {
+        let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|place| act(some.get(place)));
+        tokio::join!(a, b, c, d, e);
     }
 }
 
