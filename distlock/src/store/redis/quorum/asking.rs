@@ -11,6 +11,9 @@ use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::ballot::{Ballot, Count};
 use crate::store::redis::quorum::verbs::{Asks, Seen};
 
+/// A call that gives up waits for so long until nothing is left of it: in an outage its caller is told first.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 impl Quorum {
     pub(super) async fn ask(self: &Arc<Self>, ask: Ask<'_>) -> Result<AskReply, Trouble> {
         let polls = &self.polls;
@@ -46,7 +49,10 @@ impl Quorum {
         let decided = self.decide(&ballot, &ask).await;
         let leaves = !matches!(decided, Ok(AskReply::Held(_) | AskReply::Queued(_)));
         if leaves {
-            let _ = self.release(ask.owner, Duration::ZERO, ask.within).await;
+            ballot.end();
+            let (quorum, leaving, within) = (self.clone(), ballot.clone(), ask.within);
+            let leaving = async move { quorum.take_back(&leaving, Duration::ZERO, within).await };
+            let _ = tokio::time::timeout(PATIENCE, polls.runtime.spawn(leaving)).await;
             // Whatever could not be taken back yet is, in the background; the call may ask again, under another number.
             self.forget(&ballot);
         }
@@ -56,7 +62,13 @@ impl Quorum {
     /// Waits until it is clear what the nodes say.
     async fn decide(&self, ballot: &Arc<Ballot>, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
         let (polls, quorum) = (&self.polls, self.polls.members.quorum);
-        let end = tokio::time::sleep(ask.within * 2);
+        // The votes, and their confirmation.
+        let limit = ask.within * 2;
+        let end = tokio::time::sleep(if ask.wait.is_zero() {
+            limit
+        } else {
+            limit.min(ask.wait)
+        });
         tokio::pin!(end);
         let mut is_late = false;
         loop {
@@ -80,7 +92,7 @@ impl Quorum {
                         Outage::NotReady,
                         format!(
                             "too few servers vote: they have just started, or lost their data, and may have forgotten a \
-                             lock that is still held; the next one votes in {:.1} s",
+                             lock that is still held; a quorum votes in {:.1} s",
                             left.as_secs_f64()
                         ),
                     )),

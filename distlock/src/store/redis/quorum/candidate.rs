@@ -171,6 +171,11 @@ impl Candidate {
         asks && self.ends.iter().filter(|end| end.is_up).count() < self.quorum
     }
 
+    /// Whether a node can be used.
+    pub(super) fn is_up(&self, node: usize) -> bool {
+        self.ends[node].is_up
+    }
+
     /// Whether something is under way to a node.
     pub(super) fn is_busy(&self, node: usize) -> bool {
         self.ends[node].busy
