@@ -1,6 +1,6 @@
 //! Too few servers are left: nothing is granted, whoever asks is told so, and nothing is left behind.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use distlock::{Error, LockGuard};
 use distlock_tests::within;
@@ -60,8 +60,10 @@ async fn asks_in_vain(phase: Phase) {
     for_each(&FAULTS, |fault| async move {
         let stage = stage(fault).await;
         let asking = stage.acquire(phase, WHILE).await;
+        let began = Instant::now();
         let error = within(LONG, stage.serves(asking)).await.unwrap_err();
         assert_told(fault, &error);
+        assert!(began.elapsed() < WHILE * 2, "{:?}", began.elapsed());
         nobody_is_granted(fault, &stage).await;
         until_clean_at(&stage.quorum, left(fault)).await;
         stage.ends().await;

@@ -157,6 +157,13 @@ impl Stage {
         }
     }
 
+    /// The one who suffers reaches nobody any more.
+    pub(super) fn cut_off(&self) {
+        for way in &self.ways {
+            way.black_hole(true);
+        }
+    }
+
     /// Nothing that the servers say is heard until this is told otherwise.
     fn hears_nothing(&self, on: bool) {
         for way in &self.ways {
@@ -248,7 +255,7 @@ impl Stage {
     }
 }
 
-/// Does something for each of these, five at a time.
+/// Does something for each of these, seven at a time.
 pub(super) async fn for_each<W: Future<Output = ()>>(faults: &[Fault], what: impl Fn(Fault) -> W) {
     let act = async |fault: Option<&Fault>| {
         if let Some(fault) = fault {
@@ -256,9 +263,9 @@ pub(super) async fn for_each<W: Future<Output = ()>>(faults: &[Fault], what: imp
             what(*fault).await;
         }
     };
-    for some in faults.chunks(5) {
-        let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(|place| act(some.get(place)));
-        tokio::join!(a, b, c, d, e);
+    for some in faults.chunks(7) {
+        let [a, b, c, d, e, f, g] = [0, 1, 2, 3, 4, 5, 6].map(|place| act(some.get(place)));
+        tokio::join!(a, b, c, d, e, f, g);
     }
 }
 
