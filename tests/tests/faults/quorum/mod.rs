@@ -6,6 +6,7 @@ mod minority;
 mod phases;
 mod restart;
 mod stage;
+mod trust;
 mod turns;
 
 use std::time::Duration;
