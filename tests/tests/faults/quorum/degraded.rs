@@ -1,15 +1,12 @@
 //! As many servers are away as may be: nothing costs a deadline, and who comes back has a vote again.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use distlock_tests::{eventually_async, within};
 
 use crate::kit::{LONG, acquire_later, give_back, lock_key, ms};
-use crate::quorum::stage::{Fault, Stage, for_each};
+use crate::quorum::stage::{Fault, LEASE, Stage, for_each};
 use crate::quorum::{connect, three, until_clean, until_queued_at};
-
-/// The deadline of each command is a second.
-const LEASE: Duration = ms(30_000);
 
 /// Which of the three suffers.
 const PLACE: usize = 1;

@@ -9,8 +9,8 @@ use distlock_tests::{Proxy, RedisQuorum, RedisServer, Way, eventually_async};
 use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, lock_key, ms};
 use crate::quorum::{until_clean, until_queued_at, with_leases_up_to};
 
-/// Its commands may take half a second.
-pub(super) const LEASE: Duration = ms(5_000);
+/// Longer than a test waits: what is gone by then did not run out.
+pub(super) const LEASE: Duration = ms(30_000);
 
 /// So much longer does everything take.
 const SLOW: Duration = ms(300);
@@ -216,7 +216,8 @@ impl Stage {
 
     /// The other one holds, and the one who suffers stands in all queues.
     pub(super) async fn queued(&self, wait: Duration) -> (distlock::LockGuard, Acquiring) {
-        let guard = self.other.lock("k").acquire().await.unwrap();
+        let lock = self.other.lock("k").lease(LEASE);
+        let guard = lock.acquire().await.unwrap();
         let waiting = acquire_later(&self.subject, "k", LEASE, wait);
         self.until_queued().await;
         (guard, waiting)
