@@ -83,6 +83,25 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
     .await;
 }
 
+/// Whatever is held at the moment in which a server is back is repaired there, but not after it was released: nobody would
+/// release that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_repaired_is_released_as_well() {
+    let stage = Stage::new(Fault::RestartEmpty, &[PLACE]).await;
+    for _ in 0..15 {
+        stage.strike();
+        stage.heal();
+        let mut raw = stage.quorum.server(PLACE).client();
+        // Until its connections are back, and it votes.
+        eventually_async(LONG, async || {
+            stage.goes_on().await;
+            raw.exists("distlock:fence:{k}")
+        })
+        .await;
+    }
+    until_clean(&stage.quorum).await;
+}
+
 /// Also at a server that has forgotten the queue, and of which the vote is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_keeps_the_order() {

@@ -232,6 +232,17 @@ impl Ballot {
         self.pump(polls);
     }
 
+    /// It is about to be repaired at a node; `false` if it may not be any more.
+    pub(super) fn repairs(&self, node: usize) -> bool {
+        lock(&self.state).candidate.repairs(node)
+    }
+
+    /// The repair was answered, or never will be.
+    pub(super) fn has_repaired(self: &Arc<Self>, polls: &Arc<Polls>, node: usize) {
+        lock(&self.state).candidate.has_repaired(node);
+        self.pump(polls);
+    }
+
     /// Resolves once nothing is under way to a node.
     async fn is_quiet_at(&self, node: usize) {
         loop {

@@ -186,6 +186,22 @@ impl Candidate {
         self.ends.iter().all(|end| !end.busy)
     }
 
+    /// A node is about to be told of the hold that it has lost; `false` if there is none any more, or something else is under way
+    /// to it.
+    pub(super) fn repairs(&mut self, node: usize) -> bool {
+        let end = &mut self.ends[node];
+        let may = matches!(self.phase, Phase::Held(_)) && !end.busy;
+        if may {
+            (end.busy, end.asked) = (true, true);
+        }
+        may
+    }
+
+    /// That was answered, or never will be.
+    pub(super) fn has_repaired(&mut self, node: usize) {
+        self.ends[node].busy = false;
+    }
+
     /// Whether something may be at a node.
     pub(super) fn is_at(&self, node: usize) -> bool {
         self.ends[node].asked

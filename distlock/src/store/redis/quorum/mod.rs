@@ -142,11 +142,7 @@ impl QuorumStore {
 impl Quorum {
     /// A node has told something unasked. What nobody here knows of is given back.
     fn told(self: &Arc<Self>, node: usize, told: Told) {
-        let known = {
-            let table = lock(&self.table);
-            let call = table.calls.get(&told.owner);
-            call.and_then(|call| table.by_call.get(call)).cloned()
-        };
+        let known = self.ballot_of(told.owner);
         if let Some(ballot) = known.filter(|ballot| ballot.asks.key.same_lock(&told.key)) {
             ballot.hear(&self.polls, node, told.heard);
             return;
@@ -191,6 +187,13 @@ impl Quorum {
 
     fn ballot(&self, owner: Owner) -> Option<Arc<Ballot>> {
         lock(&self.table).by_call.get(&owner).cloned()
+    }
+
+    /// By what the nodes know it by.
+    fn ballot_of(&self, owner: Owner) -> Option<Arc<Ballot>> {
+        let table = lock(&self.table);
+        let call = table.calls.get(&owner)?;
+        table.by_call.get(call).cloned()
     }
 
     fn held(&self, owner: Owner) -> Option<(Asks, u64)> {
