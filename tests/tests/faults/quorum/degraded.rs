@@ -1,5 +1,7 @@
 //! As many servers are away as may be: nothing costs a deadline, and who comes back has a vote again.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use distlock_tests::{eventually_async, within};
@@ -88,16 +90,34 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_repaired_is_released_as_well() {
     let stage = Stage::new(Fault::RestartEmpty, &[PLACE]).await;
-    for _ in 0..15 {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..24)
+        .map(|number| {
+            let lock = stage
+                .other
+                .lock(format!("k{number}"))
+                .lease(LEASE)
+                .wait(LONG);
+            let is_over = is_over.clone();
+            tokio::spawn(async move {
+                while !is_over.load(Ordering::SeqCst) {
+                    let guard = lock.acquire().await.unwrap();
+                    tokio::time::sleep(ms(3)).await;
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for _ in 0..40 {
         stage.strike();
         stage.heal();
         let mut raw = stage.quorum.server(PLACE).client();
         // Until its connections are back, and it votes.
-        eventually_async(LONG, async || {
-            stage.goes_on().await;
-            raw.exists("distlock:fence:{k}")
-        })
-        .await;
+        eventually_async(LONG, async || raw.exists("distlock:fence:{k0}")).await;
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for task in tasks {
+        within(LONG, task).await.unwrap();
     }
     until_clean(&stage.quorum).await;
 }
