@@ -138,11 +138,12 @@ impl Node {
                     lock.ttl = LEASE;
                     Message::Confirmed(owner, token)
                 }
-                Some(_) => Message::Refused(owner),
-                None => Message::Free(owner),
+                Some(lock) if lock.confirmed || lock.owner == owner => Message::Refused(owner),
+                // A vote that is not confirmed is no hold: another's that most nodes have confirmed goes before it.
+                _ => Message::Free(owner),
             }),
             Command::Repair(owner, token) => Said::only(match self.lock {
-                None => {
+                lock if lock.is_none_or(|lock| !lock.confirmed && lock.owner != owner) => {
                     self.fence = self.fence.max(token);
                     self.lock = Some(Lock {
                         owner,
@@ -152,7 +153,7 @@ impl Node {
                     });
                     Message::Confirmed(owner, token)
                 }
-                Some(_) => Message::Refused(owner),
+                _ => Message::Refused(owner),
             }),
         }
     }

@@ -62,6 +62,11 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
         let guard = lock.acquire().await.unwrap();
         let held = format!(" {} ", guard.fencing_token());
         let is_it = |value: String| value.starts_with("3 held ") && value.contains(&held);
+        // Who waits has its vote first, and has to do without.
+        let waiting = acquire_later(&stage.other, "held", lease, LONG);
+        for place in 0..3 {
+            until_queued_at(&stage.quorum, place, "held", 1).await;
+        }
         stage.strike();
         if fault == Fault::Freeze || fault == Fault::Cut {
             // It has run out there.
@@ -80,6 +85,7 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
         let other = within(LONG, lock.acquire()).await.unwrap();
         other.release().await.unwrap();
         guard.release().await.unwrap();
+        within(LONG, give_back(waiting)).await;
         until_clean(&stage.quorum).await;
     })
     .await;
