@@ -73,17 +73,17 @@ async fn asks_in_vain(phase: Phase) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_the_ask() {
-    asks_in_vain(Phase::BeforeTheAsk).await;
+    asks_in_vain(Phase::Ask).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_the_votes_are_known() {
-    asks_in_vain(Phase::BeforeTheVotes).await;
+    asks_in_vain(Phase::Votes).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_the_votes_are_confirmed() {
-    asks_in_vain(Phase::BeforeTheConfirmation).await;
+    asks_in_vain(Phase::Confirmation).await;
 }
 
 /// It is lost before anybody else can have it.

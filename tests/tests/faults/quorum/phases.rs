@@ -22,17 +22,17 @@ async fn acquires(phase: Phase) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_the_ask() {
-    acquires(Phase::BeforeTheAsk).await;
+    acquires(Phase::Ask).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_the_votes_are_known() {
-    acquires(Phase::BeforeTheVotes).await;
+    acquires(Phase::Votes).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_the_votes_are_confirmed() {
-    acquires(Phase::BeforeTheConfirmation).await;
+    acquires(Phase::Confirmation).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -58,14 +58,14 @@ impl Fault {
     }
 }
 
-/// How far a call has come when it happens.
+/// What a call comes to next when it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    BeforeTheAsk,
-    /// All servers have voted, and nobody knows yet.
-    BeforeTheVotes,
+    Ask,
+    /// All servers have voted, and it does not know yet.
+    Votes,
     /// All votes are known, and to be confirmed.
-    BeforeTheConfirmation,
+    Confirmation,
 }
 
 /// What happens, and where.
@@ -194,7 +194,7 @@ impl Stage {
     /// Acquires, and what happens does so when the call has come that far.
     pub(super) async fn acquire(&self, phase: Phase, wait: Duration) -> Acquiring {
         let asks = || acquire_later(&self.subject, "k", LEASE, wait);
-        if phase == Phase::BeforeTheAsk {
+        if phase == Phase::Ask {
             self.strike();
             return asks();
         }
@@ -204,7 +204,7 @@ impl Stage {
             let mut raw = self.quorum.server(place).client();
             eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
         }
-        if phase == Phase::BeforeTheVotes {
+        if phase == Phase::Votes {
             self.strike();
             self.hears_nothing(false);
         } else {
