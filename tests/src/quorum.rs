@@ -1,5 +1,6 @@
 //! Independent servers, most of which must agree.
 
+use crate::proxy::Proxy;
 use crate::server::RedisServer;
 
 /// Servers that know nothing of each other.
@@ -16,17 +17,24 @@ impl RedisQuorum {
     /// As [`RedisServer::start`].
     #[track_caller]
     pub fn start(count: usize) -> Self {
+        Self::of((0..count).map(|_| RedisServer::start()))
+    }
+
+    /// These ones.
+    pub fn of(servers: impl IntoIterator<Item = RedisServer>) -> Self {
         RedisQuorum {
-            servers: (0..count).map(|_| RedisServer::start()).collect(),
+            servers: servers.into_iter().collect(),
         }
     }
 
     /// The URL of all of them.
     pub fn url(&self) -> String {
-        let hosts = self
-            .servers
-            .iter()
-            .map(|server| format!("127.0.0.1:{}", server.port()));
+        Self::url_at(self.servers.iter().map(RedisServer::port))
+    }
+
+    /// The URL of whatever leads to them at these ports.
+    pub fn url_at(ports: impl IntoIterator<Item = u16>) -> String {
+        let hosts = ports.into_iter().map(|port| format!("127.0.0.1:{port}"));
         format!("redis+quorum://{}", hosts.collect::<Vec<_>>().join(","))
     }
 
@@ -34,6 +42,12 @@ impl RedisQuorum {
     pub fn servers_urls(&self) -> String {
         let urls: Vec<_> = self.servers.iter().map(RedisServer::url).collect();
         urls.join(",")
+    }
+
+    /// A way to each of them, whose faults are scripted.
+    #[track_caller]
+    pub fn proxies(&self) -> Vec<Proxy> {
+        self.servers.iter().map(RedisServer::proxy).collect()
     }
 
     /// One of them.

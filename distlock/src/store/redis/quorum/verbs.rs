@@ -83,11 +83,6 @@ impl Node {
         })
     }
 
-    /// What it calls itself, while it can be used.
-    pub(super) fn run_id(&self) -> Option<String> {
-        self.commands.session().ok()?.server.clone()
-    }
-
     /// Its time, as far as is known.
     pub(super) fn time(&self) -> Option<u64> {
         let shared = &*self.shared;
