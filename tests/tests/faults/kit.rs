@@ -33,6 +33,10 @@ pub(crate) fn lock_key(key: &str) -> String {
     format!("distlock:lock:{{{key}}}")
 }
 
+pub(crate) fn fence_key(key: &str) -> String {
+    format!("distlock:fence:{{{key}}}")
+}
+
 pub(crate) fn queue_key(key: &str) -> String {
     format!("distlock:queue:{{{key}}}")
 }

@@ -26,6 +26,11 @@ async fn before_the_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn before_it_is_known_who_has_it() {
+    acquires(Phase::Given).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_the_votes_are_known() {
     acquires(Phase::Votes).await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Error, LockManager};
 use distlock_tests::{Proxy, RedisQuorum, RedisServer, Way, eventually_async};
 
-use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, lock_key, ms};
+use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, fence_key, lock_key, ms};
 use crate::quorum::{until_clean, until_queued_at, with_leases_up_to};
 
 /// Longer than a test waits: what is gone by then did not run out.
@@ -62,6 +62,8 @@ impl Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Ask,
+    /// All servers have given it the lock in one round, and it does not know yet.
+    Given,
     /// All servers have voted, and it does not know yet.
     Votes,
     /// All votes are known, and to be confirmed.
@@ -198,20 +200,34 @@ impl Stage {
             self.strike();
             return asks();
         }
+        if phase != Phase::Given {
+            self.have_a_token_ahead();
+        }
         self.hears_nothing(true);
         let asking = asks();
         for place in 0..3 {
             let mut raw = self.quorum.server(place).client();
             eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
         }
-        if phase == Phase::Votes {
-            self.strike();
-            self.hears_nothing(false);
-        } else {
+        if phase == Phase::Confirmation {
             self.strike_before_it_is_said(|| self.hears_nothing(false))
                 .await;
+        } else {
+            self.strike();
+            self.hears_nothing(false);
         }
         asking
+    }
+
+    /// The servers know of a token above any that a client would name: they vote, and are to confirm in a second round.
+    fn have_a_token_ahead(&self) {
+        for place in 0..3 {
+            let mut raw = self.quorum.server(place).client();
+            let seconds = raw.cmd(&["TIME"]).array()[0].text().unwrap().to_owned();
+            let ahead = seconds.parse::<u64>().unwrap() + 10;
+            let token = format!("{ahead}000000");
+            raw.cmd(&["SET", &fence_key("k"), &token, "PX", "60000"]);
+        }
     }
 
     /// The other one holds, and the one who suffers stands in all queues.

@@ -17,9 +17,9 @@ use crate::store::redis::quorum::terms::Terms;
 use crate::store::redis::quorum::verbs::{Asks, Seen};
 use crate::store::{EventSink, StoreEvent};
 
-/// So far ahead of all nodes' clocks is a token (µs), so that a vote that is still on its way is not above it, and is confirmed as
-/// well.
-const AHEAD: u64 = 10_000;
+/// So far ahead of all nodes' clocks is a token (µs). An ask that takes longer than this to a node is not confirmed there at once; and
+/// a vote above what the others have confirmed is not confirmed at all, so the hold would have no more than a quorum.
+const AHEAD: u64 = 100_000;
 
 /// What all ballots of a client share.
 pub(super) struct Polls {
