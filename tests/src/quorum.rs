@@ -1,6 +1,6 @@
 //! Independent servers, most of which must agree.
 
-use crate::server::RedisServer;
+use crate::server::{RedisServer, RedisServerBuilder};
 
 /// Servers that know nothing of each other.
 #[derive(Debug)]
@@ -16,18 +16,36 @@ impl RedisQuorum {
     /// As [`RedisServer::start`].
     #[track_caller]
     pub fn start(count: usize) -> Self {
+        Self::of(&RedisServer::builder(), count)
+    }
+
+    /// So many of a kind.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisServer::start`].
+    #[track_caller]
+    pub fn of(server: &RedisServerBuilder, count: usize) -> Self {
         RedisQuorum {
-            servers: (0..count).map(|_| RedisServer::start()).collect(),
+            servers: (0..count).map(|_| server.clone().start()).collect(),
         }
     }
 
     /// The URL of all of them.
     pub fn url(&self) -> String {
-        let hosts = self
-            .servers
-            .iter()
-            .map(|server| format!("127.0.0.1:{}", server.port()));
-        format!("redis+quorum://{}", hosts.collect::<Vec<_>>().join(","))
+        let ports = self.servers.iter().map(RedisServer::port);
+        Self::url_of("redis+quorum://", ports)
+    }
+
+    /// The URL of servers that are reached at these ports, and what it begins with.
+    pub fn url_of(beginning: &str, ports: impl Iterator<Item = u16>) -> String {
+        let hosts: Vec<_> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("{beginning}{}", hosts.join(","))
+    }
+
+    /// All of them.
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
     }
 
     /// One of them.

@@ -61,6 +61,8 @@ pub(crate) struct Figures {
     pub(crate) faults_by_kind: BTreeMap<String, u64>,
     /// Masters that were replaced.
     pub(crate) failovers: u64,
+    /// How often a node of a quorum forgot what it had.
+    pub(crate) losses: u64,
     /// How often a replica did not hear its master.
     pub(crate) replica_outages: u64,
     /// Holds that were believed in from before a failover until after it.

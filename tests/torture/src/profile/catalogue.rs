@@ -1,8 +1,8 @@
 //! All profiles.
 
 use super::faults::{
-    ANY_SERVER, ANY_SHARDED, ANY_WATCHED, FAILOVERS, LINK, LOSSLESS_SHARDED, MOVES, NONE, PROCESS,
-    REPLICA,
+    ANY_SERVER, ANY_SHARDED, ANY_VOTER, ANY_WATCHED, FAILOVERS, LINK, LOSSLESS_SHARDED,
+    MORE_VOTERS, MOVES, NONE, PROCESS, REPLICA,
 };
 use super::{Bodies, Faults, Load, Profile};
 use crate::plan::Kind;
@@ -62,6 +62,9 @@ const NARROW: Profile = Profile {
     replica: NONE,
     sharded: NONE,
     moves: NONE,
+    voters: NONE,
+    more_voters: NONE,
+    forgetful: false,
     lossless: false,
     spared: 1,
     load: NARROW_LOAD,
@@ -89,6 +92,15 @@ const ALL: Profile = Profile {
         pause: (500, 2_000),
     },
     moves: MOVES,
+    voters: Faults {
+        kinds: ANY_VOTER,
+        pause: (300, 1_500),
+    },
+    more_voters: Faults {
+        kinds: MORE_VOTERS,
+        pause: (1_000, 4_000),
+    },
+    forgetful: false,
     lossless: false,
     spared: 0,
     load: USUAL_LOAD,
