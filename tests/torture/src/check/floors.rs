@@ -58,6 +58,19 @@ pub(crate) fn floors(header: &Header, figures: &Figures) -> Vec<Floor> {
             grants_never_confirmed: 20.0,
             faults: 50.0,
         },
+        // A lock takes three servers and more, and all of them are on one machine.
+        "quorum3" => Pace {
+            acquisitions: 6_000.0,
+            pushed: 15.0,
+            grants_never_confirmed: 100.0,
+            faults: 300.0,
+        },
+        "quorum5" => Pace {
+            acquisitions: 3_000.0,
+            pushed: 15.0,
+            grants_never_confirmed: 100.0,
+            faults: 400.0,
+        },
         "cluster" => Pace {
             acquisitions: 9_000.0,
             pushed: 15.0,
@@ -104,6 +117,7 @@ pub(crate) fn floors(header: &Header, figures: &Figures) -> Vec<Floor> {
             floors.extend(of_failovers(figures, 4.0 * minutes, 75.0, floor));
             floors.extend(of_shards(figures, minutes, floor));
         }
+        "quorum3" | "quorum5" => floors.extend(of_nodes(figures, minutes, floor)),
         _ => {}
     }
     floors
@@ -123,6 +137,29 @@ fn of_shards(
             30.0 * minutes,
         ),
         floor("locks in the idlest shard", least as f64, 2_000.0 * minutes),
+    ]
+}
+
+/// Nodes must forget and stand still while locks are held, which excuses nothing, and no node may be idle.
+fn of_nodes(
+    figures: &Figures,
+    minutes: f64,
+    floor: impl Fn(&'static str, f64, f64) -> Floor,
+) -> [Floor; 5] {
+    let least = figures.locks_by_shard.iter().min().copied().unwrap_or(0);
+    [
+        floor("losses of a node's data", figures.losses as f64, 4.0 * minutes),
+        floor("freezes of a node", figures.freezes as f64, 3.0 * minutes),
+        floor(
+            "holds that outlived one",
+            figures.held_through_losses as f64,
+            10.0 * minutes,
+        ),
+        floor("locks in the idlest node", least as f64, 2_000.0 * minutes),
+        Floor {
+            at_most: true,
+            ..floor("% excused by losses", 100.0 - figures.unexcused_percent, 0.0)
+        },
     ]
 }
 

@@ -117,7 +117,17 @@ fn figures(run: &Run, truths: &[Truth], resource: &Resource) -> Figures {
     figures.pushed_percent = percent(figures.acquired_through_push, figures.acquired);
     let seconds = run.span().length() as f64 / 1e9;
     figures.hand_overs_per_second = figures.acquired_through_push as f64 / seconds.max(1e-9);
-    figures.losses = run.faults.list.iter().filter(|fault| fault.forgets()).count() as u64;
+    let faults = run.faults.list.iter();
+    for fault in faults.filter(|fault| fault.worker.is_none() && fault.node.is_some()) {
+        figures.losses += u64::from(fault.forgets());
+        figures.freezes += u64::from(fault.kind == "node_stop");
+        let is_away = fault.forgets() || fault.kind == "node_stop";
+        let through = run.ops.iter().filter(|op| {
+            let belief = op.belief();
+            is_away && belief.is_some_and(|belief| belief.covers(fault.span))
+        });
+        figures.held_through_losses += through.count() as u64;
+    }
     figures
 }
 

@@ -173,6 +173,30 @@ pub(super) const PROFILES: &[Profile] = &[
         },
         ..NARROW
     },
+    // Over a quorum only: one node at a time is away, or forgets, and nobody loses anything.
+    Profile {
+        name: "voters",
+        leases: &[(300, 1), (1_000, 1)],
+        voters: Faults {
+            kinds: &[(Kind::NodeStop, 3), (Kind::NodeLoss, 2), (Kind::FlushAll, 1)],
+            pause: (3_000, 4_000),
+        },
+        load: Load {
+            queue_tasks: 12,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Each worker is cut off from one node, and from another one a while later.
+    Profile {
+        name: "cut-off",
+        leases: &[(300, 1), (1_000, 1)],
+        link: Faults {
+            kinds: &[(Kind::CutOff, 3), (Kind::BlackHole, 1), (Kind::HalfOpen, 1)],
+            pause: (3_000, 20_000),
+        },
+        ..NARROW
+    },
     // In a cluster only.
     Profile {
         name: "resharding",
