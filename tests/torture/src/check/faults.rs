@@ -49,7 +49,7 @@ impl Fault {
 
     /// Whether a server forgot all that it had.
     pub(crate) fn forgets(&self) -> bool {
-        let kinds = ["flushall", "restart_lossy", "node_loss"];
+        let kinds = ["flushall", "restart_lossy", "node_loss", "node_rewind"];
         kinds.contains(&self.kind.as_str())
     }
 
@@ -98,7 +98,7 @@ impl Fault {
 
     /// Whether the server executes nothing, so that nothing expires.
     fn freezes(&self) -> bool {
-        let kinds = ["server_stop", "restart", "busy", "pause_writes", "node_stop", "node_loss"];
+        let kinds = ["server_stop", "restart", "busy", "pause_writes", "node_"];
         self.worker.is_none() && kinds.iter().any(|kind| self.kind.starts_with(kind))
     }
 

@@ -33,6 +33,9 @@ struct Pace {
 
 /// Those of a full run; a shorter one, or one of a narrower profile, has none.
 pub(crate) fn floors(header: &Header, figures: &Figures) -> Vec<Floor> {
+    if header.profile == "forgetting" {
+        return beyond_the_promise(figures);
+    }
     if header.profile != "all" || header.seconds < 60 {
         return Vec::new();
     }
@@ -140,6 +143,20 @@ fn of_shards(
     ]
 }
 
+/// Two must have believed in one lock, and lost updates by it, so that it was seen: the fence loses none (I2).
+fn beyond_the_promise(figures: &Figures) -> Vec<Floor> {
+    let floor = |what, reached: u64| Floor {
+        what,
+        reached: reached as f64,
+        wanted: 1.0,
+        at_most: false,
+    };
+    vec![
+        floor("overlaps by what was forgotten", figures.overlaps_lossy),
+        floor("updates lost without a fence", figures.lost_updates_unfenced),
+    ]
+}
+
 /// Nodes must forget and stand still while locks are held, which excuses nothing, and no node may be idle.
 fn of_nodes(
     figures: &Figures,
@@ -153,7 +170,7 @@ fn of_nodes(
         floor(
             "holds that outlived one",
             figures.held_through_losses as f64,
-            10.0 * minutes,
+            5.0 * minutes,
         ),
         floor("locks in the idlest node", least as f64, 2_000.0 * minutes),
         Floor {

@@ -62,6 +62,10 @@ impl<'a> Server<'a> {
                     std::fs::remove_dir_all(persisted)?;
                 }
             }
+            Kind::NodeRewind => {
+                self.logs[fault.node.unwrap_or(0) as usize].expect_amnesia();
+                server.kill();
+            }
             Kind::FlushAll => self.command(&["FLUSHALL"])?,
             Kind::ClockStep => server.set_clock(fault.flag, fault.by),
             Kind::ScriptFlush => self.command(&["SCRIPT", "FLUSH", "SYNC"])?,
@@ -98,7 +102,9 @@ impl<'a> Server<'a> {
         let server = self.turn_to(fault);
         match fault.kind {
             Kind::ServerStop | Kind::ServerStopAndKill | Kind::NodeStop => server.cont_process(),
-            Kind::RestartLossless | Kind::RestartLossy | Kind::NodeLoss => server.restart(),
+            Kind::RestartLossless | Kind::RestartLossy | Kind::NodeLoss | Kind::NodeRewind => {
+                server.restart();
+            }
             Kind::ClockStep => server.set_clock(true, Duration::ZERO),
             Kind::OutOfMemory | Kind::OutOfMemoryLong => self.configure("maxmemory", "0")?,
             Kind::Refuse => self.configure("min-replicas-to-write", "0")?,

@@ -50,5 +50,8 @@ impl<'a> Voters<'a> {
 }
 
 fn is_silent(kind: Kind) -> bool {
-    matches!(kind, Kind::NodeStop | Kind::NodeLoss | Kind::Busy)
+    matches!(
+        kind,
+        Kind::NodeStop | Kind::NodeLoss | Kind::NodeRewind | Kind::Busy
+    )
 }

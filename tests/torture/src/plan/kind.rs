@@ -82,6 +82,8 @@ pub(crate) enum Kind {
     NodeStop,
     /// It dies, and comes back without its data.
     NodeLoss,
+    /// It dies, and comes back with what it had when the run began, as from an old snapshot.
+    NodeRewind,
 }
 
 impl Kind {
@@ -134,6 +136,7 @@ impl Kind {
             Kind::CutOff => "cut_off",
             Kind::NodeStop => "node_stop",
             Kind::NodeLoss => "node_loss",
+            Kind::NodeRewind => "node_rewind",
         }
     }
 
@@ -147,7 +150,7 @@ impl Kind {
     pub(crate) fn forgets(self) -> bool {
         matches!(
             self,
-            Kind::RestartLossy | Kind::FlushAll | Kind::NodeLoss
+            Kind::RestartLossy | Kind::FlushAll | Kind::NodeLoss | Kind::NodeRewind
         )
     }
 

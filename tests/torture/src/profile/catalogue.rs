@@ -187,6 +187,30 @@ pub(super) const PROFILES: &[Profile] = &[
         },
         ..NARROW
     },
+    // Beyond what a quorum promises: its servers are said to forget nothing, and come back from old snapshots.
+    Profile {
+        name: "forgetting",
+        leases: &[(3_000, 1)],
+        voters: Faults {
+            kinds: &[(Kind::NodeRewind, 1)],
+            pause: (20, 300),
+        },
+        forgetful: true,
+        load: Load {
+            hot_keys: 4,
+            hot_share: 0.5,
+            bodies: Bodies {
+                ms_1: 1,
+                ms_5: 1,
+                ms_20: 2,
+                long: 2,
+                blocking: 0,
+                blocking_long: 0,
+            },
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
     // Each worker is cut off from one node, and from another one a while later.
     Profile {
         name: "cut-off",

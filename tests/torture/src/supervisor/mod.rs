@@ -66,6 +66,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
             kill: !options.profile.without_kill,
             clock: has(&[Kind::ClockStep]),
             persistence: has(&[Kind::RestartLossless]),
+            forgetful: options.profile.forgetful,
             keys: options.keys,
         },
     );

@@ -17,10 +17,17 @@ const NAMESPACE: &str = "distlock";
 pub(crate) struct Independent(RedisQuorum);
 
 impl Independent {
-    /// They vote from the beginning.
-    pub(super) fn start(node: &RedisServerBuilder, count: u32) -> Self {
+    /// They vote from the beginning. `forgetful`: in every run of their servers, and each has a snapshot of that.
+    pub(super) fn start(node: &RedisServerBuilder, count: u32, forgetful: bool) -> Self {
         let nodes = RedisQuorum::of(node, count as usize);
         nodes.vote(NAMESPACE);
+        if forgetful {
+            for node in nodes.servers() {
+                let mut raw = node.client();
+                raw.cmd(&["SET", &format!("{NAMESPACE}:epoch"), "- 0"]);
+                raw.cmd(&["SAVE"]);
+            }
+        }
         Independent(nodes)
     }
 
@@ -86,7 +93,7 @@ mod tests {
 
     #[test]
     fn who_has_forgotten_does_not_vote() {
-        let nodes = Independent::start(&RedisServer::builder(), 3);
+        let nodes = Independent::start(&RedisServer::builder(), 3, false);
         assert!(nodes.all_vote().unwrap());
         let node = &nodes.nodes()[1];
         node.client().cmd(&["DEL", "distlock:epoch"]);

@@ -112,6 +112,8 @@ pub(crate) struct Needs {
     pub(crate) clock: bool,
     /// It can be killed without losing anything.
     pub(crate) persistence: bool,
+    /// It comes back with what it had at the beginning.
+    pub(crate) forgetful: bool,
     /// So many keys are going to be used.
     pub(crate) keys: u32,
 }
@@ -171,7 +173,10 @@ impl Field {
                 }
             }
             Topology::Quorum3 | Topology::Quorum5 => {
-                let independent = Independent::start(&lock_server(needs, &[]), topology.nodes());
+                let independent = {
+                    let node = lock_server(needs, &[]);
+                    Independent::start(&node, topology.nodes(), needs.forgetful)
+                };
                 let links = (0..workers).flat_map(|_| independent.nodes().iter());
                 Field {
                     links: links.map(RedisServer::proxy).collect(),

@@ -98,7 +98,8 @@ fn votes(epoch: &Reply, time: &Reply, run: &str) -> bool {
         return false;
     };
     let from = epoch.text().and_then(|epoch| epoch.split_once(' '));
-    let from = from.filter(|(of, _)| *of == run);
+    // Or in each run, if it is said to forget nothing.
+    let from = from.filter(|(of, _)| *of == run || *of == "-");
     from.and_then(|(_, from)| from.parse::<u64>().ok())
         .is_some_and(|from| from <= seconds * 1_000_000 + micros)
 }
