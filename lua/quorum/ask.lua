@@ -1,12 +1,14 @@
 -- ask: for this node's vote, or a place in its queue. Asking again with the same owner is harmless, and keeps a vote short.
 -- KEYS  lock queue entry fence epoch
 -- ARGV  owner, ticket µs, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name,
---       'lease ms, remaining wait ms, max waiters, quarantine ms, run id, client uuid, channel prefix'
--- Reply {1, now, token} the vote is the owner's      {2, now, token, 1 a lower ticket waits or 0} it was already
+--       'lease ms, remaining wait ms, max waiters, quarantine ms, run id, client uuid, channel prefix',
+--       the token that it is confirmed with at once, if that is above the node's clock and all that it knows (0: none is named)
+-- Reply {1, now, token, 1 confirmed with it or 0} the vote is the owner's
+--       {2, now, token, 1 a lower ticket waits or 0} it was already
 --       {3, now, value} queued     {4, now} applied too late     {5, now} foreign value     {6, now, value} queue full
 --       {7, now, from} the node does not vote before that time
 local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local owner, ticket, ttl, fence_ttl, name = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6]
+local owner, ticket, ttl, fence_ttl, name, named = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[8]
 local lease, wait, most, quarantine, run, client, channels =
   string.match(ARGV[7], '^(%d+) (%d+) (%d+) (%d+) (%S+) (%x+) (.*)$')
 local time = redis.call('TIME')
@@ -35,7 +37,12 @@ if value then
   if left < 0 or left > tonumber(limit) then redis.call('PEXPIRE', lock, limit) end
 end
 
-if redis.call('ZCARD', queue) >= tonumber(most) and not redis.call('ZSCORE', queue, owner) then
+local waiters = redis.call('ZCARD', queue)
+if not value and waiters == 0 then
+  local given, is_confirmed = vote_for(owner, ticket, lease, name, named, ttl)
+  return { 1, now, tonumber(given), is_confirmed }
+end
+if waiters >= tonumber(most) and not redis.call('ZSCORE', queue, owner) then
   for _, other in ipairs(redis.call('ZRANGE', queue, 0, SLICE - 1)) do
     if not waiter(other) then remove(other) end
   end
@@ -43,8 +50,8 @@ if redis.call('ZCARD', queue) >= tonumber(most) and not redis.call('ZSCORE', que
 end
 stand(owner, ticket, lease .. ' ' .. ttl .. ' ' .. name, wait)
 if not value then
-  local whose, given = drive(owner)
-  if whose == owner then return { 1, now, tonumber(given) } end
+  local whose, given, is_confirmed = drive(owner, named, ttl)
+  if whose == owner then return { 1, now, tonumber(given), is_confirmed } end
   value = redis.call('GET', lock) or ''
 elseif state ~= 'kept' and is_lower(ticket, owner, than, holder) then
   -- Also to one who has confirmed: with too few votes elsewhere it gives this one back.

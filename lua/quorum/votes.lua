@@ -67,32 +67,36 @@ local function last_token()
   return tonumber(last)
 end
 
--- Its token is above all that the node knows of, and no confirmation yet.
-local function vote_for(owner, ticket, lease, name)
-  local last, token, ttl = last_token(), stamp, vote_ttl(lease)
-  if last >= now then token = string.format('%.0f', last + 1) end
+-- Its token is above all that the node knows of, and not behind its clock. With the one that its owner has `named` it is confirmed
+-- at once, for the `whole` TTL; otherwise it is a vote, and short. Returns the token, and 1 if it is confirmed.
+local function vote_for(owner, ticket, lease, name, named, whole)
+  local last, state, token, ttl = last_token(), 'vote', stamp, vote_ttl(lease)
+  if named and tonumber(named) > math.max(last, now) then
+    state, token, ttl = 'held', named, whole
+  elseif last >= now then
+    token = string.format('%.0f', last + 1)
+  end
   redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is changed
   keep_fence(token)
   remove(owner)
-  redis.call('SET', lock, '3 vote ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
+  redis.call('SET', lock, '3 ' .. state .. ' ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
     'PX', ttl)
-  return token
+  return token, state == 'held' and 1 or 0
 end
 
--- Gives the free vote to the lowest ticket whose owner still waits, and tells that one, unless it is `me`. Returns its owner
--- and the token.
-local function drive(me)
+-- Gives the free vote to the lowest ticket whose owner still waits, and tells that one, unless it is `me`, who may have named a
+-- token. Returns its owner, the token, and 1 if that is confirmed.
+local function drive(me, named, whole)
   for _ = 1, WORK do
     local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local owner, ticket = head[1], head[2]
     if not owner then return end
     local lease, _, name = waiter(owner)
     if lease then
+      if owner == me then return owner, vote_for(owner, ticket, lease, name, named, whole) end
       local token = vote_for(owner, ticket, lease, name)
-      if owner ~= me then
-        redis.pcall('PUBLISH', channels .. client_of(owner),
-          'vote ' .. owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. lock)
-      end
+      redis.pcall('PUBLISH', channels .. client_of(owner),
+        'vote ' .. owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. lock)
       return owner, token
     end
     remove(owner)

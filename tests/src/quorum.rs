@@ -48,6 +48,12 @@ impl RedisQuorum {
         &self.servers
     }
 
+    /// The URL of each, with commas between them.
+    pub fn servers_urls(&self) -> String {
+        let urls: Vec<_> = self.servers.iter().map(RedisServer::url).collect();
+        urls.join(",")
+    }
+
     /// One of them.
     pub fn server(&self, place: usize) -> &RedisServer {
         &self.servers[place]

@@ -91,6 +91,8 @@ impl Asker {
     /// Has done what the claim says until it has come out.
     async fn outcome(&mut self) -> Outcome {
         loop {
+            // Counted before it is decided: a shutdown that leaves the claim alone, for it is asking, waits for that.
+            let under_way = self.core.under_way.one();
             let now = self.core.clock.now();
             let next = self.core.claims.with(&self.entry, |claim| {
                 claim.handle_time(now);
@@ -111,11 +113,17 @@ impl Asker {
             match next {
                 Err(outcome) => return outcome,
                 Ok(Some(command @ Command::Ask { wait, within })) => match self.lane() {
-                    Some(lane) => self.ask(&*lane, wait, within).await,
-                    None => self.send(command),
+                    Some(lane) => {
+                        self.under_way = Some(under_way);
+                        self.ask(&*lane, wait, within).await;
+                    }
+                    None => self.send(command, under_way),
                 },
-                Ok(Some(command)) => self.send(command),
-                Ok(None) => self.wait().await,
+                Ok(Some(command)) => self.send(command, under_way),
+                Ok(None) => {
+                    drop(under_way);
+                    self.wait().await;
+                }
             }
         }
     }
@@ -130,7 +138,6 @@ impl Asker {
     /// Asks here, on this runtime.
     async fn ask(&mut self, lane: &dyn Lane, wait: Duration, within: Duration) {
         let (core, entry) = (&*self.core, &*self.entry);
-        self.under_way = Some(core.under_way.one());
         entry.asks_on_lane(true);
         let mut answer = Sole::new(lane.ask(entry.ask(wait, within)));
         loop {
@@ -152,14 +159,14 @@ impl Asker {
     }
 
     /// Has a command sent at home.
-    fn send(&mut self, command: Command) {
+    fn send(&mut self, command: Command, under_way: Counted) {
         self.entry.asks_on_lane(false);
         let (answered, at_home) = oneshot::channel();
         self.at_home = Some(at_home);
         let (core, entry) = (self.core.clone(), self.entry.clone());
         self.core
             .executor
-            .spawn(perform(core, entry, command, answered));
+            .spawn(perform(core, entry, command, answered, under_way));
     }
 
     /// Waits until something has come in, the wait is over, or a failed ask may be repeated.
@@ -213,9 +220,9 @@ async fn perform(
     entry: Arc<Entry>,
     command: Command,
     mut answered: oneshot::Sender<()>,
-) {
     // A shutdown waits for it, so that what it undoes is undone.
-    let _under_way = core.under_way.one();
+    _under_way: Counted,
+) {
     tokio::select! {
         biased;
         () = answered.closed() => {}

@@ -78,6 +78,11 @@ pub(crate) struct Occupant {
 }
 
 impl Occupant {
+    /// Whether this is the same acquisition, seen elsewhere.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.token == other.token && self.name == other.name
+    }
+
     pub(crate) fn holder(&self) -> Holder {
         Holder {
             client: self.name.clone(),

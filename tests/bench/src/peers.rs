@@ -50,13 +50,24 @@ impl Peers {
         core: Option<usize>,
         url: &str,
     ) -> anyhow::Result<()> {
-        let place = place.name().replace(' ', "-");
-        let core = core.map_or("-".to_owned(), |core| core.to_string());
         for peer in NAMES {
-            self.order(format!("open {peer} {place} {core} {url}"))
-                .await?;
+            self.open_one(peer, place, core, url).await?;
         }
         Ok(())
+    }
+
+    /// A caller of one peer connects. `url` names several servers, with commas between them, for a peer that takes that.
+    pub(crate) async fn open_one(
+        &self,
+        peer: &str,
+        place: Place,
+        core: Option<usize>,
+        url: &str,
+    ) -> anyhow::Result<()> {
+        let place = place.name().replace(' ', "-");
+        let core = core.map_or("-".to_owned(), |core| core.to_string());
+        let order = format!("open {peer} {place} {core} {url}");
+        self.order(order).await.map(drop)
     }
 
     /// How long each pair of one peer took.

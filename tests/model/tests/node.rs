@@ -34,7 +34,7 @@ enum Step {
 /// Tokens are named by how far they are from the lock's, or from the last one.
 #[derive(Clone, Copy, Debug)]
 enum Wish {
-    Ask,
+    Ask(Option<i16>),
     Yield(i16),
     Confirm(i16),
     Release,
@@ -45,7 +45,7 @@ enum Wish {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let near = -1..2_i16;
     let wish = prop_oneof![
-        6 => Just(Wish::Ask),
+        6 => prop::option::of(near.clone()).prop_map(Wish::Ask),
         2 => near.clone().prop_map(Wish::Yield),
         3 => near.clone().prop_map(Wish::Confirm),
         2 => Just(Wish::Release),
@@ -81,9 +81,13 @@ impl Script {
         Script(fragments.into_iter().fold(source.to_owned(), include))
     }
 
-    fn run(&self, raw: &mut Resp, keys: &[&str], args: &[&str]) -> Reply {
+    /// At a time of the test's own (µs).
+    fn run(&self, now: u64, raw: &mut Resp, keys: &[&str], args: &[&str]) -> Reply {
         let count = keys.len().to_string();
-        let words = [&["EVAL", &*self.0, &*count], keys, args].concat();
+        let (seconds, micros) = (now / 1_000_000, now % 1_000_000);
+        let time = format!("{{ '{seconds}', '{micros}' }}");
+        let source = self.0.replace("redis.call('TIME')", &time);
+        let words = [&["EVAL", &*source, &*count], keys, args].concat();
         raw.cmd(&words)
     }
 }
@@ -99,6 +103,8 @@ struct Side<'a> {
     run: u32,
     /// The model's tokens, and the server's.
     tokens: BTreeMap<Token, u64>,
+    /// The server's clock (µs).
+    now: u64,
 }
 
 fn channel(client: usize) -> String {
@@ -125,6 +131,7 @@ impl<'a> Side<'a> {
             keys,
             run: 0,
             tokens: BTreeMap::new(),
+            now: 1_700_000_000_000_000,
         };
         (0..CLIENTS).for_each(|client| side.listen(client, true));
         side.vote();
@@ -152,6 +159,8 @@ impl<'a> Side<'a> {
 
     fn forget(&mut self) {
         self.run += 1;
+        // It does not vote before.
+        self.now = self.now.max(self.newest() + 1);
         for key in &self.keys {
             self.raw.cmd(&["DEL", key]);
         }
@@ -159,9 +168,16 @@ impl<'a> Side<'a> {
         self.raw.cmd(&["SET", &self.keys[4], "another 0"]);
     }
 
-    fn last(&mut self) -> u64 {
+    fn newest(&self) -> u64 {
+        let newest = self.tokens.last_key_value();
+        newest.map_or(0, |(_, newest)| *newest)
+    }
+
+    /// A token of another node, which may be ahead.
+    fn ahead(&mut self) -> u64 {
         let fence = self.raw.get(&self.keys[3]);
-        fence.map_or(0, |fence| fence.parse().unwrap())
+        let fence = fence.map_or(0, |fence| fence.parse().unwrap());
+        fence.max(self.newest()).max(self.now) + 10_000
     }
 
     fn apply(&mut self, command: Command) -> Reply {
@@ -177,9 +193,11 @@ impl<'a> Side<'a> {
             |owner: Owner| format!("{:032x}", owner.client()),
             format!("run{}", self.run),
         );
-        let raw = &mut self.raw;
+        self.now += 1_000;
+        let (now, raw) = (self.now, &mut self.raw);
         match command {
-            Command::Ask(owner) => {
+            Command::Ask(owner, named) => {
+                let named = token(named.unwrap_or_default());
                 let rest = format!("30000 60000 100 {HOUR} {run} {} channel:", client(owner));
                 let args = [
                     &*name(owner),
@@ -189,8 +207,9 @@ impl<'a> Side<'a> {
                     HOUR,
                     "a name",
                     &*rest,
+                    &*named,
                 ];
-                Script::new(include_str!("../../../lua/quorum/ask.lua")).run(raw, &keys, &args)
+                Script::new(include_str!("../../../lua/quorum/ask.lua")).run(now, raw, &keys, &args)
             }
             Command::Yield(owner, given) => {
                 let rest = format!("{HOUR} {} channel:", client(owner));
@@ -203,6 +222,7 @@ impl<'a> Side<'a> {
                     &*rest,
                 ];
                 Script::new(include_str!("../../../lua/quorum/yield.lua")).run(
+                    now,
                     raw,
                     &keys[..4],
                     &args,
@@ -218,12 +238,14 @@ impl<'a> Side<'a> {
                     HOUR,
                     &*run,
                 ];
-                Script::new(include_str!("../../../lua/quorum/confirm.lua")).run(raw, &keys, &args)
+                Script::new(include_str!("../../../lua/quorum/confirm.lua"))
+                    .run(now, raw, &keys, &args)
             }
             Command::Release(owner) => {
                 let rest = format!("{HOUR} {} channel:", client(owner));
                 let args = [&*name(owner), "0", &*rest];
                 Script::new(include_str!("../../../lua/quorum/release.lua")).run(
+                    now,
                     raw,
                     &keys[..4],
                     &args,
@@ -233,6 +255,7 @@ impl<'a> Side<'a> {
                 let held = format!("{} {}", name(owner), token(given));
                 let args = [&*run, HOUR, &*ticket(owner), &*held, "33000"];
                 Script::new(include_str!("../../../lua/quorum/renew.lua")).run(
+                    now,
                     raw,
                     &[keys[4], keys[0]],
                     &args,
@@ -250,7 +273,8 @@ impl<'a> Side<'a> {
                     &*run,
                     HOUR,
                 ];
-                Script::new(include_str!("../../../lua/quorum/repair.lua")).run(raw, &keys, &args)
+                Script::new(include_str!("../../../lua/quorum/repair.lua"))
+                    .run(now, raw, &keys, &args)
             }
         }
     }
@@ -384,7 +408,7 @@ fn run(server: &RedisServer, case: u32, steps: &[Step]) {
                     i16::from(from).saturating_add(by).max(1) as Token
                 };
                 let command = match wish {
-                    Wish::Ask => Command::Ask(owner),
+                    Wish::Ask(named) => Command::Ask(owner, named.map(near)),
                     Wish::Yield(by) => Command::Yield(owner, near(by)),
                     Wish::Confirm(by) => Command::Confirm(owner, near(by)),
                     Wish::Release => Command::Release(owner),
@@ -393,15 +417,16 @@ fn run(server: &RedisServer, case: u32, steps: &[Step]) {
                 };
                 // One that this node has not given comes from another.
                 let mut invented = None;
-                if let Command::Confirm(_, token) | Command::Repair(_, token) = command
+                if let Command::Ask(_, Some(token))
+                | Command::Confirm(_, token)
+                | Command::Repair(_, token) = command
                     && !side.tokens.contains_key(&token)
                 {
                     let last = side.tokens.last_key_value();
-                    let (last, known) = last.map_or((0, 0), |(last, known)| (*last, *known));
-                    if token < last {
+                    if last.is_some_and(|(last, _)| token < *last) {
                         continue;
                     }
-                    let above = side.last().max(known) + 1;
+                    let above = side.ahead();
                     side.tokens.insert(token, above);
                     invented = Some(token);
                 }

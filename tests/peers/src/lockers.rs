@@ -32,7 +32,7 @@ impl Connect for Rslock {
 
     async fn connect(url: &str, key: &str) -> anyhow::Result<Self> {
         Ok(Rslock {
-            manager: rslock::LockManager::new(vec![url]),
+            manager: rslock::LockManager::new(url.split(',').collect()),
             key: key.into(),
         })
     }

@@ -17,6 +17,7 @@ mod lockers;
 mod many;
 mod mixed;
 mod pair;
+mod quorum;
 mod scripts;
 mod server_cpu;
 mod size;
@@ -28,13 +29,14 @@ mod ways;
 /// A measurement, by name.
 type Measurement = (&'static str, fn(&Context) -> anyhow::Result<Findings>);
 
-pub(crate) const MEASUREMENTS: [Measurement; 12] = [
+pub(crate) const MEASUREMENTS: [Measurement; 13] = [
     ("pair", pair::run),
     ("throughput", throughput::run),
     ("server-cpu", server_cpu::run),
     ("handoff", handoff::run),
     ("tls", tls::run),
     ("cluster", cluster::run),
+    ("quorum", quorum::run),
     ("sparse", sparse::run),
     ("mixed", mixed::run),
     ("scripts", scripts::run),

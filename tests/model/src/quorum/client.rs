@@ -1,7 +1,7 @@
 //! What a client does on its own: it asks, yields, confirms, holds and releases as what it knows makes it.
 
 use super::config::{Config, LEASE};
-use super::state::{End, Phase, Stand, State};
+use super::state::{Client, End, Phase, Stand, State};
 use super::wire::{Command, Message, Owner};
 
 impl End {
@@ -52,8 +52,9 @@ impl<const N: usize, const C: usize> State<N, C> {
         for end in self.ends_mut(client) {
             end.abandon(config, owner);
         }
-        self.clients[client].number += 1;
-        self.clients[client].phase = phase;
+        let client = &mut self.clients[client];
+        client.number += 1;
+        (client.phase, client.named) = (phase, 0);
     }
 
     /// Does all that is to be done at once.
@@ -68,14 +69,12 @@ impl<const N: usize, const C: usize> State<N, C> {
             {
                 self.abandon(config, client, Phase::Cut);
             }
-            Phase::Cut if reachable >= config.quorum => {
-                self.clients[client].phase = Phase::Asking;
-            }
+            Phase::Cut if reachable >= config.quorum => self.begin(client),
             _ => {}
         }
         self.votes_count(config, client);
         let owner = self.owner(client);
-        let phase = self.clients[client].phase;
+        let Client { phase, named, .. } = self.clients[client];
         let asks = matches!(phase, Phase::Asking | Phase::Confirming(_));
         for end in self.ends_mut(client) {
             if !end.up {
@@ -100,9 +99,9 @@ impl<const N: usize, const C: usize> State<N, C> {
                 }
             }
             if asks && end.stand == Stand::Away && end.fresh {
-                end.send(Command::Ask(owner));
+                end.send(Command::Ask(owner, Some(named)));
                 end.stand = Stand::Asking;
-                (end.fresh, end.asked) = (false, true);
+                (end.fresh, end.asked, end.age) = (false, true, 0);
             }
         }
     }
@@ -216,9 +215,20 @@ impl<const N: usize, const C: usize> State<N, C> {
             }
             Message::Confirmed(_, token) => {
                 end.renewing = false;
-                end.proof = end.proof.max(LEASE.saturating_sub(end.age));
-                if matches!(end.stand, Stand::Confirming(_)) || matches!(phase, Phase::Holding(_)) {
-                    end.stand = Stand::Confirmed(token);
+                let is_asked = end.stand == Stand::Asking;
+                if let Stand::Away | Stand::Queued | Stand::NotVoting | Stand::Vote(_) = end.stand
+                    && !matches!(phase, Phase::Holding(_))
+                {
+                    // Since when is not known: there was a push in between.
+                    end.stand = Stand::Vote(token);
+                } else if !yields {
+                    end.proof = end.proof.max(LEASE.saturating_sub(end.age));
+                    if is_asked
+                        || matches!(end.stand, Stand::Confirming(_))
+                        || matches!(phase, Phase::Holding(_))
+                    {
+                        end.stand = Stand::Confirmed(token);
+                    }
                 }
             }
             Message::Refused(_) => {

@@ -15,6 +15,8 @@ pub struct Rules {
     pub yield_names_token: bool,
     /// A yield is sent again until it is answered.
     pub yield_again: bool,
+    /// An ask is confirmed at once only with a token above all that the node knows.
+    pub names_newer: bool,
     /// All nodes of a hold are told its largest token.
     pub confirms_largest: bool,
     /// Also of those that come while the others are being confirmed.
@@ -50,6 +52,7 @@ impl Rules {
         tells_confirmed: true,
         yield_names_token: true,
         yield_again: true,
+        names_newer: true,
         confirms_largest: true,
         rises: true,
         refuses_older: true,

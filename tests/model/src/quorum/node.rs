@@ -82,7 +82,7 @@ impl Node {
     ) -> Said {
         if self.quarantine > 0 {
             return Said::only(match command {
-                Command::Ask(owner) => Message::NotVoting(owner),
+                Command::Ask(owner, _) => Message::NotVoting(owner),
                 Command::Yield(owner, _) => Message::Yielded(owner),
                 Command::Release(owner) => Message::Released(owner),
                 Command::Confirm(owner, _)
@@ -91,7 +91,7 @@ impl Node {
             });
         }
         match command {
-            Command::Ask(owner) => self.ask(rules, owner, listens),
+            Command::Ask(owner, named) => self.ask(rules, owner, named, listens),
             Command::Yield(owner, token) => {
                 let its = |lock: Lock| {
                     lock.owner == owner && (lock.token == token || !rules.yield_names_token)
@@ -107,20 +107,14 @@ impl Node {
                     push,
                 }
             }
-            Command::Confirm(owner, token) => match &mut self.lock {
+            Command::Confirm(owner, token) => Said::only(match self.lock {
                 // It was granted anew since, and its owner does not know: what it confirms is older than other holds may be.
                 Some(lock) if lock.owner == owner && token < lock.token && rules.refuses_older => {
-                    Said::only(Message::Newer(owner, lock.token))
+                    Message::Newer(owner, lock.token)
                 }
-                Some(lock) if lock.owner == owner => {
-                    self.fence = self.fence.max(token);
-                    lock.token = token;
-                    lock.ttl = LEASE;
-                    lock.confirmed = true;
-                    Said::only(Message::Confirmed(owner, token))
-                }
-                _ => Said::only(Message::Refused(owner)),
-            },
+                Some(lock) if lock.owner == owner => self.confirm(owner, token),
+                _ => Message::Refused(owner),
+            }),
             Command::Release(owner) => {
                 self.queue.remove(owner);
                 self.lock = self.lock.filter(|lock| lock.owner != owner);
@@ -142,22 +136,31 @@ impl Node {
                 None => Message::Free(owner),
             }),
             Command::Repair(owner, token) => Said::only(match self.lock {
-                None => {
-                    self.fence = self.fence.max(token);
-                    self.lock = Some(Lock {
-                        owner,
-                        token,
-                        ttl: LEASE,
-                        confirmed: true,
-                    });
-                    Message::Confirmed(owner, token)
-                }
+                None => self.confirm(owner, token),
                 Some(_) => Message::Refused(owner),
             }),
         }
     }
 
-    fn ask(&mut self, rules: &Rules, owner: Owner, listens: impl Fn(Owner) -> bool) -> Said {
+    /// It is the owner's for a whole lease.
+    fn confirm(&mut self, owner: Owner, token: Token) -> Message {
+        self.fence = self.fence.max(token);
+        self.lock = Some(Lock {
+            owner,
+            token,
+            ttl: LEASE,
+            confirmed: true,
+        });
+        Message::Confirmed(owner, token)
+    }
+
+    fn ask(
+        &mut self,
+        rules: &Rules,
+        owner: Owner,
+        named: Option<Token>,
+        listens: impl Fn(Owner) -> bool,
+    ) -> Said {
         if let Some(lock) = &mut self.lock
             && lock.owner == owner
         {
@@ -171,7 +174,15 @@ impl Node {
         self.queue.add(owner);
         let Some(lock) = self.lock else {
             let listens_or_asks = |other| other == owner || listens(other);
+            let last = self.fence;
             let granted = self.next(listens_or_asks);
+            if let Some(Message::Granted(to, _)) = granted
+                && to == owner
+                && let Some(named) = named.filter(|named| *named > last || !rules.names_newer)
+            {
+                self.fence = last;
+                return Said::only(self.confirm(owner, named));
+            }
             return match granted {
                 Some(message @ Message::Granted(to, _)) if to == owner => Said::only(message),
                 push => Said {

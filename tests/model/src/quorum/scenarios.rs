@@ -312,6 +312,15 @@ pub fn removals() -> Vec<Removal> {
             Claim::TokensRise,
         ),
         removal(
+            "who is confirmed at once names a token above all that the node knows",
+            BASE,
+            Rules {
+                names_newer: false,
+                ..rules
+            },
+            Claim::TokensRise,
+        ),
+        removal(
             "what was confirmed too late is confirmed again",
             Config {
                 name: "a node down, four late ticks",

@@ -57,7 +57,7 @@ pub(crate) struct End {
     pub(crate) fresh: bool,
     /// An ask on a lost connection may still be applied.
     pub(crate) late: bool,
-    /// Ticks since the confirmation or renewal under way was sent.
+    /// Ticks since the first ask, the confirmation or the renewal under way was sent.
     pub(crate) age: u8,
     /// Ticks for which this node's last word is good.
     pub(crate) proof: u8,
@@ -124,6 +124,8 @@ pub(crate) struct Client {
     pub(crate) number: u8,
     /// Where it is.
     pub(crate) phase: Phase,
+    /// The token that its attempt names.
+    pub(crate) named: Token,
 }
 
 /// The whole.
@@ -203,6 +205,7 @@ impl<const N: usize, const C: usize> State<N, C> {
             if let Phase::Confirming(token) | Phase::Holding(token) = &mut client.phase {
                 f(token);
             }
+            f(&mut client.named);
         }
         for column in &mut self.columns {
             f(&mut column.node.fence);
@@ -218,7 +221,8 @@ impl<const N: usize, const C: usize> State<N, C> {
                     f(token);
                 }
                 for command in end.to_node.iter_mut().chain(end.old.iter_mut()) {
-                    if let Command::Yield(_, token)
+                    if let Command::Ask(_, Some(token))
+                    | Command::Yield(_, token)
                     | Command::Confirm(_, token)
                     | Command::Renew(_, token)
                     | Command::Repair(_, token) = command
@@ -237,6 +241,13 @@ impl<const N: usize, const C: usize> State<N, C> {
                 }
             }
         }
+    }
+
+    /// A new attempt begins.
+    pub(crate) fn begin(&mut self, client: usize) {
+        let named = self.newest() + 1;
+        let client = &mut self.clients[client];
+        (client.phase, client.named) = (Phase::Asking, named);
     }
 
     pub(crate) fn newest(&mut self) -> Token {

@@ -212,7 +212,7 @@ impl Config {
         match action {
             Action::Start(client) => {
                 state.clients[client].calls -= 1;
-                state.clients[client].phase = Phase::Asking;
+                state.begin(client);
                 state.settle(self, client);
             }
             Action::Serve(client, node) => {
@@ -239,7 +239,7 @@ impl Config {
             Action::Ask(client, node) => {
                 let owner = state.owner(client);
                 let end = &mut state.columns[node].ends[client];
-                end.to_node.push(Command::Ask(owner));
+                end.to_node.push(Command::Ask(owner, None));
                 end.fresh = false;
             }
             Action::Notice(client, node) => self.lose(state, client, node),
@@ -363,7 +363,7 @@ impl Config {
                 end.late = false;
                 end.old.retain(|command| !command.has_deadline());
                 end.proof = end.proof.saturating_sub(1);
-                if end.renewing || matches!(end.stand, Stand::Confirming(_)) {
+                if end.renewing || matches!(end.stand, Stand::Asking | Stand::Confirming(_)) {
                     end.age = (end.age + 1).min(LEASE);
                 }
             }

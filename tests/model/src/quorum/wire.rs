@@ -67,8 +67,9 @@ pub type Token = u8;
 /// What a client asks of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Command {
-    /// For its vote, or for a place in its queue; again, the same.
-    Ask(Owner),
+    /// For its vote, or for a place in its queue; again, the same. Who names a token is confirmed with it at once, if it has
+    /// the vote at once, and the token is above all that the node knows.
+    Ask(Owner, Option<Token>),
     /// To give the vote of this token to a lower ticket.
     Yield(Owner, Token),
     /// To hold the lock for the whole lease, with this token.
@@ -83,14 +84,14 @@ pub enum Command {
 
 impl Default for Command {
     fn default() -> Self {
-        Command::Ask(Owner(0))
+        Command::Ask(Owner(0), None)
     }
 }
 
 impl Command {
     /// Whether it is refused when it comes late.
     pub(crate) fn has_deadline(self) -> bool {
-        matches!(self, Command::Ask(_) | Command::Repair(..))
+        matches!(self, Command::Ask(..) | Command::Repair(..))
     }
 }
 

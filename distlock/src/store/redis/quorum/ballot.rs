@@ -112,19 +112,25 @@ impl Ballot {
         state.is_queued
     }
 
-    /// Who stands in the way, at any node; and whether at so many that no quorum is left for others.
+    /// Who stands in the way, at most nodes; and whether it is a quorum that says that it is that one's.
     pub(super) fn occupied(&self, quorum: usize) -> (Option<Occupant>, bool) {
         let state = lock(&self.state);
-        let (mut by, mut held) = (None, 0);
-        for seen in &state.seen {
-            if let Seen::Occupied { by: one, is_held } = seen {
-                held += usize::from(*is_held);
-                if *is_held || by.is_none() {
-                    by = Some(one.clone());
-                }
-            }
-        }
-        (by, held > state.seen.len() - quorum)
+        let occupied = state.seen.iter().filter_map(|seen| match seen {
+            Seen::Occupied { by, is_held } => Some((by, *is_held)),
+            _ => None,
+        });
+        // Several may each have been given the lock at a node, and not have it.
+        let held_by = |one: &Occupant| {
+            let holds = occupied
+                .clone()
+                .filter(|(by, is_held)| *is_held && by.is_same(one));
+            holds.count()
+        };
+        let most = occupied.clone().max_by_key(|(by, _)| held_by(by));
+        let Some((by, _)) = most else {
+            return (None, false);
+        };
+        (Some(by.clone()), held_by(by) >= quorum)
     }
 
     /// What keeps so many nodes from voting for it that too few are left.
@@ -195,8 +201,8 @@ impl Ballot {
         let within = self.asks.timing.command_deadline();
         let mut seen = None;
         let said = match say {
-            Say::Ask => member
-                .ask_vote(&self.asks, wait, terms, within)
+            Say::Ask(named) => member
+                .ask_vote(&self.asks, named, wait, terms, within)
                 .await
                 .map(|answer| {
                     seen = Some(answer.seen);

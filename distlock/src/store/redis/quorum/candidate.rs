@@ -13,7 +13,8 @@ pub(super) type Token = u64;
 /// What is to be said to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Say {
-    Ask,
+    /// With a token, if it is to be confirmed with that at once where it has the vote at once.
+    Ask(Option<Token>),
     /// The vote of this token goes to a lower ticket.
     Yield(Token),
     Confirm(Token),
@@ -41,6 +42,7 @@ pub(super) enum Heard {
         at: u64,
     },
     Yielded,
+    /// An answer to a confirmation, or to an ask that named the token.
     Confirmed {
         token: Token,
         sent: Moment,
@@ -128,8 +130,10 @@ pub(super) struct Candidate {
     /// How long a confirmation proves anything.
     validity: Duration,
     phase: Phase,
-    /// The least token that is confirmed.
+    /// The least token that is confirmed, but for the one that its asks name.
     floor: Token,
+    /// The token that its asks name: one for all of them, so that they need no further round when all agree.
+    named: Option<Token>,
     elected: Option<Elected>,
 }
 
@@ -151,6 +155,7 @@ impl Candidate {
             validity,
             phase: Phase::Asking,
             floor: 0,
+            named: None,
             elected: None,
         }
     }
@@ -244,15 +249,17 @@ impl Candidate {
                 Some(Say::Confirm(token))
             }
             (Phase::Held(token), Stand::Confirmed(of)) if of != token => Some(Say::Confirm(token)),
-            (_, Stand::Away | Stand::Queued | Stand::NotVoting | Stand::Vote(_))
-                if asks && end.fresh =>
-            {
-                Some(Say::Ask)
+            (_, Stand::Away) if asks && end.fresh => {
+                Some(Say::Ask(Some(*self.named.get_or_insert(self.floor))))
+            }
+            // What it has there already may be pushed to it meanwhile.
+            (_, Stand::Queued | Stand::NotVoting | Stand::Vote(_)) if asks && end.fresh => {
+                Some(Say::Ask(None))
             }
             _ => None,
         };
         match say? {
-            Say::Ask => end.asked = true,
+            Say::Ask(_) => end.asked = true,
             Say::Yield(_) => {}
             Say::Confirm(token) => end.stand = Stand::Confirming(token),
         }
@@ -276,9 +283,12 @@ impl Candidate {
             (Heard::Granted { token, at }, Stand::Yielding(before)) if token > before => {
                 (end.stand, end.granted, end.lower) = (Stand::Vote(token), at, None);
             }
-            (Heard::Confirmed { token, sent }, Stand::Confirming(_)) => {
+            (Heard::Confirmed { token, sent }, Stand::Confirming(_) | Stand::Away) => {
                 end.stand = Stand::Confirmed(token);
                 end.proof = end.proof.max(Some(sent));
+            }
+            (Heard::Confirmed { token, .. }, Stand::Queued | Stand::NotVoting | Stand::Vote(_)) => {
+                end.stand = Stand::Vote(token);
             }
             (Heard::Newer { token }, Stand::Confirming(_)) => {
                 (end.stand, end.proof) = (Stand::Vote(token), None);
@@ -343,7 +353,20 @@ impl Candidate {
                     }
                 }
             }
-            Phase::Asking => self.phase = Phase::Confirming(largest.max(self.floor)),
+            Phase::Asking => {
+                let named = self
+                    .ends
+                    .iter()
+                    .filter(|end| end.stand == Stand::Confirmed(largest));
+                let is_agreed = named.count() >= self.quorum;
+                let token = if is_agreed {
+                    largest
+                } else {
+                    largest.max(self.floor)
+                };
+                self.phase = Phase::Confirming(token);
+                self.elect(token, now);
+            }
             // A vote that comes later may be newer than a hold that has come and gone meanwhile.
             Phase::Confirming(token) => {
                 self.phase = Phase::Confirming(token.max(largest));

@@ -91,8 +91,7 @@ impl Quorum {
         }
         let is_of_most = |one: &Occupant| {
             let holders = seen.iter().filter_map(|other| other.holder.as_ref());
-            let alike = holders.filter(|other| other.token == one.token && other.name == one.name);
-            alike.count() >= quorum
+            holders.filter(|other| other.is_same(one)).count() >= quorum
         };
         let mut holders = seen.iter().filter_map(|one| one.holder.clone());
         let foreign = seen.iter().any(|one| one.is_foreign);

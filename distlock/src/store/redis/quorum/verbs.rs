@@ -107,6 +107,7 @@ impl Node {
     pub(super) async fn ask_vote(
         &self,
         asks: &Asks,
+        named: Option<Token>,
         wait: Duration,
         terms: &Terms,
         within: Duration,
@@ -137,7 +138,8 @@ impl Node {
                     millis(terms.quarantine()),
                     session.client.as_str(),
                     shared.names.channels(&asks.key),
-                ));
+                ))
+                .arg(named.unwrap_or(0));
             cmd
         });
         let (sent, answer) = match asked.await {
@@ -161,10 +163,13 @@ impl Node {
             seen: Seen::Nothing,
         };
         Ok(match verdict {
-            1 => heard(Heard::Granted {
-                token: reply.token()?.get(),
-                at,
-            }),
+            1 => {
+                let token = reply.token()?.get();
+                heard(match reply.int()? {
+                    1 => Heard::Confirmed { token, sent },
+                    _ => Heard::Granted { token, at },
+                })
+            }
             2 => heard(Heard::Yours {
                 token: reply.token()?.get(),
                 lower: reply.int()? == 1,

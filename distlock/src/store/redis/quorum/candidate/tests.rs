@@ -10,7 +10,7 @@ fn at(ms: u64) -> Moment {
 fn asked() -> Candidate {
     let mut candidate = Candidate::new(3, 2, VALIDITY);
     for node in 0..3 {
-        assert_eq!(candidate.poll(node, at(0)), Some(Say::Ask));
+        assert_eq!(candidate.poll(node, at(0)), Some(Say::Ask(Some(0))));
         assert_eq!(candidate.poll(node, at(0)), None, "it is under way");
     }
     candidate
@@ -41,6 +41,40 @@ fn a_quorum_confirms_the_largest_token() {
     // The third is confirmed as well, for what it is worth.
     candidate.answered(1, granted(8), at(6));
     assert_eq!(candidate.poll(1, at(6)), Some(Say::Confirm(9)));
+}
+
+#[test]
+fn who_is_confirmed_at_once_by_a_quorum_asks_no_more() {
+    let mut candidate = Candidate::new(3, 2, VALIDITY);
+    candidate.set_floor(50);
+    assert_eq!(candidate.poll(0, at(0)), Some(Say::Ask(Some(50))));
+    // All asks name the same.
+    candidate.set_floor(60);
+    assert_eq!(candidate.poll(1, at(1)), Some(Say::Ask(Some(50))));
+    assert_eq!(candidate.poll(2, at(1)), Some(Say::Ask(Some(50))));
+    candidate.answered(1, confirmed(50, 1), at(2));
+    assert_eq!(candidate.elected(), None);
+    candidate.answered(0, confirmed(50, 0), at(3));
+    let elected = candidate.elected().unwrap();
+    assert_eq!((elected.token, elected.sent), (50, at(0)));
+    candidate.answered(2, confirmed(50, 1), at(4));
+    for node in 0..3 {
+        assert_eq!(candidate.poll(node, at(5)), None);
+    }
+}
+
+#[test]
+fn where_a_node_knows_of_more_all_are_confirmed_with_that() {
+    let mut candidate = Candidate::new(3, 2, VALIDITY);
+    candidate.set_floor(50);
+    for node in 0..3 {
+        candidate.poll(node, at(0));
+    }
+    candidate.answered(0, confirmed(50, 0), at(1));
+    candidate.answered(1, granted(70), at(1));
+    assert_eq!(candidate.elected(), None);
+    assert_eq!(candidate.poll(0, at(2)), Some(Say::Confirm(70)));
+    assert_eq!(candidate.poll(1, at(2)), Some(Say::Confirm(70)));
 }
 
 #[test]
