@@ -153,7 +153,10 @@ fn beyond_the_promise(figures: &Figures) -> Vec<Floor> {
     };
     vec![
         floor("overlaps by what was forgotten", figures.overlaps_lossy),
-        floor("updates lost without a fence", figures.lost_updates_unfenced),
+        floor(
+            "updates lost without a fence",
+            figures.lost_updates_unfenced,
+        ),
     ]
 }
 
@@ -165,7 +168,11 @@ fn of_nodes(
 ) -> [Floor; 5] {
     let least = figures.locks_by_shard.iter().min().copied().unwrap_or(0);
     [
-        floor("losses of a node's data", figures.losses as f64, 4.0 * minutes),
+        floor(
+            "losses of a node's data",
+            figures.losses as f64,
+            4.0 * minutes,
+        ),
         floor("freezes of a node", figures.freezes as f64, 3.0 * minutes),
         floor(
             "holds that outlived one",
@@ -175,7 +182,11 @@ fn of_nodes(
         floor("locks in the idlest node", least as f64, 2_000.0 * minutes),
         Floor {
             at_most: true,
-            ..floor("% excused by losses", 100.0 - figures.unexcused_percent, 0.0)
+            ..floor(
+                "% excused by losses",
+                100.0 - figures.unexcused_percent,
+                0.0,
+            )
         },
     ]
 }

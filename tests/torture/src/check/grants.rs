@@ -102,7 +102,10 @@ pub(crate) fn unconfirmed(run: &Run, truth: &Truth) -> Finding {
                 span: lock.span,
                 ops: Vec::new(),
                 tokens: vec![lock.token],
-                what: format!("an unconfirmed grant stayed for {} ms", lock.span.length() / MILLI),
+                what: format!(
+                    "an unconfirmed grant stayed for {} ms",
+                    lock.span.length() / MILLI
+                ),
             });
         }
     }

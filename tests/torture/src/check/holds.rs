@@ -45,7 +45,11 @@ impl<'a> Confirmed<'a> {
     fn lacked(&self, op: &Op, belief: Span) -> Spans {
         let had = self.locks(op).iter().map(|lock| {
             let forgotten = matches!(lock.end, End::Forgotten | End::Unknown);
-            let until = if forgotten { Nanos::MAX } else { lock.span.until.saturating_add(MOMENT) };
+            let until = if forgotten {
+                Nanos::MAX
+            } else {
+                lock.span.until.saturating_add(MOMENT)
+            };
             Span::new(lock.span.from.saturating_sub(MOMENT), until)
         });
         Spans::of([belief])
@@ -90,7 +94,10 @@ pub(crate) fn held_by_quorum(run: &Run, truths: &[Truth]) -> Finding {
         let Some(span) = lost.iter().find(|span| span.length() > MOMENT) else {
             continue;
         };
-        let had = nodes.iter().filter(|node| !node.locks(op).is_empty()).count();
+        let had = nodes
+            .iter()
+            .filter(|node| !node.locks(op).is_empty())
+            .count();
         let violation = || {
             let what = format!(
                 "believed in a hold that a quorum of {} nodes did not have; {had} had ever confirmed it",

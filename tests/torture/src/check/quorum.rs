@@ -96,7 +96,10 @@ fn add(findings: &mut Vec<Finding>, more: Finding) {
 fn figures(run: &Run, truths: &[Truth], resource: &Resource) -> Figures {
     let nothing = Truth::default();
     let mut figures = figures::figures(run, &nothing, &Owners::new(run, &nothing), resource);
-    figures.locks_by_shard = truths.iter().map(|truth| truth.taken.values().sum()).collect();
+    figures.locks_by_shard = truths
+        .iter()
+        .map(|truth| truth.taken.values().sum())
+        .collect();
     for truth in truths {
         figures.grants += truth.grants;
         figures.server_scripts += truth.scripts;
@@ -158,4 +161,3 @@ impl Votes {
         self.pushed.contains(&(lock.key, lock.owner))
     }
 }
-

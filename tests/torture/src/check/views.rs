@@ -51,9 +51,18 @@ pub(crate) fn of_quorum(faults: &Faults, nodes: u32, quarantine: Nanos) -> Fault
         let each: Vec<_> = each.into_values().map(Spans::of).collect();
         at_once(&each, spare + 1)
     };
-    let workers: BTreeSet<_> = faults.list.iter().filter_map(|fault| fault.worker).collect();
+    let workers: BTreeSet<_> = faults
+        .list
+        .iter()
+        .filter_map(|fault| fault.worker)
+        .collect();
     let whom = std::iter::once(None).chain(workers.into_iter().map(Some));
-    let mut effects: Vec<_> = faults.list.iter().filter(|fault| fault.node.is_none()).cloned().collect();
+    let mut effects: Vec<_> = faults
+        .list
+        .iter()
+        .filter(|fault| fault.node.is_none())
+        .cloned()
+        .collect();
     for worker in whom {
         let harmful = impaired(worker, &|fault| !fault.harmless_to_holders());
         let all = impaired(worker, &|_| true).minus(&harmful);
@@ -117,7 +126,11 @@ mod tests {
     #[test]
     fn so_many_at_once() {
         let spans = |of: &[(u64, u64)]| Spans::of(of.iter().map(|(a, b)| Span::new(*a, *b)));
-        let each = [spans(&[(1, 5), (10, 20)]), spans(&[(4, 12)]), spans(&[(11, 11)])];
+        let each = [
+            spans(&[(1, 5), (10, 20)]),
+            spans(&[(4, 12)]),
+            spans(&[(11, 11)]),
+        ];
         let found = |count| at_once(&each, count).iter().collect::<Vec<_>>();
         assert_eq!(found(1), [Span::new(1, 20)]);
         assert_eq!(found(2), [Span::new(4, 5), Span::new(10, 12)]);
@@ -140,15 +153,28 @@ mod tests {
 
     #[test]
     fn a_node_that_has_forgotten_is_impaired_until_it_votes() {
-        for (kind, harms) in [("node_stop", false), ("node_loss", true), ("flushall", true)] {
+        for (kind, harms) in [
+            ("node_stop", false),
+            ("node_loss", true),
+            ("flushall", true),
+        ] {
             let mut history = History::default();
             history.fault_at(0, 100, 200, kind, None);
             history.fault_at(1, 4_000, 4_100, "node_stop", None);
             assert_eq!(lock(&history, 3).harms(1, 0, at(4_050)), harms, "{kind}");
             // It does not excuse that another one has the lock.
             assert!(!lock(&history, 3).at(0).lossy_within(at(150), 0));
-            assert_eq!(of_node(&history.build().0.faults, 0).at(0).lossy_within(at(150), 0), harms);
-            assert!(!of_node(&history.build().0.faults, 1).at(0).lossy_within(at(150), 0));
+            assert_eq!(
+                of_node(&history.build().0.faults, 0)
+                    .at(0)
+                    .lossy_within(at(150), 0),
+                harms
+            );
+            assert!(
+                !of_node(&history.build().0.faults, 1)
+                    .at(0)
+                    .lossy_within(at(150), 0)
+            );
         }
     }
 

@@ -143,7 +143,9 @@ impl<'a, 'b> Nemesis<'a, 'b> {
         if let Some(node) = fault.node {
             detail += &format!(", node {node}");
         }
-        let Setup { topology, profile, .. } = self.setup;
+        let Setup {
+            topology, profile, ..
+        } = self.setup;
         self.setup.log.record(&SupervisorEvent::Fault {
             at: now(),
             number: number as u64,

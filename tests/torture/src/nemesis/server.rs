@@ -52,7 +52,9 @@ impl<'a> Server<'a> {
     pub(super) fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
         let server = self.turn_to(fault);
         match fault.kind {
-            Kind::ServerStop | Kind::ServerStopAndKill | Kind::NodeStop => server.stop_process(),
+            Kind::ServerStop | Kind::ServerStopAndKill | Kind::NodeStop | Kind::NodeStopLong => {
+                server.stop_process()
+            }
             Kind::RestartLossless => server.kill(),
             Kind::RestartLossy | Kind::NodeLoss => {
                 self.logs[fault.node.unwrap_or(0) as usize].expect_amnesia();
@@ -101,7 +103,9 @@ impl<'a> Server<'a> {
     pub(super) fn end(&mut self, fault: &Planned) -> anyhow::Result<()> {
         let server = self.turn_to(fault);
         match fault.kind {
-            Kind::ServerStop | Kind::ServerStopAndKill | Kind::NodeStop => server.cont_process(),
+            Kind::ServerStop | Kind::ServerStopAndKill | Kind::NodeStop | Kind::NodeStopLong => {
+                server.cont_process()
+            }
             Kind::RestartLossless | Kind::RestartLossy | Kind::NodeLoss | Kind::NodeRewind => {
                 server.restart();
             }

@@ -52,6 +52,6 @@ impl<'a> Voters<'a> {
 fn is_silent(kind: Kind) -> bool {
     matches!(
         kind,
-        Kind::NodeStop | Kind::NodeLoss | Kind::NodeRewind | Kind::Busy
+        Kind::NodeStop | Kind::NodeStopLong | Kind::NodeLoss | Kind::NodeRewind | Kind::Busy
     )
 }

@@ -80,6 +80,8 @@ pub(crate) enum Kind {
     // One of several independent servers.
     /// It is frozen, for less than a lease or for longer.
     NodeStop,
+    /// It is frozen until others would long have had their turn.
+    NodeStopLong,
     /// It dies, and comes back without its data.
     NodeLoss,
     /// It dies, and comes back with what it had when the run began, as from an old snapshot.
@@ -134,7 +136,7 @@ impl Kind {
             Kind::FailoverAgreed => "failover_agreed",
             Kind::SlotsMove => "slots_move",
             Kind::CutOff => "cut_off",
-            Kind::NodeStop => "node_stop",
+            Kind::NodeStop | Kind::NodeStopLong => "node_stop",
             Kind::NodeLoss => "node_loss",
             Kind::NodeRewind => "node_rewind",
         }

@@ -161,6 +161,7 @@ fn draw(
         Kind::CutOff => random.spread_millis((200, 4_000)),
         // Twice the shortest lease; nothing else happens meanwhile.
         Kind::ServerStop => random.spread_millis((30, 900)),
+        Kind::NodeStopLong => random.millis((6_000, 8_000)),
         Kind::NodeRewind => random.millis((10, 50)),
         Kind::NodeStop | Kind::NodeLoss => random.spread_millis((30, 3_500)),
         Kind::RestartLossless | Kind::RestartLossy => random.millis((20, 200)),

@@ -178,7 +178,11 @@ pub(super) const PROFILES: &[Profile] = &[
         name: "voters",
         leases: &[(300, 1), (1_000, 1)],
         voters: Faults {
-            kinds: &[(Kind::NodeStop, 3), (Kind::NodeLoss, 2), (Kind::FlushAll, 1)],
+            kinds: &[
+                (Kind::NodeStop, 3),
+                (Kind::NodeLoss, 2),
+                (Kind::FlushAll, 1),
+            ],
             pause: (3_000, 4_000),
         },
         load: Load {
@@ -204,6 +208,65 @@ pub(super) const PROFILES: &[Profile] = &[
                 ms_5: 1,
                 ms_20: 2,
                 long: 2,
+                blocking: 0,
+                blocking_long: 0,
+            },
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // A node forgets as soon as all vote again.
+    Profile {
+        name: "losses",
+        leases: &[(3_000, 1)],
+        voters: Faults {
+            kinds: &[(Kind::FlushAll, 1), (Kind::NodeLoss, 1)],
+            pause: (20, 300),
+        },
+        load: Load {
+            hot_share: 0.5,
+            bodies: Bodies {
+                ms_1: 1,
+                ms_5: 1,
+                ms_20: 2,
+                long: 2,
+                blocking: 0,
+                blocking_long: 0,
+            },
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Each worker is cut off from two nodes again and again.
+    Profile {
+        name: "partitions",
+        leases: &[(1_000, 1)],
+        link: Faults {
+            kinds: &[(Kind::CutOff, 3), (Kind::BlackHole, 1)],
+            pause: (200, 1_000),
+        },
+        spared: 2,
+        ..NARROW
+    },
+    // One of three nodes is away for long, and nobody stops waiting.
+    Profile {
+        name: "two-of-three",
+        keys: 4,
+        voters: Faults {
+            kinds: &[(Kind::NodeStopLong, 1)],
+            pause: (300, 600),
+        },
+        load: Load {
+            hot_keys: 0,
+            think: (0, 60),
+            waits: &[(20_000, 1)],
+            doors: [0, 1, 1, 0],
+            dropped: 0.0,
+            bodies: Bodies {
+                ms_1: 1,
+                ms_5: 1,
+                ms_20: 0,
+                long: 0,
                 blocking: 0,
                 blocking_long: 0,
             },

@@ -162,8 +162,7 @@ fn node_verb<'a, 'b>(keys: &[&str], args: &'b [&'a str]) -> (&'static str, Optio
         (3, 0) => "inspect",
         (4, 3) => "release",
         (4, 6) => "yield",
-        // All that the node needs to know about itself and its clients.
-        (5, 7) if args[6].contains(' ') => "ask",
+        (5, 8) => "ask",
         (5, 7) => "confirm_vote",
         (5, 9) => "repair",
         // `owner token` of the first hold.

@@ -100,7 +100,12 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
 fn listen(field: &Field, dir: &Path) -> anyhow::Result<Vec<ServerLog>> {
     if field.sharded().is_none() && field.independent().is_none() {
         let file = dir.join("server.jsonl");
-        let log = ServerLog::start(field.master(0).addr(), &file, Timing::Received, Layout::Single)?;
+        let log = ServerLog::start(
+            field.master(0).addr(),
+            &file,
+            Timing::Received,
+            Layout::Single,
+        )?;
         return Ok(vec![log]);
     }
     let layout = match field.independent() {

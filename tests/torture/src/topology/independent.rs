@@ -74,7 +74,9 @@ fn votes(node: &RedisServer) -> anyhow::Result<bool> {
     let (Some(Some(seconds)), Some(Some(micros))) = (parts.next(), parts.next()) else {
         return Ok(false);
     };
-    Ok(from.parse().is_ok_and(|from: u64| from <= seconds * 1_000_000 + micros))
+    Ok(from
+        .parse()
+        .is_ok_and(|from: u64| from <= seconds * 1_000_000 + micros))
 }
 
 /// What all clients of a run agree on: its longest lease, the supervisor's included, so that who has forgotten something

@@ -72,7 +72,10 @@ impl Node {
             let mut fresh = Resp::connect(self.address).ok()?;
             fresh.set_timeout(PATIENCE);
             let run = fresh.try_cmd(&["INFO", "server"]).ok()?;
-            let run = run.text()?.lines().find_map(|line| line.strip_prefix("run_id:"))?;
+            let run = run
+                .text()?
+                .lines()
+                .find_map(|line| line.strip_prefix("run_id:"))?;
             let run = run.trim_end().to_owned();
             self.connection = Some((fresh, run));
         }
