@@ -261,6 +261,7 @@ impl Lock {
         if !options.durability().is_none() && self.manager.address().is_none() {
             return Err(without_replicas(&format!("lock `{key}`: ")));
         }
+        self.manager.core().store.check(&key, &options)?;
         if let Some(frame) = scope::innermost(self.manager.store_identity(), &key) {
             return self.reenter(&frame, wait).await;
         }

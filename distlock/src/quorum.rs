@@ -47,7 +47,7 @@ impl Quorum {
 
     /// The longest lease that any client takes; default a minute. A server that was restarted, was flushed, or is used for the
     /// first time does not vote for so long (and a grace of up to ten seconds), for it may have forgotten a lock. A lock with a
-    /// longer lease is refused.
+    /// longer lease, or a longer [`min_hold`](crate::Lock::min_hold), is refused.
     #[must_use]
     pub fn max_lease(mut self, longest: Duration) -> Self {
         self.max_lease = longest;
@@ -56,7 +56,8 @@ impl Quorum {
 
     /// Says that a server which is restarted has forgotten nothing that it ever answered: it has `appendonly yes` and
     /// `appendfsync always`, and its disk keeps what it was told to. Then it votes as soon as it is back. Nobody checks this,
-    /// and if it is not so, two may hold a lock. Default `false`.
+    /// and if it is not so, two may hold a lock; only a server that comes back with nothing at all is found out. Default
+    /// `false`.
     #[must_use]
     pub fn servers_never_forget(mut self, never: bool) -> Self {
         self.nodes_remember = never;

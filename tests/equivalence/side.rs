@@ -227,6 +227,7 @@ impl InRedis {
                 scripts: Arc::new(Scripts::ours()),
                 lane_after: 1,
                 votes: None,
+                seat: None,
                 way: |sockets| Arc::new(sockets),
             };
             let (store, _) = open::connect(config, client).await.unwrap();

@@ -75,6 +75,7 @@ impl Bench {
             scripts: Arc::new(Scripts::ours()),
             lane_after: 1,
             votes: None,
+            seat: None,
             way: |sockets| Arc::new(sockets),
         };
         let Place::One(to) = &config.place else {

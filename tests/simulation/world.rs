@@ -131,6 +131,7 @@ impl World {
             // A world is short.
             lane_after: 1,
             votes: None,
+            seat: None,
             way: |sockets| Arc::new(sockets),
         };
         let way = Arc::new(ToServer(site.clone()));

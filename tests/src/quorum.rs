@@ -1,6 +1,7 @@
 //! Independent servers, most of which must agree.
 
-use crate::server::{RedisServer, RedisServerBuilder};
+use crate::proxy::Proxy;
+use crate::server::RedisServer;
 
 /// Servers that know nothing of each other.
 #[derive(Debug)]
@@ -16,31 +17,19 @@ impl RedisQuorum {
     /// As [`RedisServer::start`].
     #[track_caller]
     pub fn start(count: usize) -> Self {
-        Self::of(&RedisServer::builder(), count)
+        Self::of((0..count).map(|_| RedisServer::start()))
     }
 
-    /// So many of a kind.
-    ///
-    /// # Panics
-    ///
-    /// As [`RedisServer::start`].
-    #[track_caller]
-    pub fn of(server: &RedisServerBuilder, count: usize) -> Self {
+    /// These ones.
+    pub fn of(servers: impl IntoIterator<Item = RedisServer>) -> Self {
         RedisQuorum {
-            servers: (0..count).map(|_| server.clone().start()).collect(),
+            servers: servers.into_iter().collect(),
         }
     }
 
     /// The URL of all of them.
     pub fn url(&self) -> String {
-        let ports = self.servers.iter().map(RedisServer::port);
-        Self::url_of("redis+quorum://", ports)
-    }
-
-    /// The URL of servers that are reached at these ports, and what it begins with.
-    pub fn url_of(beginning: &str, ports: impl Iterator<Item = u16>) -> String {
-        let hosts: Vec<_> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
-        format!("{beginning}{}", hosts.join(","))
+        Self::url_at(self.servers.iter().map(RedisServer::port))
     }
 
     /// All of them.
@@ -48,10 +37,27 @@ impl RedisQuorum {
         &self.servers
     }
 
+    /// The URL of whatever leads to them at these ports.
+    pub fn url_at(ports: impl IntoIterator<Item = u16>) -> String {
+        Self::url_of("redis+quorum://", ports)
+    }
+
+    /// The same, and what it begins with.
+    pub fn url_of(beginning: &str, ports: impl IntoIterator<Item = u16>) -> String {
+        let hosts = ports.into_iter().map(|port| format!("127.0.0.1:{port}"));
+        format!("{beginning}{}", hosts.collect::<Vec<_>>().join(","))
+    }
+
     /// The URL of each, with commas between them.
     pub fn servers_urls(&self) -> String {
         let urls: Vec<_> = self.servers.iter().map(RedisServer::url).collect();
         urls.join(",")
+    }
+
+    /// A way to each of them, whose faults are scripted.
+    #[track_caller]
+    pub fn proxies(&self) -> Vec<Proxy> {
+        self.servers.iter().map(RedisServer::proxy).collect()
     }
 
     /// One of them.

@@ -97,6 +97,7 @@ impl Assembly {
             lane_after: self.parts.lane_after,
             way: self.parts.way,
             votes: None,
+            seat: None,
         }
     }
 

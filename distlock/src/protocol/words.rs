@@ -160,4 +160,22 @@ pub(crate) struct Inspection {
     pub(crate) last_token: Option<FencingToken>,
     /// Something else stands at one of the lock's keys.
     pub(crate) foreign: Option<String>,
+    /// What each server says, where several must agree.
+    pub(crate) servers: Vec<AtServer>,
+}
+
+/// What one server of several has of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AtServer {
+    pub(crate) address: String,
+    pub(crate) seen: Result<Inspected, Trouble>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inspected {
+    /// Who holds it there; a vote is no hold.
+    pub(crate) holder: Option<Occupant>,
+    pub(crate) waiters: u64,
+    pub(crate) last_token: Option<FencingToken>,
+    pub(crate) is_foreign: bool,
 }

@@ -8,8 +8,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::key::LockKey;
-use crate::options::{Durability, FENCE_TTL};
+use crate::options::{Durability, FENCE_TTL, Options};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
@@ -30,6 +31,11 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
 
     /// The way of this runtime's own to the store, if it has one.
     fn lane(&self) -> Option<Box<dyn Lane>>;
+
+    /// Whether a lock with these options can be had here at all: told before anything is asked.
+    fn check(&self, _key: &LockKey, _options: &Options) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Turns a short grant into a hold for the full lease; `None` if the lock is not the owner's.
     fn confirm<'a>(

@@ -189,6 +189,7 @@ impl Slot {
             waiters: (self.queue.len() - usize::from(self.queue.marked().is_some())) as u64,
             last_token: self.fence.as_ref().map(|fence| fence.token),
             foreign: None,
+            servers: Vec::new(),
         }
     }
 

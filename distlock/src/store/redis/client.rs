@@ -14,6 +14,7 @@ use crate::store::redis::cluster::member::Member;
 use crate::store::redis::codec::decode::Decoder;
 use crate::store::redis::codec::encode::Encoder;
 use crate::store::redis::names::Names;
+use crate::store::redis::quorum::seats::Seat;
 use crate::store::redis::quorum::told::{Told, VoteSink};
 use crate::store::redis::same_server::SameServer;
 use crate::store::redis::scripts::Scripts;
@@ -38,6 +39,8 @@ pub(crate) struct Client {
     pub(crate) way: Way,
     /// Who hears what a node of a quorum tells.
     pub(crate) votes: Option<VoteSink>,
+    /// The one vote of such a node.
+    pub(crate) seat: Option<Seat>,
 }
 
 /// Makes a way to a server of the sockets to it.
@@ -56,6 +59,8 @@ pub(super) struct Shared {
     /// Of a node of a cluster.
     pub(super) member: Option<Member>,
     pub(super) same_server: SameServer,
+    /// Of a node of a quorum.
+    pub(super) seat: Option<Seat>,
     votes: Option<VoteSink>,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
@@ -79,6 +84,7 @@ impl Shared {
             lane_after: client.lane_after,
             member,
             same_server: SameServer::default(),
+            seat: client.seat,
             votes: client.votes,
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
@@ -133,7 +139,7 @@ impl Shared {
 
     /// Whether the server is one of a quorum.
     pub(super) fn is_of_quorum(&self) -> bool {
-        self.votes.is_some()
+        self.seat.is_some()
     }
 
     /// Passes a message on this client's channel on, which arrives at this moment.

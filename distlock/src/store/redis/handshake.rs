@@ -148,6 +148,11 @@ impl Dialer {
         };
         let scripts = Known::new(shared.scripts.clone(), used);
         let server = self.probe(&*connection, &scripts, slot).await?;
+        if self.role == Role::Commands
+            && let Some(seat) = &shared.seat
+        {
+            seat.take(server.as_deref(), &end)?;
+        }
         if connection.has_pushes()
             && self.role != Role::Lane
             && (shared.same_server).is_entered(server.as_deref(), &end, self.role == Role::Commands)
@@ -216,13 +221,20 @@ impl Dialer {
         let is_asked = connection.has_pushes();
         if is_asked {
             let mut info = redis::cmd("INFO");
-            info.arg("server");
+            // For one of a quorum its role as well; the servers before 7.0 take one section, or none.
+            if !shared.is_of_quorum() {
+                info.arg("server");
+            }
             commands.push(info);
         }
         let sent = shared.clock.now();
         let replies = connection.send_all(&commands).await;
         let mut replies = replies.map_err(|error| trouble::of(&error))?;
-        let server = is_asked.then(|| replies.pop()).flatten();
+        let info = is_asked.then(|| replies.pop()).flatten();
+        let info = info.map_or(Ok(None), read_info)?;
+        if shared.is_of_quorum() {
+            role::check_member(info.as_deref().and_then(|info| field(info, "role")))?;
+        }
         for reply in replies.into_iter().take(probes) {
             match reply {
                 Ok(value) => {
@@ -253,7 +265,8 @@ impl Dialer {
                 }
             }
         }
-        server.map_or(Ok(None), run_id)
+        let run = info.as_deref().and_then(|info| field(info, "run_id"));
+        Ok(run.map(str::to_owned))
     }
 
     fn hears(&self, epoch: u64, end: Arc<End>, subscribed: Arc<Subscribed>) -> Hears {
@@ -416,25 +429,23 @@ pub(super) async fn evicts(session: &Session) -> Option<String> {
     let mut info = redis::cmd("INFO");
     info.arg("memory");
     let info = text(&*session.connection, &info).await.ok()?;
-    let field = |name: &str| {
-        let line = info
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.map(str::trim)
-    };
-    let policy = field("maxmemory_policy")?;
-    (field("maxmemory") != Some("0") && policy != "noeviction").then(|| policy.to_owned())
+    let policy = field(&info, "maxmemory_policy")?;
+    (field(&info, "maxmemory") != Some("0") && policy != "noeviction").then(|| policy.to_owned())
 }
 
-/// What a server calls itself, by its `INFO server`.
-fn run_id(info: RedisResult<Value>) -> Result<Option<String>, Trouble> {
-    let info = info.and_then(|info| Ok(from_redis_value::<String>(info)?));
-    let info = match info {
-        Ok(info) => info,
-        Err(error) => return only_missed(&error).map(|()| None),
-    };
-    let id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-    Ok(id.map(|id| id.trim().to_owned()))
+/// What a server says of itself, if it says so.
+fn read_info(info: RedisResult<Value>) -> Result<Option<String>, Trouble> {
+    match info.and_then(|info| Ok(from_redis_value(info)?)) {
+        Ok(info) => Ok(Some(info)),
+        Err(error) => only_missed(&error).map(|()| None),
+    }
+}
+
+/// A line of what a server says of itself.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = info.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.map(str::trim)
 }
 
 async fn text(connection: &dyn Connection, command: &redis::Cmd) -> Result<String, RedisError> {

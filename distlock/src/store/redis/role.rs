@@ -25,6 +25,18 @@ pub(super) async fn check_master(connection: &dyn Connection) -> Result<(), Trou
     }
 }
 
+/// What is done to its master is done to a replica: it has no vote of its own, even if it may be written to.
+pub(super) fn check_member(role: Option<&str>) -> Result<(), Trouble> {
+    match role {
+        Some("slave") => Err(Trouble::new(
+            Outage::Denied,
+            "it is a replica, and the servers of a quorum know nothing of each other: name independent servers",
+        )),
+        // Who may not ask is told so elsewhere.
+        _ => Ok(()),
+    }
+}
+
 /// Who runs no scripts may be no server for data.
 pub(super) async fn check_server(connection: &dyn Connection) -> Result<(), Trouble> {
     match role(connection).await.as_deref() {

@@ -41,8 +41,10 @@ pub(crate) struct VoteScripts {
 }
 
 /// What a script's text becomes, by its name in `lua/`.
+type OfText = dyn Fn(&str, String) -> String + Send + Sync;
+
 #[derive(Clone)]
-struct Edit(Arc<dyn Fn(&str, String) -> String + Send + Sync>);
+struct Edit(Arc<OfText>);
 
 impl fmt::Debug for Edit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

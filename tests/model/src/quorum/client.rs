@@ -76,6 +76,7 @@ impl<const N: usize, const C: usize> State<N, C> {
         let owner = self.owner(client);
         let Client { phase, named, .. } = self.clients[client];
         let asks = matches!(phase, Phase::Asking | Phase::Confirming(_));
+        let is_queued = self.ends(client).any(|end| end.stand == Stand::Queued);
         for end in self.ends_mut(client) {
             if !end.up {
                 continue;
@@ -99,7 +100,7 @@ impl<const N: usize, const C: usize> State<N, C> {
                 }
             }
             if asks && end.stand == Stand::Away && end.fresh {
-                end.send(Command::Ask(owner, Some(named)));
+                end.send(Command::Ask(owner, (!is_queued).then_some(named)));
                 end.stand = Stand::Asking;
                 (end.fresh, end.asked, end.age) = (false, true, 0);
             }

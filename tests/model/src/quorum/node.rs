@@ -132,12 +132,15 @@ impl Node {
                     lock.ttl = LEASE;
                     Message::Confirmed(owner, token)
                 }
-                Some(_) => Message::Refused(owner),
-                None => Message::Free(owner),
+                Some(lock) if lock.confirmed || lock.owner == owner => Message::Refused(owner),
+                // A vote that is not confirmed is no hold: another's that most nodes have confirmed goes before it.
+                _ => Message::Free(owner),
             }),
             Command::Repair(owner, token) => Said::only(match self.lock {
-                None => self.confirm(owner, token),
-                Some(_) => Message::Refused(owner),
+                lock if lock.is_none_or(|lock| !lock.confirmed && lock.owner != owner) => {
+                    self.confirm(owner, token)
+                }
+                _ => Message::Refused(owner),
             }),
         }
     }

@@ -43,6 +43,11 @@ fn same_client(one: &str, other: &str) -> bool {
     one.split(':').next() == other.split(':').next()
 }
 
+/// A hold over several nodes takes back a vote that another has at one of them, and has not confirmed.
+fn may_take(script: &Script, live: &Live) -> bool {
+    script.verb == "repair" && live.vote
+}
+
 pub(crate) fn may_set(
     script: &Script,
     live: Option<&Live>,
@@ -54,7 +59,8 @@ pub(crate) fn may_set(
     }
     let live = live?;
     let foreign = actor(script).is_some_and(|actor| actor != holder);
-    (foreign && !expired(live, wall_us)).then_some("another's lock was replaced")
+    (foreign && !expired(live, wall_us) && !may_take(script, live))
+        .then_some("another's lock was replaced")
 }
 
 pub(crate) fn may_delete(
@@ -64,7 +70,8 @@ pub(crate) fn may_delete(
     wall_us: u64,
 ) -> Option<&'static str> {
     let foreign = actor(script).is_some_and(|actor| actor != holder);
-    (foreign && !expired(live, wall_us)).then_some("another's lock was deleted")
+    (foreign && !expired(live, wall_us) && !may_take(script, live))
+        .then_some("another's lock was deleted")
 }
 
 pub(crate) fn may_extend(

@@ -98,6 +98,7 @@ pub(crate) struct Live {
     pub(crate) owner: Owner,
     pub(crate) token: u64,
     pub(crate) kept: bool,
+    pub(crate) vote: bool,
     /// By the server's clock; the earliest and the latest that it may be.
     pub(crate) until_us: (u64, u64),
 }
@@ -529,6 +530,7 @@ impl<'a> Replay<'a> {
             owner,
             token,
             kept,
+            vote,
             until_us: self.expiry(wall_us, until_us),
         };
         self.expiries.push(Reverse((live.until_us.1, key)));

@@ -19,7 +19,7 @@ pub(crate) struct Independent(RedisQuorum);
 impl Independent {
     /// They vote from the beginning. `forgetful`: in every run of their servers, and each has a snapshot of that.
     pub(super) fn start(node: &RedisServerBuilder, count: u32, forgetful: bool) -> Self {
-        let nodes = RedisQuorum::of(node, count as usize);
+        let nodes = RedisQuorum::of((0..count).map(|_| node.clone().start()));
         nodes.vote(NAMESPACE);
         if forgetful {
             for node in nodes.servers() {

@@ -179,6 +179,7 @@ impl Decoder<'_> {
                 waiters,
                 last_token: last.parse().ok().map(FencingToken::new),
                 foreign: None,
+                servers: Vec::new(),
             }
         };
         Ok(Dated { at, said })
@@ -203,6 +204,7 @@ impl Decoder<'_> {
             waiters: 0,
             last_token: None,
             foreign: Some(self.foreign(key, what)),
+            servers: Vec::new(),
         }
     }
 

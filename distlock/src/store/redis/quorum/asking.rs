@@ -11,22 +11,12 @@ use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::ballot::{Ballot, Count};
 use crate::store::redis::quorum::verbs::{Asks, Seen};
 
+/// A call that gives up waits for so long until nothing is left of it: in an outage its caller is told first.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 impl Quorum {
     pub(super) async fn ask(self: &Arc<Self>, ask: Ask<'_>) -> Result<AskReply, Trouble> {
         let polls = &self.polls;
-        if !ask.durability.is_none() {
-            let detail = "`min_replicas` and `fsync` are for one server and its replicas, and there is none of these in a quorum";
-            return Err(Trouble::new(Outage::Unsupported, detail));
-        }
-        let max_lease = polls.terms.max_lease();
-        if ask.timing.lease > max_lease {
-            let detail = format!(
-                "a lease of {:?} is longer than max_lease ({max_lease:?}), after which a server that may have forgotten a \
-                 lock votes again: set a greater one for all clients of the quorum",
-                ask.timing.lease
-            );
-            return Err(Trouble::new(Outage::Unsupported, detail));
-        }
         let Some(newest) = polls.members.newest() else {
             let outage = polls.members.outage();
             return Err(outage.unwrap_or_else(|| Trouble::timed_out(ask.within)));
@@ -59,7 +49,10 @@ impl Quorum {
         let decided = self.decide(&ballot, &ask).await;
         let leaves = !matches!(decided, Ok(AskReply::Held(_) | AskReply::Queued(_)));
         if leaves {
-            let _ = self.release(ask.owner, Duration::ZERO, ask.within).await;
+            ballot.end();
+            let (quorum, leaving, within) = (self.clone(), ballot.clone(), ask.within);
+            let leaving = async move { quorum.take_back(&leaving, Duration::ZERO, within).await };
+            let _ = tokio::time::timeout(PATIENCE, polls.runtime.spawn(leaving)).await;
             // Whatever could not be taken back yet is, in the background; the call may ask again, under another number.
             self.forget(&ballot);
         }
@@ -69,7 +62,13 @@ impl Quorum {
     /// Waits until it is clear what the nodes say.
     async fn decide(&self, ballot: &Arc<Ballot>, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
         let (polls, quorum) = (&self.polls, self.polls.members.quorum);
-        let end = tokio::time::sleep(ask.within * 2);
+        // The votes, and their confirmation.
+        let limit = ask.within * 2;
+        let end = tokio::time::sleep(if ask.wait.is_zero() {
+            limit
+        } else {
+            limit.min(ask.wait)
+        });
         tokio::pin!(end);
         let mut is_late = false;
         loop {
@@ -93,7 +92,7 @@ impl Quorum {
                         Outage::NotReady,
                         format!(
                             "too few servers vote: they have just started, or lost their data, and may have forgotten a \
-                             lock that is still held; the next one votes in {:.1} s",
+                             lock that is still held; a quorum votes in {:.1} s",
                             left.as_secs_f64()
                         ),
                     )),

@@ -133,14 +133,26 @@ impl Ballot {
         (Some(by.clone()), held_by(by) >= quorum)
     }
 
-    /// What keeps so many nodes from voting for it that too few are left.
+    /// What keeps so many nodes from voting for it that too few are left, with those that are away. If it passes by itself, it
+    /// is said when enough of them vote.
     pub(super) fn obstacle(&self, quorum: usize) -> Option<Seen> {
         let state = lock(&self.state);
-        let stands_in_the_way =
-            |seen: &&Seen| matches!(seen, Seen::Full | Seen::NotVoting(_) | Seen::Foreign(_));
-        // As many as may be missing; one more is too many.
-        let mut obstacles = state.seen.iter().filter(stands_in_the_way);
-        obstacles.nth(state.seen.len() - quorum).cloned()
+        let (mut voting, mut lefts, mut other) = (0, Vec::new(), None);
+        for (node, seen) in state.seen.iter().enumerate() {
+            match seen {
+                _ if !state.candidate.is_up(node) => {}
+                Seen::NotVoting(left) => lefts.push(*left),
+                Seen::Full | Seen::Foreign(_) => other = other.or(Some(seen)),
+                Seen::Nothing | Seen::Occupied { .. } => voting += 1,
+            }
+        }
+        let missing = quorum.saturating_sub(voting).checked_sub(1)?;
+        lefts.sort_unstable();
+        let enough = lefts.get(missing).or(match other {
+            Some(_) => None,
+            None => lefts.last(),
+        });
+        enough.map(|left| Seen::NotVoting(*left)).or(other.cloned())
     }
 
     /// What went wrong last.
@@ -223,6 +235,17 @@ impl Ballot {
             let now = polls.clock.now();
             state.candidate.answered(node, heard, now);
         }
+        self.pump(polls);
+    }
+
+    /// It is about to be repaired at a node; `false` if it may not be any more.
+    pub(super) fn repairs(&self, node: usize) -> bool {
+        lock(&self.state).candidate.repairs(node)
+    }
+
+    /// The repair was answered, or never will be.
+    pub(super) fn has_repaired(self: &Arc<Self>, polls: &Arc<Polls>, node: usize) {
+        lock(&self.state).candidate.has_repaired(node);
         self.pump(polls);
     }
 

@@ -177,6 +177,11 @@ impl Candidate {
         asks && self.ends.iter().filter(|end| end.is_up).count() < self.quorum
     }
 
+    /// Whether a node can be used.
+    pub(super) fn is_up(&self, node: usize) -> bool {
+        self.ends[node].is_up
+    }
+
     /// Whether something is under way to a node.
     pub(super) fn is_busy(&self, node: usize) -> bool {
         self.ends[node].busy
@@ -185,6 +190,22 @@ impl Candidate {
     /// Whether nothing is under way.
     pub(super) fn is_settled(&self) -> bool {
         self.ends.iter().all(|end| !end.busy)
+    }
+
+    /// A node is about to be told of the hold that it has lost; `false` if there is none any more, or something else is under way
+    /// to it.
+    pub(super) fn repairs(&mut self, node: usize) -> bool {
+        let end = &mut self.ends[node];
+        let may = matches!(self.phase, Phase::Held(_)) && !end.busy;
+        if may {
+            (end.busy, end.asked) = (true, true);
+        }
+        may
+    }
+
+    /// That was answered, or never will be.
+    pub(super) fn has_repaired(&mut self, node: usize) {
+        self.ends[node].busy = false;
     }
 
     /// Whether something may be at a node.
@@ -230,6 +251,7 @@ impl Candidate {
     pub(super) fn poll(&mut self, node: usize, now: Moment) -> Option<Say> {
         self.settle(now);
         let (phase, validity) = (self.phase, self.validity);
+        let is_queued = self.ends.iter().any(|end| end.stand == Stand::Queued);
         let end = &mut self.ends[node];
         if end.busy || !end.is_up {
             return None;
@@ -251,11 +273,13 @@ impl Candidate {
                 Some(Say::Confirm(token))
             }
             (Phase::Held(token), Stand::Confirmed(of)) if of != token => Some(Say::Confirm(token)),
-            (_, Stand::Away) if asks && end.fresh => {
+            (_, Stand::Away) if asks && end.fresh && !is_queued => {
                 Some(Say::Ask(Some(*self.named.get_or_insert(self.floor))))
             }
-            // What it has there already may be pushed to it meanwhile.
-            (_, Stand::Queued | Stand::NotVoting | Stand::Vote(_)) if asks && end.fresh => {
+            // A vote is enough for who waits elsewhere, and for whom one may just be on its way.
+            (_, Stand::Away | Stand::Queued | Stand::NotVoting | Stand::Vote(_))
+                if asks && end.fresh =>
+            {
                 Some(Say::Ask(None))
             }
             _ => None,

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Inspection, Look, LookReply, Occupant};
+use crate::protocol::words::{AtServer, Inspection, Look, LookReply, Occupant};
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::ballot::Count;
 use crate::store::redis::quorum::verbs::Seen;
@@ -72,34 +72,43 @@ impl Quorum {
     ) -> Result<Inspection, Trouble> {
         let (polls, quorum) = (&self.polls, self.polls.members.quorum);
         let mut inspecting = JoinSet::new();
-        for node in &polls.members.nodes {
+        for (place, node) in polls.members.nodes.iter().enumerate() {
             let (node, key) = (node.clone(), key.clone());
-            inspecting.spawn_on(
-                async move { node.inspect_votes(&key, within).await },
-                &polls.runtime,
-            );
+            let inspected = async move {
+                let seen = node.inspect_votes(&key, within).await;
+                let address = node.address().to_owned();
+                (place, AtServer { address, seen })
+            };
+            inspecting.spawn_on(inspected, &polls.runtime);
         }
-        let (mut seen, mut last) = (Vec::new(), None);
-        while let Some(Ok(inspected)) = inspecting.join_next().await {
-            match inspected {
-                Ok(inspection) => seen.push(inspection),
-                Err(trouble) => last = Some(trouble),
-            }
-        }
-        if seen.len() < quorum {
+        let mut servers = inspecting.join_all().await;
+        servers.sort_unstable_by_key(|(place, _)| *place);
+        let servers: Vec<_> = servers.into_iter().map(|(_, server)| server).collect();
+        let seen = || {
+            servers
+                .iter()
+                .filter_map(|server| server.seen.as_ref().ok())
+        };
+        if seen().count() < quorum {
+            let troubles = servers.into_iter().filter_map(|server| {
+                let trouble = server.seen.err()?;
+                Some(trouble.at(&server.address))
+            });
+            let last = troubles.last();
             return Err(last.unwrap_or_else(|| Trouble::timed_out(within)));
         }
-        let is_of_most = |one: &Occupant| {
-            let holders = seen.iter().filter_map(|other| other.holder.as_ref());
+        let is_of_most = |one: &&Occupant| {
+            let holders = seen().filter_map(|other| other.holder.as_ref());
             holders.filter(|other| other.is_same(one)).count() >= quorum
         };
-        let mut holders = seen.iter().filter_map(|one| one.holder.clone());
-        let foreign = seen.iter().any(|one| one.is_foreign);
+        let mut holders = seen().filter_map(|one| one.holder.as_ref());
+        let foreign = seen().any(|one| one.is_foreign);
         Ok(Inspection {
-            occupant: holders.find(is_of_most),
-            waiters: seen.iter().map(|one| one.waiters).max().unwrap_or(0),
-            last_token: seen.iter().filter_map(|one| one.last_token).max(),
+            occupant: holders.find(is_of_most).cloned(),
+            waiters: seen().map(|one| one.waiters).max().unwrap_or(0),
+            last_token: seen().filter_map(|one| one.last_token).max(),
             foreign: foreign.then(|| trouble::FOREIGN_VALUE.to_owned()),
+            servers,
         })
     }
 }

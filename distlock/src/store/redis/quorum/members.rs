@@ -1,6 +1,5 @@
 //! The servers of a quorum.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use crate::store::redis::authentication;
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::node::Node;
+use crate::store::redis::quorum::seats::Seat;
 use crate::store::redis::sockets::Sockets;
 use crate::store::redis::url::{Host, Place, Single};
 
@@ -42,6 +42,7 @@ impl Members {
     ) -> Self {
         let changed = Arc::new(Notify::new());
         let scripts = Arc::new(client.scripts.in_quorum());
+        let seats = Arc::default();
         let nodes = hosts.iter().enumerate().map(|(place, (host, port))| {
             let server = Single::Server(ConnectionAddr::Tcp(host.clone(), *port));
             let config = RedisConfig {
@@ -50,6 +51,7 @@ impl Members {
                 ..config.clone()
             };
             let client = Client {
+                seat: Some(Seat::new(config.address(), &seats)),
                 scripts: scripts.clone(),
                 // What it has at one of them it has at others, so its name is the same at all, for ever.
                 is_idle: Arc::new(|| false),
@@ -84,7 +86,7 @@ impl Members {
             }
             let up = outages.iter().filter(|outage| outage.is_none()).count();
             if up == self.nodes.len() || up >= self.quorum && waited >= limit / 4 {
-                return self.are_several();
+                return Ok(());
             }
             if waited >= limit {
                 let outage = self.outage().unwrap_or_else(|| Trouble::timed_out(limit));
@@ -92,24 +94,6 @@ impl Members {
             }
             tokio::time::sleep(AGAIN).await;
         }
-    }
-
-    /// One server under two names has two votes, and a lock at it alone would be a quorum's.
-    fn are_several(&self) -> Result<(), Error> {
-        let mut known = HashSet::new();
-        for node in &self.nodes {
-            if let Some(run) = node.run_id()
-                && !known.insert(run)
-            {
-                return Err(Error::Config {
-                    detail: format!(
-                        "{} is another name of a server that is in the quorum already; name independent servers",
-                        node.address()
-                    ),
-                });
-            }
-        }
-        Ok(())
     }
 
     fn outage_of(&self, node: &Node) -> Option<Trouble> {

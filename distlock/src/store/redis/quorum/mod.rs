@@ -15,7 +15,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::mutex::lock;
-use crate::options::Durability;
+use crate::options::{Durability, Options};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
@@ -41,6 +41,7 @@ mod looking;
 mod members;
 mod releasing;
 mod renewing;
+pub(super) mod seats;
 pub(crate) mod terms;
 pub(super) mod told;
 mod verbs;
@@ -141,11 +142,7 @@ impl QuorumStore {
 impl Quorum {
     /// A node has told something unasked. What nobody here knows of is given back.
     fn told(self: &Arc<Self>, node: usize, told: Told) {
-        let known = {
-            let table = lock(&self.table);
-            let call = table.calls.get(&told.owner);
-            call.and_then(|call| table.by_call.get(call)).cloned()
-        };
+        let known = self.ballot_of(told.owner);
         if let Some(ballot) = known.filter(|ballot| ballot.asks.key.same_lock(&told.key)) {
             ballot.hear(&self.polls, node, told.heard);
             return;
@@ -192,6 +189,13 @@ impl Quorum {
         lock(&self.table).by_call.get(&owner).cloned()
     }
 
+    /// By what the nodes know it by.
+    fn ballot_of(&self, owner: Owner) -> Option<Arc<Ballot>> {
+        let table = lock(&self.table);
+        let call = table.calls.get(&owner)?;
+        table.by_call.get(call).cloned()
+    }
+
     fn held(&self, owner: Owner) -> Option<(Asks, u64)> {
         let ballot = self.ballot(owner)?;
         match ballot.count() {
@@ -204,6 +208,10 @@ impl Quorum {
 impl LockStore for QuorumStore {
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
         Box::pin(self.quorum.ask(ask))
+    }
+
+    fn check(&self, key: &LockKey, options: &Options) -> Result<(), Error> {
+        self.quorum.polls.terms.check(key, options)
     }
 
     /// A lane would need a connection to each server for each runtime.

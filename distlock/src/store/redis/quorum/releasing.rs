@@ -26,6 +26,16 @@ impl Quorum {
                 again_after: None,
             });
         };
+        self.take_back(&ballot, keep, within).await
+    }
+
+    /// Takes back what a ballot has at any node.
+    pub(super) async fn take_back(
+        self: &Arc<Self>,
+        ballot: &Arc<Ballot>,
+        keep: Duration,
+        within: Duration,
+    ) -> Result<ReleaseReply, Trouble> {
         ballot.end();
         let (nodes, quorum) = (self.polls.members.nodes.len(), self.polls.members.quorum);
         let mut releasing = JoinSet::new();
@@ -79,7 +89,7 @@ impl Quorum {
         match last {
             Some(trouble) if answered < quorum => Err(trouble),
             _ => {
-                self.forget(&ballot);
+                self.forget(ballot);
                 Ok(ReleaseReply {
                     was_held: not_held <= nodes - quorum,
                     again_after: None,

@@ -10,7 +10,6 @@ use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::RenewalFailure;
 use crate::store::redis::quorum::Quorum;
-use crate::store::redis::quorum::ballot::Polls;
 use crate::store::redis::quorum::verbs::{Asks, Kept};
 
 impl Quorum {
@@ -24,11 +23,11 @@ impl Quorum {
         let holds = Arc::new(holds);
         let mut renewing = JoinSet::new();
         for node in 0..nodes {
-            let (polls, holds) = (self.polls.clone(), holds.clone());
+            let (quorum, holds) = (self.clone(), holds.clone());
             renewing.spawn_on(
                 async move {
-                    let member = &polls.members.nodes[node];
-                    let kept = member.renew_votes(&holds, &polls.terms, within).await;
+                    let (member, terms) = (&quorum.polls.members.nodes[node], &quorum.polls.terms);
+                    let kept = member.renew_votes(&holds, terms, within).await;
                     kept.unwrap_or_else(|trouble| {
                         vec![Kept::Trouble(trouble.at(member.address())); holds.len()]
                     })
@@ -36,7 +35,7 @@ impl Quorum {
                     .enumerate()
                     .map(|(place, kept)| {
                         if let Kept::Free = kept {
-                            repair(&polls, node, &holds[place], within);
+                            quorum.repair(node, &holds[place], within);
                         }
                         kept
                     })
@@ -61,17 +60,25 @@ impl Quorum {
             .map(|tally| tally.outcome(nodes, quorum))
             .collect()
     }
-}
 
-/// Repairs a hold at a node that has lost it, while nobody waits for that.
-fn repair(polls: &Arc<Polls>, node: usize, hold: &(Asks, u64), within: Duration) {
-    let (polls, (asks, token)) = (polls.clone(), hold.clone());
-    let runtime = polls.runtime.clone();
-    runtime.spawn(async move {
-        let member = &polls.members.nodes[node];
-        // The next renewal tries again.
-        let _ = member.repair_vote(&asks, token, &polls.terms, within).await;
-    });
+    /// Repairs a hold at a node that has lost it, while nobody waits for that.
+    fn repair(&self, node: usize, (asks, token): &(Asks, u64), within: Duration) {
+        let Some(ballot) = self.ballot_of(asks.owner) else {
+            return;
+        };
+        // A release that began before it is never followed by it, and one that begins now waits for it.
+        if !ballot.repairs(node) {
+            return;
+        }
+        let (polls, token) = (self.polls.clone(), *token);
+        let runtime = polls.runtime.clone();
+        runtime.spawn(async move {
+            let member = &polls.members.nodes[node];
+            // The next renewal tries again.
+            let _ = (member.repair_vote(&ballot.asks, token, &polls.terms, within)).await;
+            ballot.has_repaired(&polls, node);
+        });
+    }
 }
 
 /// What the nodes said of one hold.

@@ -9,7 +9,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::{Trouble, one_line};
-use crate::protocol::words::{Occupant, Owner};
+use crate::protocol::words::{Inspected, Occupant, Owner};
 use crate::store::client_id::ClientId;
 use crate::store::redis::client::Shared;
 use crate::store::redis::codec::encode::millis;
@@ -65,16 +65,6 @@ pub(super) enum Kept {
     Trouble(Trouble),
 }
 
-/// What a node sees of a lock.
-#[derive(Clone, Debug)]
-pub(super) struct Inspected {
-    /// Who holds it there; a vote is no hold.
-    pub(super) holder: Option<Occupant>,
-    pub(super) waiters: u64,
-    pub(super) last_token: Option<FencingToken>,
-    pub(super) is_foreign: bool,
-}
-
 impl Node {
     fn votes(&self) -> Result<&VoteScripts, Trouble> {
         let scripts = self.shared.scripts.votes.as_ref();
@@ -91,11 +81,6 @@ impl Node {
                 "the user needs INFO: whether the server was restarted must be known",
             )
         })
-    }
-
-    /// What it calls itself, while it can be used.
-    pub(super) fn run_id(&self) -> Option<String> {
-        self.commands.session().ok()?.server.clone()
     }
 
     /// Its time, as far as is known.

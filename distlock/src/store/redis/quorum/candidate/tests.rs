@@ -171,3 +171,27 @@ fn who_reaches_too_few_nodes_is_cut_off() {
     candidate.end();
     assert!(!candidate.is_cut_off(), "it has left");
 }
+
+#[test]
+fn a_hold_is_repaired_only_while_it_is_one() {
+    let mut candidate = asked();
+    for node in [0, 2] {
+        candidate.answered(node, granted(7), at(1));
+    }
+    assert!(!candidate.repairs(0), "it is none yet");
+    for node in [0, 2] {
+        assert_eq!(candidate.poll(node, at(1)), Some(Say::Confirm(7)));
+        candidate.answered(node, confirmed(7, 1), at(2));
+    }
+    assert!(!candidate.repairs(1), "an ask is under way there");
+    candidate.answered(1, Heard::Unanswered, at(3));
+    assert!(candidate.repairs(1));
+    candidate.end();
+    assert!(
+        candidate.is_busy(1) && candidate.is_at(1),
+        "a release waits"
+    );
+    candidate.has_repaired(1);
+    assert!(!candidate.is_busy(1) && candidate.is_at(1));
+    assert!(!candidate.repairs(1), "it is released");
+}

@@ -1,0 +1,162 @@
+//! As many servers are away as may be: nothing costs a deadline, and who comes back has a vote again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use distlock_tests::{eventually_async, within};
+
+use crate::kit::{LONG, acquire_later, give_back, lock_key, ms};
+use crate::quorum::stage::{Fault, LEASE, Stage, for_each};
+use crate::quorum::{connect, three, until_clean, until_queued_at};
+
+/// Which of the three suffers.
+const PLACE: usize = 1;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_first_notice_nothing_costs_a_deadline() {
+    let faults = [
+        Fault::Kill,
+        Fault::Freeze,
+        Fault::Cut,
+        Fault::RequestsLost,
+        Fault::RepliesLost,
+        Fault::Slow,
+    ];
+    for_each(&faults, |fault| async move {
+        let stage = Stage::new(fault, &[PLACE]).await;
+        stage.strike();
+        stage.goes_on().await;
+        let began = Instant::now();
+        let lock = stage.subject.lock("k").lease(LEASE).wait(LONG);
+        for _ in 0..30 {
+            let guard = lock.acquire().await.unwrap();
+            guard.release().await.unwrap();
+            // Somebody who does not wait is told at once as well.
+            let guard = lock.acquire().await.unwrap();
+            let tried = stage.other.lock("k").lease(LEASE).try_acquire().await;
+            assert!(tried.unwrap().is_none());
+            let waiting = acquire_later(&stage.other, "k", LEASE, LONG);
+            until_queued_at(&stage.quorum, 0, "k", 1).await;
+            guard.release().await.unwrap();
+            give_back(waiting).await;
+        }
+        let took = began.elapsed();
+        assert!(
+            took < ms(15_000),
+            "{took:?} for what may take a second each"
+        );
+        stage.ends().await;
+    })
+    .await;
+}
+
+/// By itself, and as soon as it may: then another one may go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
+    let faults = [Fault::Kill, Fault::Freeze, Fault::Flush, Fault::Cut];
+    for_each(&faults, |fault| async move {
+        let lease = ms(900);
+        let stage = Stage::with_leases_up_to(lease, fault, &[PLACE]).await;
+        let lock = stage.subject.lock("held").lease(lease);
+        let guard = lock.acquire().await.unwrap();
+        let held = format!(" {} ", guard.fencing_token());
+        let is_it = |value: String| value.starts_with("3 held ") && value.contains(&held);
+        // Who waits has its vote first, and has to do without.
+        let waiting = acquire_later(&stage.other, "held", lease, LONG);
+        for place in 0..3 {
+            until_queued_at(&stage.quorum, place, "held", 1).await;
+        }
+        stage.strike();
+        if fault == Fault::Freeze || fault == Fault::Cut {
+            // It has run out there.
+            tokio::time::sleep(lease * 2).await;
+        }
+        stage.stop();
+        let mut raw = stage.quorum.server(PLACE).client();
+        let has_it = async || raw.get(&lock_key("held")).is_some_and(is_it);
+        eventually_async(LONG, has_it).await;
+        stage.quorum.server(0).kill();
+        tokio::select! {
+            error = guard.lost() => panic!("{error}"),
+            () = tokio::time::sleep(lease * 2) => {}
+        }
+        let lock = stage.other.lock("k").lease(lease).wait(LONG);
+        let other = within(LONG, lock.acquire()).await.unwrap();
+        other.release().await.unwrap();
+        guard.release().await.unwrap();
+        within(LONG, give_back(waiting)).await;
+        until_clean(&stage.quorum).await;
+    })
+    .await;
+}
+
+/// Whatever is held at the moment in which a server is back is repaired there, but not after it was released: nobody would
+/// release that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_repaired_is_released_as_well() {
+    let stage = Stage::new(Fault::RestartEmpty, &[PLACE]).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..24)
+        .map(|number| {
+            let lock = stage
+                .other
+                .lock(format!("k{number}"))
+                .lease(LEASE)
+                .wait(LONG);
+            let is_over = is_over.clone();
+            tokio::spawn(async move {
+                while !is_over.load(Ordering::SeqCst) {
+                    let guard = lock.acquire().await.unwrap();
+                    tokio::time::sleep(ms(3)).await;
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for _ in 0..40 {
+        stage.strike();
+        stage.heal();
+        let mut raw = stage.quorum.server(PLACE).client();
+        // Until its connections are back, and it votes.
+        eventually_async(LONG, async || raw.exists("distlock:fence:{k0}")).await;
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for task in tasks {
+        within(LONG, task).await.unwrap();
+    }
+    until_clean(&stage.quorum).await;
+}
+
+/// Also at a server that has forgotten the queue, and of which the vote is needed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_keeps_the_order() {
+    let quorum = three();
+    let managers = [connect(&quorum).await, connect(&quorum).await];
+    let guard = managers[0].lock("k").acquire().await.unwrap();
+    let mut last = guard.fencing_token();
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        waiting.push(acquire_later(&managers[number % 2], "k", ms(5_000), LONG));
+        for place in 0..3 {
+            until_queued_at(&quorum, place, "k", number as i64 + 1).await;
+        }
+    }
+    quorum.server(1).restart();
+    quorum.vote_at(1, "distlock");
+    // The first of them has its vote.
+    until_queued_at(&quorum, 1, "k", 3).await;
+    guard.release().await.unwrap();
+    let mut ended = Vec::new();
+    for waiting in waiting {
+        let (token, at) = within(LONG, give_back(waiting)).await;
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        if ended.is_empty() {
+            quorum.server(0).kill();
+        }
+        ended.push(at);
+    }
+    assert!(ended.is_sorted(), "first come, first served");
+    until_clean(&quorum).await;
+}

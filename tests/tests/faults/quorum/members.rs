@@ -1,0 +1,123 @@
+//! Which servers may be members: as many as there are names, and nobody's replicas.
+
+use distlock::{Error, LockManager};
+use distlock_tests::{RedisQuorum, RedisServer, Reply, eventually_async, within};
+
+use crate::kit::{LONG, ms, taken_once};
+use crate::quorum::{three, until_clean, until_clean_at};
+use crate::replicas::{master, replica_of};
+
+/// It is told at once that these cannot be the members.
+pub(super) async fn is_refused(url: &str, says: &str) {
+    let error = within(LONG, LockManager::connect(url)).await.unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error}");
+    let told = error.to_string();
+    assert!(told.contains(says), "{told}");
+}
+
+pub(super) fn lazily(url: &str) -> LockManager {
+    let builder = LockManager::builder().url(url);
+    builder.connect_lazy().unwrap()
+}
+
+/// Nothing is granted, and whoever tries is told why.
+pub(super) async fn until_told(manager: &LockManager, says: &[&str]) {
+    eventually_async(LONG, async || {
+        let tried = manager.lock("k").wait(ms(100)).acquire().await;
+        let told = tried.unwrap_err().to_string();
+        told.contains("1 of 3 servers can be used") && says.iter().all(|says| told.contains(says))
+    })
+    .await;
+}
+
+async fn serves(manager: &LockManager) {
+    let lock = manager.lock("k").wait(LONG);
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_names_of_one_server_are_refused() {
+    let quorum = RedisQuorum::start(2);
+    quorum.vote("distlock");
+    let port = quorum.server(0).port();
+    let url = format!("{},localhost:{port}", quorum.url());
+    is_refused(&url, "another name of redis://").await;
+    // In the background it has one vote: the other server is needed.
+    let manager = lazily(&url);
+    serves(&manager).await;
+    quorum.server(1).kill();
+    until_told(&manager, &["another name of redis://"]).await;
+    until_clean_at(&quorum, 0).await;
+}
+
+/// One was down at connect, or its name has moved: the same is found out later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_comes_to_lead_to_another_member_has_no_vote() {
+    for was_down in [false, true] {
+        let quorum = three();
+        let [first, second, third] = [0, 1, 2].map(|place| quorum.server(place));
+        let way = third.proxy();
+        if was_down {
+            way.move_to(first.addr());
+            way.refuse_connections(true);
+        }
+        let url = RedisQuorum::url_at([first.port(), second.port(), way.port()]);
+        let manager = LockManager::connect(url).await.unwrap();
+        serves(&manager).await;
+        if was_down {
+            way.refuse_connections(false);
+        } else {
+            way.move_to(first.addr());
+            way.reset_connections();
+        }
+        second.kill();
+        until_told(&manager, &["another name of redis://", "refused"]).await;
+        // And it has one when it leads to a server of its own.
+        way.move_to(third.addr());
+        serves(&manager).await;
+        until_clean(&quorum).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_is_refused() {
+    let (first, second) = (master(), RedisServer::start());
+    for writable in [false, true] {
+        let replica = replica_of(&first).await;
+        if writable {
+            let set = ["CONFIG", "SET", "replica-read-only", "no"];
+            assert_eq!(replica.client().cmd(&set), Reply::Status("OK".into()));
+        }
+        let ports = [&first, &second, &replica].map(RedisServer::port);
+        let url = RedisQuorum::url_at(ports);
+        is_refused(&url, "it is a replica").await;
+        // The same server, once it is nobody's.
+        let manager = lazily(&url);
+        let told = [format!("127.0.0.1:{}", replica.port())];
+        second.stop_process();
+        until_told(&manager, &["it is a replica", &told[0]]).await;
+        second.cont_process();
+        let mut raw = replica.client();
+        raw.cmd(&["REPLICAOF", "NO", "ONE"]);
+        drop(raw);
+        within(LONG, LockManager::connect(&url)).await.unwrap();
+    }
+}
+
+/// A member that is made a replica while it is used has no vote from then on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_becomes_a_replica_has_no_vote() {
+    let quorum = three();
+    let manager = LockManager::connect(quorum.url()).await.unwrap();
+    taken_once(&manager, "k").await;
+    let port = quorum.server(0).port().to_string();
+    let mut raw = quorum.server(2).client();
+    raw.cmd(&["REPLICAOF", "127.0.0.1", &port]);
+    serves(&manager).await;
+    quorum.server(1).kill();
+    until_told(&manager, &["it is a replica", "refused"]).await;
+    raw.cmd(&["REPLICAOF", "NO", "ONE"]);
+    quorum.vote_at(2, "distlock");
+    serves(&manager).await;
+    until_clean(&quorum).await;
+}

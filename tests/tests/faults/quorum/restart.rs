@@ -1,0 +1,259 @@
+//! Servers that have forgotten what they knew, or may have.
+
+use std::time::Duration;
+
+use distlock::{Error, LockManager, Outage, Quorum};
+use distlock_tests::{RedisQuorum, RedisServer, Resp, eventually_async, within};
+
+use crate::kit::{LONG, acquire_later, give_back, lock_key, ms, taken_once};
+use crate::quorum::stage::{Fault, Stage, for_each};
+use crate::quorum::{connect, three, until_clean, with_leases_up_to};
+
+/// A field of a text, by its place.
+fn field(text: &str, place: usize) -> &str {
+    text.split(' ').nth(place).unwrap()
+}
+
+/// From when on a server votes, by its own clock (µs).
+fn votes_from(raw: &mut Resp) -> u64 {
+    let epoch = raw.get("distlock:epoch").unwrap();
+    field(&epoch, 1).parse().unwrap()
+}
+
+/// Its own clock (µs).
+fn now_at(raw: &mut Resp) -> u64 {
+    let script = "local t = redis.call('TIME') return t[1] * 1000000 + t[2]";
+    let now = raw.cmd(&["EVAL", script, "0"]).int();
+    u64::try_from(now).unwrap()
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap()
+}
+
+/// How many seconds an error says that it lasts until the next server votes.
+#[track_caller]
+fn votes_in(error: &Error) -> f64 {
+    let told = error.to_string();
+    let (_, behind) = told.split_once("votes in ").expect(&told);
+    let is_outage =
+        matches!(error, Error::Unavailable { outage, .. } if *outage == Outage::NotReady);
+    assert!(is_outage, "{told}");
+    field(behind, 0).parse().unwrap()
+}
+
+/// Nobody tells it when: it counts from the first that asks, and then has its vote, and what was forgotten is repaired.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_forgot_does_not_vote_until_the_longest_lease_is_over() {
+    for_each(&[Fault::RestartEmpty, Fault::Flush], |fault| async move {
+        let longest = ms(1_500);
+        let stage = Stage::with_leases_up_to(longest, fault, &[0]).await;
+        let lock = stage.subject.lock("k").lease(ms(900));
+        let guard = lock.acquire().await.unwrap();
+        stage.strike();
+        let mut raw = stage.quorum.server(0).client();
+        let forgot = now_at(&mut raw);
+        let lock = stage.other.lock("k");
+        assert!(lock.lease(ms(900)).try_acquire().await.unwrap().is_none());
+        eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
+        let from = votes_from(&mut raw);
+        assert!(from >= forgot + micros(longest), "{from} after {forgot}");
+        let value = raw.get(&lock_key("k")).unwrap();
+        let since: u64 = field(&value, 6).parse().unwrap();
+        assert!(
+            value.starts_with("3 held ") && since >= from,
+            "{value}, {from}"
+        );
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        until_clean(&stage.quorum).await;
+    })
+    .await;
+}
+
+/// One server never had the lock, and one has forgotten it: these two are most of three, and the holder may believe in its lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_two_of_three_do_not_know_is_not_granted_twice() {
+    for_each(&[Fault::RestartEmpty, Fault::Flush], |fault| async move {
+        let longest = ms(1_500);
+        let stage = Stage::with_leases_up_to(longest, fault, &[0]).await;
+        stage.quorum.server(2).kill();
+        let lock = stage.subject.lock("k").lease(longest);
+        let guard = lock.acquire().await.unwrap();
+        let inside = stage.exclusion.enter(guard.fencing_token());
+        // It cannot tell anybody that it is there.
+        stage.cut_off();
+        stage.quorum.server(2).restart();
+        stage.quorum.vote_at(2, "distlock");
+        stage.strike();
+        let waiting = acquire_later(&stage.other, "k", longest, LONG);
+        let ends = async {
+            within(LONG, guard.lost()).await;
+            drop(inside);
+        };
+        let (served, ()) = tokio::join!(within(LONG, stage.serves(waiting)), ends);
+        served.unwrap();
+    })
+    .await;
+}
+
+/// The token of a clock that is ahead is above the other clocks, and what is forgotten of it may not be gone below.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_forgot_does_not_vote_before_its_clock_has_reached_all_tokens() {
+    let hour = Duration::from_secs(3_600);
+    let ahead = RedisServer::builder().own_clock().start();
+    ahead.step_clock(true, hour);
+    let quorum = RedisQuorum::of([RedisServer::start(), RedisServer::start(), ahead]);
+    quorum.vote("distlock");
+    let manager = connect(&quorum).await;
+    let guard = manager.lock("k").acquire().await.unwrap();
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    for place in [0, 1] {
+        quorum.server(place).restart();
+    }
+    // Also when nobody is there any more who could say how late it is.
+    for is_there in [true, false] {
+        if !is_there {
+            quorum.server(2).kill();
+        }
+        eventually_async(LONG, async || {
+            let error = manager.lock("k").try_acquire().await.unwrap_err();
+            error.to_string().contains("votes in ") && votes_in(&error) > 3_600.0
+        })
+        .await;
+    }
+    for place in [0, 1] {
+        let mut raw = quorum.server(place).client();
+        let from = votes_from(&mut raw);
+        assert!(from > token.get(), "{from} for {token}");
+        assert!(now_at(&mut raw) < token.get());
+    }
+}
+
+/// Durable servers, which have been running for long.
+fn durable() -> RedisQuorum {
+    let server = || RedisServer::builder().append_only().start();
+    let quorum = RedisQuorum::of([server(), server(), server()]);
+    for place in 0..3 {
+        let mut raw = quorum.server(place).client();
+        raw.cmd(&["SET", "distlock:epoch", "- 0"]);
+    }
+    quorum
+}
+
+async fn trusting(quorum: &RedisQuorum) -> LockManager {
+    let terms = Quorum::default().servers_never_forget(true);
+    let builder = LockManager::builder().url(quorum.url()).quorum(terms);
+    builder.connect().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_never_forget_vote_as_soon_as_they_are_back() {
+    let quorum = durable();
+    let (first, second) = (trusting(&quorum).await, trusting(&quorum).await);
+    let guard = first.lock("held").acquire().await.unwrap();
+    let held = format!(" {} ", guard.fencing_token());
+    for place in 0..3 {
+        let mut raw = quorum.server(place).client();
+        let is_it = |value: String| value.starts_with("3 held ") && value.contains(&held);
+        eventually_async(LONG, async || raw.get(&lock_key("held")).is_some_and(is_it)).await;
+    }
+    quorum.server(0).restart();
+    quorum.server(1).kill();
+    let mut raw = quorum.server(0).client();
+    let value = raw.get(&lock_key("held")).unwrap();
+    assert!(value.contains(&held), "{value}");
+    for manager in [&first, &second] {
+        let lock = manager.lock("k").wait(LONG);
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    let tried = second.lock("held").try_acquire().await.unwrap();
+    assert!(tried.is_none());
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    until_clean(&quorum).await;
+}
+
+/// The setting is about servers that lose something. One that has lost everything is found out all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_never_forgets_and_forgot_everything_does_not_vote() {
+    let quorum = durable();
+    let manager = trusting(&quorum).await;
+    taken_once(&manager, "k").await;
+    for place in [0, 1] {
+        quorum.server(place).client().cmd(&["FLUSHALL"]);
+    }
+    let error = manager.lock("k").try_acquire().await.unwrap_err();
+    assert!(votes_in(&error) > 55.0, "{error}");
+}
+
+/// And without it a server that has forgotten nothing is not believed either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_remembers_is_not_believed_unless_it_is_said() {
+    let quorum = durable();
+    quorum.vote("distlock");
+    let manager = connect(&quorum).await;
+    taken_once(&manager, "k").await;
+    quorum.server(0).restart();
+    quorum.server(1).kill();
+    // First it is found to be back.
+    eventually_async(LONG, async || {
+        let error = manager.lock("k").try_acquire().await.unwrap_err();
+        error.to_string().contains("votes in ") && votes_in(&error) > 55.0
+    })
+    .await;
+}
+
+/// At the first boot nobody knows whether it is the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_have_just_started_say_how_long_they_do_not_vote() {
+    let quorum = RedisQuorum::start(3);
+    let manager = connect(&quorum).await;
+    for wait in [Duration::ZERO, ms(300)] {
+        let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
+        let left = votes_in(&error);
+        // The longest lease and its grace.
+        assert!(left > 55.0 && left <= 66.0, "{error}");
+    }
+    until_clean(&quorum).await;
+    // Who can wait for so long is served without further ado.
+    let quorum = RedisQuorum::start(3);
+    let manager = with_leases_up_to(ms(1_000), quorum.url());
+    let manager = manager.connect().await.unwrap();
+    let waiting = acquire_later(&manager, "k", ms(1_000), LONG);
+    let (token, _) = within(LONG, give_back(waiting)).await;
+    let mut raw = quorum.server(0).client();
+    assert!(token.get() >= votes_from(&mut raw));
+    until_clean(&quorum).await;
+}
+
+/// Before anything is asked, so also while nobody is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_outlasts_the_quarantine_is_refused() {
+    let quorum = three();
+    let manager = with_leases_up_to(ms(10_000), quorum.url());
+    let lazy = manager.clone().connect_lazy().unwrap();
+    let manager = manager.connect().await.unwrap();
+    for place in 0..3 {
+        quorum.server(place).kill();
+    }
+    for manager in [&manager, &lazy] {
+        let lock = || manager.lock("k").wait(Duration::ZERO).lease(ms(10_000));
+        for (lock, names) in [
+            (lock().lease(ms(10_001)), "the lease is 10.001s"),
+            (lock().min_hold(ms(10_001)), "min_hold is 10.001s"),
+        ] {
+            let error = lock.acquire().await.unwrap_err();
+            let told = error.to_string();
+            assert!(matches!(error, Error::Config { .. }), "{told}");
+            for says in [names, "after 10s", "`Quorum::max_lease`"] {
+                assert!(told.contains(says), "{told}");
+            }
+        }
+        let replicas = lock().min_replicas(1).acquire().await.unwrap_err();
+        assert!(matches!(replicas, Error::Config { .. }), "{replicas}");
+        let allowed = lock().min_hold(ms(10_000)).acquire().await;
+        assert!(allowed.unwrap_err().is_unavailable());
+    }
+}

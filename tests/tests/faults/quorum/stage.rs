@@ -1,0 +1,282 @@
+//! Three servers, a client that suffers from what happens to one of them or on the way there, and one that goes straight.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Error, LockManager};
+use distlock_tests::{Proxy, RedisQuorum, RedisServer, Way, eventually_async};
+
+use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, lock_key, ms};
+use crate::quorum::{until_clean, until_queued_at, with_leases_up_to};
+
+/// Longer than a test waits: what is gone by then did not run out.
+pub(super) const LEASE: Duration = ms(30_000);
+
+/// So much longer does everything take.
+const SLOW: Duration = ms(300);
+
+/// So far does a clock step: longer than anything lasts here.
+const STEP: Duration = ms(60_000);
+
+/// What happens to a server, or to one client's way to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Kill,
+    Freeze,
+    RestartEmpty,
+    Flush,
+    ClockForward,
+    ClockBack,
+    Cut,
+    RequestsLost,
+    RepliesLost,
+    Slow,
+}
+
+impl Fault {
+    pub(super) const ALL: [Fault; 10] = [
+        Fault::Kill,
+        Fault::Freeze,
+        Fault::RestartEmpty,
+        Fault::Flush,
+        Fault::ClockForward,
+        Fault::ClockBack,
+        Fault::Cut,
+        Fault::RequestsLost,
+        Fault::RepliesLost,
+        Fault::Slow,
+    ];
+
+    /// Only one of the clients suffers.
+    pub(super) fn is_on_the_way(self) -> bool {
+        use Fault::{Cut, RepliesLost, RequestsLost, Slow};
+        matches!(self, Cut | RequestsLost | RepliesLost | Slow)
+    }
+
+    pub(super) fn is_of_the_clock(self) -> bool {
+        matches!(self, Fault::ClockForward | Fault::ClockBack)
+    }
+}
+
+/// What a call comes to next when it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Ask,
+    /// All servers have voted, and it does not know yet.
+    Votes,
+    /// All votes are known, and to be confirmed.
+    Confirmation,
+}
+
+/// What happens, and where.
+pub(super) struct Stage {
+    pub(super) quorum: RedisQuorum,
+    fault: Fault,
+    /// The servers that it happens to.
+    places: Vec<usize>,
+    /// The ways of the one who suffers.
+    ways: Vec<Proxy>,
+    pub(super) subject: LockManager,
+    pub(super) other: LockManager,
+    pub(super) exclusion: Arc<Exclusion>,
+}
+
+impl Stage {
+    pub(super) async fn new(fault: Fault, places: &[usize]) -> Self {
+        Self::with_leases_up_to(ms(60_000), fault, places).await
+    }
+
+    /// Who forgets does not vote for as long as that, and a little.
+    pub(super) async fn with_leases_up_to(
+        longest: Duration,
+        fault: Fault,
+        places: &[usize],
+    ) -> Self {
+        let quorum = RedisQuorum::of((0..3).map(|place| {
+            if fault.is_of_the_clock() && places.contains(&place) {
+                RedisServer::builder().own_clock().start()
+            } else {
+                RedisServer::start()
+            }
+        }));
+        quorum.vote("distlock");
+        let ways = quorum.proxies();
+        let url = RedisQuorum::url_at(ways.iter().map(|way| way.port()));
+        let connect = async |url| with_leases_up_to(longest, url).connect().await.unwrap();
+        Stage {
+            subject: connect(url).await,
+            other: connect(quorum.url()).await,
+            quorum,
+            fault,
+            places: places.to_vec(),
+            ways,
+            exclusion: Exclusion::new(),
+        }
+    }
+
+    pub(super) fn strike(&self) {
+        for place in &self.places {
+            let (server, way) = (self.quorum.server(*place), &self.ways[*place]);
+            match self.fault {
+                Fault::Kill => server.kill(),
+                Fault::Freeze => server.stop_process(),
+                Fault::RestartEmpty => server.restart(),
+                Fault::Flush => drop(server.client().cmd(&["FLUSHALL"])),
+                Fault::ClockForward => server.step_clock(true, STEP),
+                Fault::ClockBack => server.step_clock(false, STEP),
+                Fault::Cut => way.black_hole(true),
+                Fault::RequestsLost => way.drop_data(Way::ToServer, true),
+                Fault::RepliesLost => way.drop_data(Way::ToClient, true),
+                Fault::Slow => way.delay(Way::Both, SLOW / 2),
+            }
+        }
+    }
+
+    /// It is over, and as if it were long ago.
+    pub(super) fn heal(&self) {
+        self.stop();
+        for place in &self.places {
+            self.quorum.vote_at(*place, "distlock");
+        }
+    }
+
+    /// It is over.
+    pub(super) fn stop(&self) {
+        for place in &self.places {
+            let (server, way) = (self.quorum.server(*place), &self.ways[*place]);
+            match self.fault {
+                Fault::Kill => server.restart(),
+                Fault::Freeze => server.cont_process(),
+                Fault::ClockForward | Fault::ClockBack => server.step_clock(true, Duration::ZERO),
+                Fault::RestartEmpty | Fault::Flush => {}
+                Fault::Cut | Fault::RequestsLost | Fault::RepliesLost | Fault::Slow => {
+                    way.heal();
+                    way.release_held();
+                }
+            }
+        }
+    }
+
+    /// The one who suffers reaches nobody any more.
+    pub(super) fn cut_off(&self) {
+        for way in &self.ways {
+            way.black_hole(true);
+        }
+    }
+
+    /// Nothing that the servers say is heard until this is told otherwise.
+    fn hears_nothing(&self, on: bool) {
+        for way in &self.ways {
+            way.stop_reading(Way::ToClient, on);
+        }
+    }
+
+    /// Keeps back what the one who suffers says, has it say something to each server, and then strikes.
+    pub(super) async fn strike_before_it_is_said(&self, says: impl FnOnce()) {
+        let said = |way: &Proxy| way.stats().requests_held;
+        let before: Vec<_> = self.ways.iter().map(said).collect();
+        for way in &self.ways {
+            way.hold_requests();
+        }
+        says();
+        for (way, before) in self.ways.iter().zip(before) {
+            eventually_async(LONG, async || said(way) > before).await;
+        }
+        self.strike();
+        for (place, way) in self.ways.iter().enumerate() {
+            // What was under way is lost as well.
+            if !self.fault.is_on_the_way() || !self.places.contains(&place) {
+                way.release_held();
+            }
+        }
+    }
+
+    /// Acquires, and what happens does so when the call has come that far.
+    pub(super) async fn acquire(&self, phase: Phase, wait: Duration) -> Acquiring {
+        let asks = || acquire_later(&self.subject, "k", LEASE, wait);
+        if phase == Phase::Ask {
+            self.strike();
+            return asks();
+        }
+        self.hears_nothing(true);
+        let asking = asks();
+        for place in 0..3 {
+            let mut raw = self.quorum.server(place).client();
+            eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
+        }
+        if phase == Phase::Votes {
+            self.strike();
+            self.hears_nothing(false);
+        } else {
+            self.strike_before_it_is_said(|| self.hears_nothing(false))
+                .await;
+        }
+        asking
+    }
+
+    /// The other one holds, and the one who suffers stands in all queues.
+    pub(super) async fn queued(&self, wait: Duration) -> (distlock::LockGuard, Acquiring) {
+        let lock = self.other.lock("k").lease(LEASE);
+        let guard = lock.acquire().await.unwrap();
+        let waiting = acquire_later(&self.subject, "k", LEASE, wait);
+        self.until_queued().await;
+        (guard, waiting)
+    }
+
+    /// Somebody waits at each of the servers.
+    pub(super) async fn until_queued(&self) {
+        for place in 0..3 {
+            until_queued_at(&self.quorum, place, "k", 1).await;
+        }
+    }
+
+    /// A call acquires with a token above all before it, alone, and releases.
+    pub(super) async fn serves(&self, acquiring: Acquiring) -> Result<(), Error> {
+        let guard = acquiring.await.unwrap().0?;
+        let inside = self.exclusion.enter(guard.fencing_token());
+        tokio::task::yield_now().await;
+        drop(inside);
+        guard.release().await
+    }
+
+    /// Both are served in turn.
+    pub(super) async fn goes_on(&self) {
+        for manager in [&self.subject, &self.other, &self.subject] {
+            let acquiring = acquire_later(manager, "k", LEASE, LONG);
+            self.serves(acquiring).await.unwrap();
+        }
+    }
+
+    /// It is over: nothing is left of it anywhere, and all goes on.
+    pub(super) async fn ends(&self) {
+        self.heal();
+        until_clean(&self.quorum).await;
+        self.goes_on().await;
+        until_clean(&self.quorum).await;
+    }
+}
+
+/// Does something for each of these, seven at a time.
+pub(super) async fn for_each<W: Future<Output = ()>>(faults: &[Fault], what: impl Fn(Fault) -> W) {
+    let act = async |fault: Option<&Fault>| {
+        if let Some(fault) = fault {
+            let _told = Told(*fault);
+            what(*fault).await;
+        }
+    };
+    for some in faults.chunks(7) {
+        let [a, b, c, d, e, f, g] = [0, 1, 2, 3, 4, 5, 6].map(|place| act(some.get(place)));
+        tokio::join!(a, b, c, d, e, f, g);
+    }
+}
+
+/// Says of which fault a panic is.
+struct Told(Fault);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("while there was {:?}", self.0);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Servers that ask who we are, and prove who they are: all of them, or not quite all.
+
+use distlock::{Credentials, Error, LockManager, Tls};
+use distlock_tests::{Authority, CertificateFiles, RedisQuorum, RedisServer, eventually_async};
+
+use crate::access::{NEEDED, PLACES, USEFUL, set_user, user};
+use crate::credentials::{Vault, add_user, users};
+use crate::kit::{LONG, acquire_later, give_back, lock_key, ms, taken_once};
+use crate::quorum::members::{is_refused, lazily, until_told};
+use crate::quorum::{three, until_clean, until_queued_at};
+
+const HOST: &str = "127.0.0.1";
+
+/// The same servers, for somebody who has a name.
+fn url_of(quorum: &RedisQuorum, user: &str) -> String {
+    quorum.url().replacen("://", &format!("://{user}@"), 1)
+}
+
+/// Held, renewed and handed on.
+async fn works(quorum: &RedisQuorum, first: &LockManager, second: &LockManager) {
+    let lease = ms(750);
+    let guard = first.lock("k").lease(lease).acquire().await.unwrap();
+    let waiting = acquire_later(second, "k", lease, LONG);
+    until_queued_at(quorum, 0, "k", 1).await;
+    tokio::select! {
+        error = guard.lost() => panic!("{error}"),
+        () = tokio::time::sleep(lease * 2) => {}
+    }
+    guard.release().await.unwrap();
+    give_back(waiting).await;
+    until_clean(quorum).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_members_take_the_password_of_the_url() {
+    let server = || RedisServer::builder().requirepass("hunter2").start();
+    let quorum = RedisQuorum::of([server(), server(), server()]);
+    quorum.vote("distlock");
+    let url = url_of(&quorum, ":hunter2");
+    let (first, second) = (
+        LockManager::connect(&url).await.unwrap(),
+        LockManager::connect(&url).await.unwrap(),
+    );
+    works(&quorum, &first, &second).await;
+    // One of them has another one: told at connect, with its name, and with no secret.
+    let odd = quorum.server(2);
+    let mut raw = odd.client();
+    raw.cmd(&["CONFIG", "SET", "requirepass", "another"]);
+    let named = format!("{HOST}:{}", odd.port());
+    is_refused(&url, &named).await;
+    is_refused(&url, "WRONGPASS").await;
+    let error = LockManager::connect(&url).await.unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+    // Whoever does not insist has the other two, and hears of it when they are too few.
+    let lazy = lazily(&url);
+    let lock = lazy.lock("k").wait(LONG);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    quorum.server(1).kill();
+    until_told(&lazy, &["WRONGPASS", &named]).await;
+    raw.cmd(&["CONFIG", "SET", "requirepass", "hunter2"]);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    // A server that asks for nothing is another one.
+    raw.cmd(&["CONFIG", "SET", "requirepass", ""]);
+    is_refused(&url, "requirepass").await;
+}
+
+/// No more and no less than one server needs, but for INFO, which every member must answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_needs_the_same_rights_and_info() {
+    let quorum = three();
+    let url = url_of(&quorum, &user());
+    for place in 0..3 {
+        let rights = [PLACES, NEEDED, USEFUL].concat();
+        set_user(&mut quorum.server(place).client(), &rights);
+    }
+    let (first, second) = (
+        LockManager::connect(&url).await.unwrap(),
+        LockManager::connect(&url).await.unwrap(),
+    );
+    works(&quorum, &first, &second).await;
+    let rights = [PLACES, NEEDED, USEFUL, &["-info"]].concat();
+    set_user(&mut quorum.server(1).client(), &rights);
+    is_refused(&url, "the user needs INFO").await;
+}
+
+/// Each member is told who we are when it is opened, and again while its connections live.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_members_are_told_the_credentials_of_the_moment() {
+    let quorum = three();
+    let each = || [0, 1, 2].map(|place| quorum.server(place).client());
+    for mut raw in each() {
+        add_user(&mut raw, "one", "first");
+        add_user(&mut raw, "two", "second");
+    }
+    let vault = Vault::new("one", "first");
+    let builder = vault.builder(&quorum.url());
+    let manager = builder.credentials_every(ms(1_000));
+    let manager = manager.connect().await.unwrap();
+    let guard = manager.lock("held").acquire().await.unwrap();
+    let are = |user: &str| each().iter_mut().all(|raw| users(raw) == [user; 2]);
+    eventually_async(LONG, async || are("one")).await;
+    vault.set(Ok(Credentials::new("two", "second")));
+    eventually_async(LONG, async || are("two")).await;
+    for mut raw in each() {
+        raw.cmd(&["ACL", "DELUSER", "one"]);
+        assert_eq!(users(&mut raw).len(), 2, "none was cut");
+        for kind in ["normal", "pubsub"] {
+            raw.cmd(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "YES"]);
+        }
+    }
+    eventually_async(LONG, async || are("two")).await;
+    taken_once(&manager, "k").await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    until_clean(&quorum).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_members_are_reached_over_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let ca = dir.path().join("ca.pem");
+    authority.write(&ca);
+    let server = |files: CertificateFiles| {
+        let builder = RedisServer::builder().tls(&ca, &files.certificate, &files.key);
+        builder.start()
+    };
+    let good = || server(authority.sign(HOST, dir.path()));
+    let quorum = RedisQuorum::of([good(), good(), good()]);
+    quorum.vote("distlock");
+    let odd = server(CertificateFiles::self_signed(HOST, dir.path()));
+    let url = |servers: [&RedisServer; 3]| {
+        let url = RedisQuorum::url_at(servers.map(RedisServer::tls_port));
+        url.replacen("redis", "rediss", 1)
+    };
+    let builder = |url: String| {
+        let tls = Tls::new().ca_file(&ca);
+        LockManager::builder().url(url).tls(tls)
+    };
+    let [one, two, three] = [0, 1, 2].map(|place| quorum.server(place));
+    let all = url([one, two, three]);
+    let first = builder(all.clone()).connect().await.unwrap();
+    let second = builder(all).connect().await.unwrap();
+    works(&quorum, &first, &second).await;
+    // One of them cannot prove who it is: nothing is said to it, and it has no vote.
+    let with_odd = url([one, two, &odd]);
+    let error = builder(with_odd.clone()).connect().await.unwrap_err();
+    assert!(matches!(error, Error::Config { .. }), "{error}");
+    let told = error.to_string();
+    let named = format!("rediss://{HOST}:{}", odd.tls_port());
+    assert!(
+        told.contains("Tls::ca_file") && told.contains(&named),
+        "{told}"
+    );
+    let lazy = builder(with_odd).connect_lazy().unwrap();
+    let lock = lazy.lock("k").wait(LONG);
+    let guard = lock.acquire().await.unwrap();
+    assert!(one.client().exists(&lock_key("k")));
+    guard.release().await.unwrap();
+    two.kill();
+    until_told(&lazy, &["Tls::ca_file", &named]).await;
+    assert_eq!(odd.client().keys("*"), Vec::<String>::new());
+}

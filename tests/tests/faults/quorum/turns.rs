@@ -1,0 +1,128 @@
+//! Whose turn it is, while all servers are there or one is missing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use distlock::LockManager;
+use distlock_tests::{RedisQuorum, Way, eventually_async};
+use tokio::task::JoinSet;
+
+use crate::kit::{LONG, acquire_later, give_back, lock_key, ms, queue_key};
+use crate::quorum::{connect, three, until_clean, until_queued_at};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_at_most_servers_and_handed_on_in_order() {
+    let quorum = three();
+    let managers = [connect(&quorum).await, connect(&quorum).await];
+    let guard = managers[0].lock("k").acquire().await.unwrap();
+    // Two are enough for it to be held; the third is told as well.
+    let held = format!(" {} ", guard.fencing_token());
+    for place in 0..3 {
+        let mut raw = quorum.server(place).client();
+        let is_held = |value: String| value.starts_with("3 held ") && value.contains(&held);
+        eventually_async(LONG, async || raw.get(&lock_key("k")).is_some_and(is_held)).await;
+    }
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        waiting.push(acquire_later(&managers[number % 2], "k", ms(5_000), LONG));
+        until_queued_at(&quorum, 0, "k", number as i64 + 1).await;
+    }
+    let mut last = guard.fencing_token();
+    guard.release().await.unwrap();
+    let mut ended = Vec::new();
+    for waiting in waiting {
+        let (token, at) = give_back(waiting).await;
+        assert!(token > last, "{token} after {last}");
+        (last, _) = (token, ended.push(at));
+    }
+    assert!(ended.is_sorted(), "first come, first served");
+    until_clean(&quorum).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_that_fails_leaves_nothing() {
+    let quorum = three();
+    let managers = [connect(&quorum).await, connect(&quorum).await];
+    let guard = managers[0].lock("k").acquire().await.unwrap();
+    for _ in 0..5 {
+        assert!(managers[1].lock("k").try_acquire().await.unwrap().is_none());
+    }
+    for place in 0..3 {
+        let mut raw = quorum.server(place).client();
+        eventually_async(LONG, async || !raw.exists(&queue_key("k"))).await;
+    }
+    guard.release().await.unwrap();
+    until_clean(&quorum).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_contention_nobody_is_starved_and_nobody_shares() {
+    let quorum = three();
+    contended(&quorum).await;
+    quorum.server(1).kill();
+    contended(&quorum).await;
+}
+
+/// With two servers left each of two callers has the vote of the one that it is closer to, and neither gets further unless
+/// one of them gives way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_too_few_votes_gives_way_to_the_earlier() {
+    let quorum = three();
+    quorum.server(1).kill();
+    let far = [quorum.server(0).proxy(), quorum.server(2).proxy()];
+    let [first, dead, last] = [0, 1, 2].map(|place| quorum.server(place).port());
+    let urls = [
+        RedisQuorum::url_at([first, dead, far[1].port()]),
+        RedisQuorum::url_at([far[0].port(), dead, last]),
+    ];
+    let mut managers = Vec::new();
+    for url in urls {
+        managers.push(LockManager::connect(url).await.unwrap());
+    }
+    for proxy in &far {
+        proxy.delay(Way::ToServer, ms(50));
+    }
+    for round in 0..3 {
+        let key = format!("k{round}");
+        let first = acquire_later(&managers[0], &key, ms(5_000), LONG);
+        let second = acquire_later(&managers[1], &key, ms(5_000), LONG);
+        tokio::join!(give_back(first), give_back(second));
+    }
+    until_clean(&quorum).await;
+}
+
+async fn contended(quorum: &RedisQuorum) {
+    let mut tasks = JoinSet::new();
+    let inside = Arc::new(AtomicU32::new(0));
+    for _ in 0..4 {
+        let manager = connect(quorum).await;
+        for _ in 0..4 {
+            let (manager, inside) = (manager.clone(), inside.clone());
+            tasks.spawn(async move {
+                let mut tokens = Vec::new();
+                for _ in 0..10 {
+                    let lock = manager.lock("k").wait(LONG).lease(ms(5_000));
+                    let guard = lock.acquire().await.unwrap();
+                    let order = Ordering::SeqCst;
+                    assert_eq!(inside.fetch_add(1, order), 0, "somebody else is inside");
+                    tokens.push(guard.fencing_token());
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, order);
+                    guard.release().await.unwrap();
+                }
+                tokens
+            });
+        }
+    }
+    let mut all = Vec::new();
+    while let Some(tokens) = tasks.join_next().await {
+        let tokens = tokens.unwrap();
+        assert!(tokens.is_sorted());
+        all.extend(tokens);
+    }
+    all.sort_unstable();
+    let count = all.len();
+    all.dedup();
+    assert_eq!(all.len(), count, "each has a token of its own");
+    until_clean(quorum).await;
+}
