@@ -304,6 +304,46 @@ mod tests {
     }
 
     #[test]
+    fn nodes_must_forget_and_stand_still_and_that_excuses_nothing() {
+        for topology in ["quorum3", "quorum5"] {
+            let header = header("all", topology, 60);
+            let hard = || Figures {
+                unexcused_percent: 100.0,
+                losses: 4,
+                freezes: 3,
+                held_through_losses: 5,
+                locks_by_shard: vec![2_000; 3],
+                ..hard(6_000)
+            };
+            assert_eq!(judged(&header, &hard()), Some(true));
+            for spoil in [
+                |figures: &mut Figures| figures.losses = 3,
+                |figures: &mut Figures| figures.freezes = 2,
+                |figures: &mut Figures| figures.held_through_losses = 4,
+                |figures: &mut Figures| figures.locks_by_shard[2] = 1_999,
+                |figures: &mut Figures| figures.unexcused_percent = 99.9,
+            ] {
+                let mut figures = hard();
+                spoil(&mut figures);
+                assert_eq!(judged(&header, &figures), Some(false), "{figures:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn beyond_the_promise_the_overlap_must_be_seen() {
+        let header = header("forgetting", "quorum3", 20);
+        for (overlaps, lost, expected) in [(1, 1, true), (0, 1, false), (1, 0, false)] {
+            let figures = Figures {
+                overlaps_lossy: overlaps,
+                lost_updates_unfenced: lost,
+                ..Figures::default()
+            };
+            assert_eq!(judged(&header, &figures), Some(expected));
+        }
+    }
+
+    #[test]
     fn slots_must_move_and_each_shard_must_be_used() {
         let header = header("all", "cluster", 60);
         let hard = || Figures {

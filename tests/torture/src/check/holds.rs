@@ -150,3 +150,66 @@ pub(crate) fn proven_by_quorum(run: &Run, truths: &[Truth]) -> Finding {
     }
     finding
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::testing::{History, Server, Story};
+
+    /// Believed in from 10 to 500, with a token of 7, which these nodes had; they let go of it at the time after it.
+    fn judged(nodes: [Option<(u64, u64)>; 3], more: impl Fn(&mut [Server; 3])) -> (u64, u64) {
+        let mut history = History::default();
+        let story = Story::new(1, 1, "k", 0).acquired(10, 7, 490);
+        history.call(story.ended(500, true, true));
+        let mut servers = [(); 3].map(|()| Server::default());
+        for (server, node) in servers.iter_mut().zip(nodes) {
+            server.look(1, "z");
+            if let Some((from, until)) = node {
+                server.set_by(from, "k", "confirm_vote", "a:1", "a:1", 7, until - from);
+            }
+        }
+        more(&mut servers);
+        for server in &mut servers {
+            server.look(2_000, "z");
+        }
+        let (mut run, _) = history.build();
+        let truths = servers.map(|server| server.replay_with(&mut run.keys));
+        let held = held_by_quorum(&run, &truths).violations;
+        (held, proven_by_quorum(&run, &truths).violations)
+    }
+
+    const HELD: Option<(u64, u64)> = Some((8, 752));
+
+    #[test]
+    fn a_quorum_has_it_and_one_node_does_not() {
+        assert_eq!(judged([HELD, HELD, HELD], |_| {}), (0, 0));
+        assert_eq!(judged([None, HELD, HELD], |_| {}), (0, 0));
+        assert_eq!(judged([None, None, HELD], |_| {}), (1, 1));
+    }
+
+    #[test]
+    fn it_was_had_too_late_or_for_too_short() {
+        assert_eq!(judged([None, Some((60, 752)), HELD], |_| {}), (1, 0));
+        assert_eq!(judged([None, Some((8, 300)), HELD], |_| {}), (1, 1));
+        // Without the grace that must follow.
+        assert_eq!(judged([None, Some((8, 700)), HELD], |_| {}), (0, 1));
+    }
+
+    #[test]
+    fn a_vote_is_no_hold() {
+        let votes = |servers: &mut [Server; 3]| {
+            servers[0].vote(8, "k", "a:1", 7, 900);
+        };
+        assert_eq!(judged([None, None, HELD], votes), (1, 1));
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_had_and_what_was_forgotten_or_not_seen_may_be() {
+        let released = |servers: &mut [Server; 3]| servers[1].release(100, "k", "a:1");
+        assert_eq!(judged([None, HELD, HELD], released).0, 1);
+        let forgets = |servers: &mut [Server; 3]| servers[1].amnesia(100);
+        assert_eq!(judged([None, HELD, HELD], forgets), (0, 0));
+        let unseen = |servers: &mut [Server; 3]| servers[1].gap(5, 9);
+        assert_eq!(judged([None, None, HELD], unseen), (0, 0));
+    }
+}

@@ -136,6 +136,22 @@ mod tests {
     }
 
     #[test]
+    fn a_repair_may_take_a_vote_and_no_hold() {
+        for (is_vote, expected) in [(true, 0), (false, 1)] {
+            let mut server = Server::default();
+            if is_vote {
+                server.vote(10, "k", "a:1", 100, 1_000);
+            } else {
+                server.set_by(10, "k", "confirm_vote", "a:1", "a:1", 100, 1_000);
+            }
+            server.script(20, "repair", "b:1");
+            server.delete(20, "k");
+            server.set(20, "k", "b:1", 101, false, 1_000);
+            assert_eq!(breaches(server).len(), expected, "{is_vote}");
+        }
+    }
+
+    #[test]
     fn a_clamp_may() {
         let mut server = Server::default();
         server.take(10, "k", "a:1", 100, 1000);

@@ -92,6 +92,22 @@ impl Server {
         self.set_by(at, key, "ask", owner, owner, token, ttl);
     }
 
+    /// A node of a quorum gives its vote, which is not confirmed.
+    pub(crate) fn vote(&mut self, at: u64, key: &str, owner: &str, token: u64, ttl: u64) {
+        self.take(at, key, owner, token, ttl);
+        if let Some(ServerEvent::Set { vote, .. }) = self.events.last_mut() {
+            *vote = true;
+        }
+    }
+
+    /// Its queue is ordered by tickets.
+    pub(crate) fn queue_with(&mut self, at: u64, key: &str, owner: &str, its: u64) {
+        self.queue(at, key, owner);
+        if let Some(ServerEvent::Queue { ticket, .. }) = self.events.last_mut() {
+            *ticket = Some(its);
+        }
+    }
+
     pub(crate) fn look(&mut self, at: u64, client: &str) {
         self.script(at, "look", client);
     }

@@ -308,7 +308,9 @@ mod tests {
         let seen: BTreeSet<_> = (0..20).flat_map(all).map(|fault| fault.kind).collect();
         for faults in [profile.process, profile.link, profile.server] {
             for (kind, _) in faults.kinds {
-                assert!(seen.contains(kind), "{kind:?}");
+                // From one of several servers.
+                let is_possible = *kind != Kind::CutOff;
+                assert_eq!(seen.contains(kind), is_possible, "{kind:?}");
             }
         }
     }
@@ -375,6 +377,29 @@ mod tests {
                     assert_eq!(links.len(), 10, "{links:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn each_node_of_a_quorum_has_faults_and_each_link_to_it() {
+        for (topology, count) in [(Topology::Quorum3, 3), (Topology::Quorum5, 5)] {
+            let planned: Vec<_> = (0..20)
+                .flat_map(|seed| of_topology(topology, seed))
+                .collect();
+            let nodes = |wanted: &dyn Fn(&Planned) -> bool| {
+                let wanted = planned.iter().filter(|fault| wanted(fault));
+                wanted
+                    .filter_map(|fault| fault.node)
+                    .collect::<BTreeSet<_>>()
+            };
+            let all: BTreeSet<_> = (0..count).collect();
+            assert_eq!(nodes(&|fault| fault.worker.is_none()), all);
+            assert_eq!(nodes(&|fault| fault.worker == Some(1)), all);
+            // Only one of them forgets at a time.
+            let forgets = nodes(&|fault| fault.kind.forgets());
+            assert_eq!(forgets, (0..3).collect());
+            let processes = planned.iter().filter(|fault| is_of_process(fault.kind));
+            assert!(processes.into_iter().all(|fault| fault.node.is_none()));
         }
     }
 

@@ -200,10 +200,11 @@ fn until(wall_us: u64, options: &[&str]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use distlock::LockManager;
-    use distlock_tests::RedisServer;
+    use distlock_tests::{RedisQuorum, RedisServer};
 
     use super::*;
 
@@ -313,6 +314,74 @@ mod tests {
         let count = events.iter().filter(|event| *event == "renew").count();
         assert!(count >= 1, "{events:?}");
         count
+    }
+
+    /// What the real scripts do on the nodes of a quorum.
+    #[tokio::test]
+    async fn a_hand_off_at_a_node_is_read_back() {
+        let nodes = RedisQuorum::start(3);
+        nodes.vote("distlock");
+        let manager = LockManager::connect(nodes.url()).await.unwrap();
+        let lock = || {
+            let lock = manager.lock("k").wait(Duration::from_secs(10));
+            lock.lease(Duration::from_millis(600))
+        };
+        let monitors: Vec<_> = nodes.servers().iter().map(RedisServer::monitor).collect();
+        let first = lock().acquire().await.unwrap();
+        let first_token = first.fencing_token().get();
+        let behind = lock();
+        let waiting = tokio::spawn(async move { behind.acquire().await });
+        while manager.inspect("k").await.unwrap().waiters == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        // Long enough for a renewal.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        first.release().await.unwrap();
+        let second = waiting.await.unwrap().unwrap();
+        let second_token = second.fencing_token().get();
+        second.release().await.unwrap();
+        manager.shutdown().await;
+        let (mut held, mut verbs) = (Vec::new(), BTreeSet::new());
+        for monitor in monitors {
+            let mut translator = Translator::new(Layout::Node);
+            let lines = monitor.stop();
+            let lines = lines.iter().filter_map(|line| Line::parse(line));
+            for event in lines.filter_map(|line| translator.translate(0, &line)) {
+                match event {
+                    ServerEvent::Set {
+                        vote: false, token, ..
+                    } => held.push(token),
+                    ServerEvent::Set { .. } => drop(verbs.insert("vote".to_owned())),
+                    ServerEvent::Publish { .. } => drop(verbs.insert("publish".to_owned())),
+                    ServerEvent::Queue { added, ticket, .. } => {
+                        assert_eq!(ticket.is_some(), added);
+                        verbs.insert("queue".to_owned());
+                    }
+                    ServerEvent::Script { verb, owner, .. } => {
+                        let is_owner = owner.is_some_and(|owner| owner.contains(':'));
+                        assert_eq!(is_owner, verb != "inspect", "{verb}");
+                        verbs.insert(verb);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for token in [first_token, second_token] {
+            let had = held.iter().filter(|held| **held == token).count();
+            assert!(had >= 2, "{token} of {held:?}");
+        }
+        let all = [
+            "ask",
+            "confirm_vote",
+            "publish",
+            "queue",
+            "release",
+            "renew",
+            "vote",
+        ];
+        for verb in all {
+            assert!(verbs.contains(verb), "{verb} is not in {verbs:?}");
+        }
     }
 
     #[test]
