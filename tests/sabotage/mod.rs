@@ -120,6 +120,14 @@ struct Edit {
 /// The scripts that include `next.lua`.
 const NEXT: &[&str] = &["ask", "look", "release"];
 
+/// Those that include `quorum/epoch.lua`.
+const EPOCH: &[&str] = &[
+    "quorum/ask",
+    "quorum/confirm",
+    "quorum/renew",
+    "quorum/repair",
+];
+
 const EDITS: &[Edit] = &[
     Edit {
         by: "del-without-token",
@@ -217,13 +225,20 @@ end
         passage: "if at_once and not value then\n",
         instead: "if not value and (not last or string.sub(last, 1, 16) < stamp) then\n",
     },
+    Edit {
+        by: "no-quarantine",
+        scripts: EPOCH,
+        passage: "  from = math.max(now, tonumber(newest)) + tonumber(quarantine) * 1000\n",
+        instead: "  from = now\n",
+    },
 ];
 
 /// The scripts as a saboteur wants them.
 fn scripts(saboteur: &str) -> Scripts {
-    Scripts::edited(|source| {
+    let saboteur = saboteur.to_owned();
+    Scripts::edited(move |name, source| {
         let at_work = EDITS.iter().filter(|edit| edit.by == saboteur);
-        at_work.fold(source, |source, edit| edit.apply(source))
+        at_work.fold(source, |source, edit| edit.apply(name, source))
     })
 }
 
@@ -231,10 +246,7 @@ impl Edit {
     /// # Panics
     ///
     /// When the script was changed and the passage is not there, or not once.
-    fn apply(&self, source: String) -> String {
-        let heading = source.strip_prefix("-- ").and_then(|it| it.split_once(':'));
-        let name = heading.map_or("", |(name, _)| name);
-        let name = name.split(',').next().unwrap_or_default();
+    fn apply(&self, name: &str, source: String) -> String {
         if !self.scripts.contains(&name) {
             return source;
         }
@@ -251,23 +263,30 @@ impl Edit {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     #[test]
     fn every_passage_is_found_where_it_is_looked_for() {
-        let next = include_str!("../../lua/next.lua");
-        let scripts = [
-            ("ask", include_str!("../../lua/ask.lua")),
-            ("look", include_str!("../../lua/look.lua")),
-            ("release", include_str!("../../lua/release.lua")),
-            ("renew", include_str!("../../lua/renew.lua")),
-        ];
         for edit in EDITS {
-            for name in edit.scripts {
-                let (_, source) = scripts.iter().find(|(known, _)| known == name).unwrap();
-                let source = source.replace("--@include next", next);
-                assert_ne!(edit.apply(source.clone()), source, "{:?}", edit.by);
-            }
+            let edited = Arc::new(Mutex::new(Vec::new()));
+            let names = edited.clone();
+            // Comments are gone in what is sent, so it is compared before.
+            let scripts = Scripts::edited(move |name, source| {
+                let after = edit.apply(name, source.clone());
+                if after != source {
+                    names.lock().unwrap().push(name.to_owned());
+                }
+                after
+            });
+            scripts.in_quorum();
+            let mut edited = edited.lock().unwrap().clone();
+            edited.sort();
+            edited.dedup();
+            let mut wanted = edit.scripts.to_vec();
+            wanted.sort_unstable();
+            assert_eq!(edited, wanted, "{:?}", edit.by);
         }
     }
 

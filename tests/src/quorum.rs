@@ -32,10 +32,20 @@ impl RedisQuorum {
         Self::url_at(self.servers.iter().map(RedisServer::port))
     }
 
+    /// All of them.
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
     /// The URL of whatever leads to them at these ports.
     pub fn url_at(ports: impl IntoIterator<Item = u16>) -> String {
+        Self::url_of("redis+quorum://", ports)
+    }
+
+    /// The same, and what it begins with.
+    pub fn url_of(beginning: &str, ports: impl IntoIterator<Item = u16>) -> String {
         let hosts = ports.into_iter().map(|port| format!("127.0.0.1:{port}"));
-        format!("redis+quorum://{}", hosts.collect::<Vec<_>>().join(","))
+        format!("{beginning}{}", hosts.collect::<Vec<_>>().join(","))
     }
 
     /// The URL of each, with commas between them.

@@ -247,6 +247,9 @@ pub(crate) enum SupervisorEvent {
         kind: String,
         /// The worker it concerns; `None`: the server, and so everybody.
         worker: Option<u32>,
+        /// The node of a quorum that it concerns, or the worker's link to it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<u32>,
         /// Whether the server keeps its data and its clock's rate, and no lock is lost by it.
         lossless: bool,
         /// The keys that it concerns, if not all.
@@ -333,6 +336,9 @@ pub(crate) enum ServerEvent {
         token: u64,
         /// The token began with a zero: released, and kept taken by `min_hold`.
         kept: bool,
+        /// It is a node's vote, and not confirmed yet.
+        #[serde(default, skip_serializing_if = "is_not")]
+        vote: bool,
         until_us: u64,
     },
     /// A lock's TTL was set.
@@ -358,6 +364,9 @@ pub(crate) enum ServerEvent {
         key: String,
         owner: String,
         added: bool,
+        /// By which a quorum's node orders its queue.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ticket: Option<u64>,
     },
     /// A grant was published.
     Publish {
@@ -378,6 +387,11 @@ pub(crate) enum ServerEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         keys: Option<Vec<String>>,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_not(flag: &bool) -> bool {
+    !flag
 }
 
 impl ServerEvent {

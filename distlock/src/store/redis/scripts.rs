@@ -1,5 +1,8 @@
 //! The Lua scripts, sent by hash and, where the server does not know them, by source.
 
+use std::fmt;
+use std::sync::Arc;
+
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 /// The fragment that `--@include next` stands for.
@@ -24,6 +27,7 @@ pub(crate) struct Scripts {
     pub(crate) probe: Script,
     /// Of a node of a quorum.
     pub(crate) votes: Option<VoteScripts>,
+    edit: Edit,
 }
 
 /// What is said to a node of a quorum alone.
@@ -36,42 +40,78 @@ pub(crate) struct VoteScripts {
     pub(crate) repair: Script,
 }
 
+/// What a script's text becomes, by its name in `lua/`.
+type OfText = dyn Fn(&str, String) -> String + Send + Sync;
+
+#[derive(Clone)]
+struct Edit(Arc<OfText>);
+
+impl fmt::Debug for Edit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Edit")
+    }
+}
+
+impl Edit {
+    fn script(&self, name: &str, source: &str) -> Script {
+        let source = source
+            .replace("--@include next", NEXT)
+            .replace("--@include quorum/epoch", EPOCH)
+            .replace("--@include quorum/votes", VOTES);
+        Script::new(&(self.0)(name, source))
+    }
+}
+
 impl Scripts {
     pub(crate) fn ours() -> Self {
-        Self::edited(|source| source)
+        Self::edited(|_, source| source)
     }
 
     /// Ours, but for an edit of each source, in which the fragments are included.
-    pub(crate) fn edited(edit: impl Fn(String) -> String) -> Self {
-        let script = |source: &str| Script::new(&edit(source.replace("--@include next", NEXT)));
+    pub(crate) fn edited(edit: impl Fn(&str, String) -> String + Send + Sync + 'static) -> Self {
+        let edit = Edit(Arc::new(edit));
         Scripts {
-            ask: script(include_str!("../../../lua/ask.lua")),
-            confirm: script(include_str!("../../../lua/confirm.lua")),
-            renew: script(include_str!("../../../lua/renew.lua")),
-            release: script(include_str!("../../../lua/release.lua")),
-            look: script(include_str!("../../../lua/look.lua")),
-            inspect: script(include_str!("../../../lua/inspect.lua")),
-            probe: script(include_str!("../../../lua/probe.lua")),
+            ask: edit.script("ask", include_str!("../../../lua/ask.lua")),
+            confirm: edit.script("confirm", include_str!("../../../lua/confirm.lua")),
+            renew: edit.script("renew", include_str!("../../../lua/renew.lua")),
+            release: edit.script("release", include_str!("../../../lua/release.lua")),
+            look: edit.script("look", include_str!("../../../lua/look.lua")),
+            inspect: edit.script("inspect", include_str!("../../../lua/inspect.lua")),
+            probe: edit.script("probe", include_str!("../../../lua/probe.lua")),
             votes: None,
+            edit,
         }
     }
 
     /// The same for a node of a quorum.
-    pub(crate) fn in_quorum() -> Self {
-        let script = |source: &str| {
-            let source = source.replace("--@include quorum/epoch", EPOCH);
-            Script::new(&source.replace("--@include quorum/votes", VOTES))
-        };
+    pub(crate) fn in_quorum(&self) -> Self {
+        let script = |name, source| self.edit.script(name, source);
+        let edit = self.edit.clone();
         Scripts {
-            release: script(include_str!("../../../lua/quorum/release.lua")),
+            release: script(
+                "quorum/release",
+                include_str!("../../../lua/quorum/release.lua"),
+            ),
             votes: Some(VoteScripts {
-                ask: script(include_str!("../../../lua/quorum/ask.lua")),
-                yields: script(include_str!("../../../lua/quorum/yield.lua")),
-                confirm: script(include_str!("../../../lua/quorum/confirm.lua")),
-                renew: script(include_str!("../../../lua/quorum/renew.lua")),
-                repair: script(include_str!("../../../lua/quorum/repair.lua")),
+                ask: script("quorum/ask", include_str!("../../../lua/quorum/ask.lua")),
+                yields: script(
+                    "quorum/yield",
+                    include_str!("../../../lua/quorum/yield.lua"),
+                ),
+                confirm: script(
+                    "quorum/confirm",
+                    include_str!("../../../lua/quorum/confirm.lua"),
+                ),
+                renew: script(
+                    "quorum/renew",
+                    include_str!("../../../lua/quorum/renew.lua"),
+                ),
+                repair: script(
+                    "quorum/repair",
+                    include_str!("../../../lua/quorum/repair.lua"),
+                ),
             }),
-            ..Self::ours()
+            ..Self::edited(move |name, source| (edit.0)(name, source))
         }
     }
 
@@ -90,6 +130,7 @@ impl Scripts {
             inspect: sharded(&self.inspect),
             probe: sharded(&self.probe),
             votes: None,
+            edit: self.edit.clone(),
         }
     }
 }

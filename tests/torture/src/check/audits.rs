@@ -8,9 +8,8 @@ use crate::check::spans::Span;
 use crate::check::truth::Truth;
 
 pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
-    let mut finding = Finding::new(Id::I11);
+    let mut finding = looked(run);
     for op in &run.ops {
-        let memory = op.memory();
         if let (Some((acquired, token)), true) = (op.acquired, truth.scripts > 0) {
             let asking = Span::new(op.invoked, acquired);
             finding.checked += 1;
@@ -21,6 +20,14 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
                 });
             }
         }
+    }
+    finding
+}
+
+/// What holders saw who looked.
+pub(crate) fn looked(run: &Run) -> Finding {
+    let mut finding = Finding::new(Id::I11);
+    for op in &run.ops {
         for audit in &op.audits {
             finding.checked += 1;
             if audit.found == Some(audit.token) {
@@ -36,7 +43,7 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
             };
             // A master that is being replaced may have answered, and not know it, whether its data is lost or not.
             let site = run.faults.at(op.key);
-            if site.replacing.touches(audit.span) || site.lossy_within(audit.span, memory) {
+            if site.replacing.touches(audit.span) || site.lossy_within(audit.span, op.memory()) {
                 finding.report(run, violation);
             } else {
                 finding.violation(run, violation);

@@ -1,11 +1,11 @@
-//! I7: no call returns later than its wait, one command deadline, and what a busy machine takes.
+//! I7: no call returns later than its wait, one command deadline (three where several servers vote), and what a busy machine takes.
 
 use std::time::Duration;
 
 use distlock_tests::Spread;
 
 use crate::check::evidence::{Finding, Id, Violation};
-use crate::check::run::{MILLI, Op, Run, command_deadline};
+use crate::check::run::{MILLI, Op, Run};
 use crate::check::spans::Span;
 use crate::history::{Nanos, Outcome};
 
@@ -48,7 +48,7 @@ pub(crate) fn check(run: &Run) -> Finding {
         }
         finding.checked += 1;
         hangs(run, op, &mut finding);
-        let late = over.saturating_sub(command_deadline(op.lease));
+        let late = over.saturating_sub(run.patience(op.lease));
         if op.wait == 0 {
             tried.push((over, late, op));
         } else {
@@ -65,7 +65,7 @@ pub(crate) fn check(run: &Run) -> Finding {
 
 /// A call that returned far too late, or never although its process lived on for long.
 fn hangs(run: &Run, op: &Op, finding: &mut Finding) {
-    let limit = op.wait + command_deadline(op.lease) + 1_000 * MILLI;
+    let limit = op.wait + run.patience(op.lease) + 1_000 * MILLI;
     let span = op.waiting();
     if span.length() > limit {
         finding.violation(run, || {

@@ -170,6 +170,21 @@ impl Finding {
         }
     }
 
+    /// Takes what was found of the same elsewhere.
+    pub(crate) fn join(&mut self, more: Finding) {
+        self.checked += more.checked;
+        self.violations += more.violations;
+        self.reported += more.reported;
+        self.evidence.extend(more.evidence);
+        self.remarks.extend(more.remarks);
+        self.evidence.truncate(KEPT);
+        self.remarks.truncate(KEPT);
+        if !more.note.is_empty() && !self.note.contains(&more.note) {
+            let separator = if self.note.is_empty() { "" } else { "; " };
+            self.note = format!("{}{separator}{}", self.note, more.note);
+        }
+    }
+
     pub(crate) fn passed(&self) -> bool {
         self.violations == 0
     }

@@ -12,6 +12,8 @@ pub(crate) struct Fault {
     pub(crate) kind: String,
     /// `None`: it concerns everybody.
     pub(crate) worker: Option<u32>,
+    /// The node of a quorum that it concerns, or the worker's link to it.
+    pub(crate) node: Option<u32>,
     pub(crate) lossless: bool,
     /// The keys that it concerns, if not all.
     pub(crate) keys: Option<Vec<Key>>,
@@ -40,8 +42,15 @@ impl Fault {
             "drop_pushes",
             "sentinels_stop",
             "slots_move",
+            "shortage",
         ];
         kinds.iter().any(|kind| self.kind.contains(kind)) || self.passes_unnoticed()
+    }
+
+    /// Whether a server forgot all that it had.
+    pub(crate) fn forgets(&self) -> bool {
+        let kinds = ["flushall", "restart_lossy", "node_loss", "node_rewind"];
+        kinds.contains(&self.kind.as_str())
     }
 
     /// Whether only the replica did not hear the master.
@@ -89,7 +98,7 @@ impl Fault {
 
     /// Whether the server executes nothing, so that nothing expires.
     fn freezes(&self) -> bool {
-        let kinds = ["server_stop", "restart", "busy", "pause_writes"];
+        let kinds = ["server_stop", "restart", "busy", "pause_writes", "node_"];
         self.worker.is_none() && kinds.iter().any(|kind| self.kind.starts_with(kind))
     }
 
@@ -152,7 +161,10 @@ impl Site {
 /// All faults of a run, and the stretches of time that invariants ask for.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
+    /// As they were carried out.
     pub(crate) list: Vec<Fault>,
+    /// As they concern what is judged: the same, unless it is a lock over several servers, or one of these.
+    effects: Vec<Fault>,
     /// Of those keys that faults name.
     sites: BTreeMap<Key, Site>,
     /// Of all others.
@@ -165,13 +177,18 @@ pub(crate) struct Faults {
 
 impl Faults {
     pub(crate) fn new(list: Vec<Fault>) -> Faults {
+        Faults::seen_as(list.clone(), list)
+    }
+
+    /// What was carried out, and what that comes to.
+    pub(crate) fn seen_as(list: Vec<Fault>, effects: Vec<Fault>) -> Faults {
         let spans = |wanted: &dyn Fn(&Fault) -> bool| {
-            Spans::of(list.iter().filter(|f| wanted(f)).map(|f| f.span))
+            Spans::of(effects.iter().filter(|f| wanted(f)).map(|f| f.span))
         };
         let mut workers = BTreeMap::new();
         let mut stops = BTreeMap::new();
         let mut suspends = BTreeMap::new();
-        for fault in &list {
+        for fault in &effects {
             if let Some(worker) = fault.worker {
                 workers
                     .entry(worker)
@@ -184,7 +201,7 @@ impl Faults {
                     .or_insert_with(|| spans(&|f| f.worker == Some(worker) && f.suspends()));
             }
         }
-        let named: BTreeSet<Key> = list
+        let named: BTreeSet<Key> = effects
             .iter()
             .flat_map(|f| &f.keys)
             .flatten()
@@ -192,16 +209,17 @@ impl Faults {
             .collect();
         let site = |key: Key| {
             let concerns = |f: &Fault| f.keys.as_ref().is_none_or(|keys| keys.contains(&key));
-            (key, Site::new(&list, concerns))
+            (key, Site::new(&effects, concerns))
         };
         Faults {
             sites: named.into_iter().map(site).collect(),
-            everywhere: Site::new(&list, |f| f.keys.is_none()),
+            everywhere: Site::new(&effects, |f| f.keys.is_none()),
             workers,
             stops,
             suspends,
             none: Spans::default(),
             list,
+            effects,
         }
     }
 
@@ -218,6 +236,7 @@ impl Faults {
                     number,
                     kind,
                     worker,
+                    node,
                     lossless,
                     keys,
                     detail,
@@ -227,6 +246,7 @@ impl Faults {
                         number: *number,
                         kind: kind.clone(),
                         worker: *worker,
+                        node: *node,
                         lossless: *lossless,
                         keys: keys.as_ref().map(|keys| {
                             let numbers = keys.iter().map(|key| names.number(key));
@@ -279,7 +299,7 @@ impl Faults {
 
     /// Whether all that delayed it were replies that did not come: it connects again, and undoes.
     pub(crate) fn lets_requests_through(&self, worker: u32, key: Key, span: Span) -> bool {
-        let mut touching = self.list.iter().filter(|f| {
+        let mut touching = self.effects.iter().filter(|f| {
             f.worker == Some(worker) && f.span.from <= span.until && f.span.until >= span.from
         });
         touching.all(Fault::spoils_replies) && !self.at(key).delaying.touches(span)
@@ -293,7 +313,7 @@ impl Faults {
     /// Whether this worker may lose this key by what was in force then.
     pub(crate) fn harms(&self, worker: u32, key: Key, span: Span) -> bool {
         self.at(key).harmful.touches(span)
-            || self.list.iter().any(|f| {
+            || self.effects.iter().any(|f| {
                 f.worker == Some(worker)
                     && !f.harmless_to_holders()
                     && f.span.from <= span.until
@@ -311,9 +331,15 @@ impl Faults {
             .iter()
             .filter(|f| f.span.from <= span.until && f.span.until >= span.from)
             .filter(concerns)
-            .map(|f| match f.worker {
-                Some(worker) => format!("#{} {} of worker {worker}", f.number, f.kind),
-                None => format!("#{} {}", f.number, f.kind),
+            .map(|f| {
+                let mut text = format!("#{} {}", f.number, f.kind);
+                if let Some(worker) = f.worker {
+                    text += &format!(" of worker {worker}");
+                }
+                if let Some(node) = f.node {
+                    text += &format!(" at node {node}");
+                }
+                text
             })
             .collect()
     }
@@ -329,6 +355,7 @@ mod tests {
             number,
             kind: kind.into(),
             worker,
+            node: None,
             lossless: kind != "flush_all",
             keys: None,
             detail: String::new(),

@@ -61,6 +61,11 @@ pub(crate) struct Figures {
     pub(crate) faults_by_kind: BTreeMap<String, u64>,
     /// Masters that were replaced.
     pub(crate) failovers: u64,
+    /// How often a node of a quorum forgot what it had, and how often one stood still.
+    pub(crate) losses: u64,
+    pub(crate) freezes: u64,
+    /// Holds that were believed in from before that until after it.
+    pub(crate) held_through_losses: u64,
     /// How often a replica did not hear its master.
     pub(crate) replica_outages: u64,
     /// Holds that were believed in from before a failover until after it.

@@ -33,6 +33,9 @@ struct Pace {
 
 /// Those of a full run; a shorter one, or one of a narrower profile, has none.
 pub(crate) fn floors(header: &Header, figures: &Figures) -> Vec<Floor> {
+    if header.profile == "forgetting" {
+        return beyond_the_promise(figures);
+    }
     if header.profile != "all" || header.seconds < 60 {
         return Vec::new();
     }
@@ -57,6 +60,19 @@ pub(crate) fn floors(header: &Header, figures: &Figures) -> Vec<Floor> {
             pushed: 15.0,
             grants_never_confirmed: 20.0,
             faults: 50.0,
+        },
+        // A lock takes three servers and more, and all of them are on one machine.
+        "quorum3" => Pace {
+            acquisitions: 6_000.0,
+            pushed: 15.0,
+            grants_never_confirmed: 100.0,
+            faults: 300.0,
+        },
+        "quorum5" => Pace {
+            acquisitions: 3_000.0,
+            pushed: 15.0,
+            grants_never_confirmed: 100.0,
+            faults: 400.0,
         },
         "cluster" => Pace {
             acquisitions: 9_000.0,
@@ -104,6 +120,7 @@ pub(crate) fn floors(header: &Header, figures: &Figures) -> Vec<Floor> {
             floors.extend(of_failovers(figures, 4.0 * minutes, 75.0, floor));
             floors.extend(of_shards(figures, minutes, floor));
         }
+        "quorum3" | "quorum5" => floors.extend(of_nodes(figures, minutes, floor)),
         _ => {}
     }
     floors
@@ -123,6 +140,54 @@ fn of_shards(
             30.0 * minutes,
         ),
         floor("locks in the idlest shard", least as f64, 2_000.0 * minutes),
+    ]
+}
+
+/// Two must have believed in one lock, and lost updates by it, so that it was seen: the fence loses none (I2).
+fn beyond_the_promise(figures: &Figures) -> Vec<Floor> {
+    let floor = |what, reached: u64| Floor {
+        what,
+        reached: reached as f64,
+        wanted: 1.0,
+        at_most: false,
+    };
+    vec![
+        floor("overlaps by what was forgotten", figures.overlaps_lossy),
+        floor(
+            "updates lost without a fence",
+            figures.lost_updates_unfenced,
+        ),
+    ]
+}
+
+/// Nodes must forget and stand still while locks are held, which excuses nothing, and no node may be idle.
+fn of_nodes(
+    figures: &Figures,
+    minutes: f64,
+    floor: impl Fn(&'static str, f64, f64) -> Floor,
+) -> [Floor; 5] {
+    let least = figures.locks_by_shard.iter().min().copied().unwrap_or(0);
+    [
+        floor(
+            "losses of a node's data",
+            figures.losses as f64,
+            4.0 * minutes,
+        ),
+        floor("freezes of a node", figures.freezes as f64, 3.0 * minutes),
+        floor(
+            "holds that outlived one",
+            figures.held_through_losses as f64,
+            5.0 * minutes,
+        ),
+        floor("locks in the idlest node", least as f64, 2_000.0 * minutes),
+        Floor {
+            at_most: true,
+            ..floor(
+                "% excused by losses",
+                100.0 - figures.unexcused_percent,
+                0.0,
+            )
+        },
     ]
 }
 
@@ -236,6 +301,46 @@ mod tests {
     fn others_are_not() {
         assert_eq!(judged(&header("all", "standalone", 59), &hard(0)), None);
         assert_eq!(judged(&header("calm", "standalone", 60), &hard(0)), None);
+    }
+
+    #[test]
+    fn nodes_must_forget_and_stand_still_and_that_excuses_nothing() {
+        for topology in ["quorum3", "quorum5"] {
+            let header = header("all", topology, 60);
+            let hard = || Figures {
+                unexcused_percent: 100.0,
+                losses: 4,
+                freezes: 3,
+                held_through_losses: 5,
+                locks_by_shard: vec![2_000; 3],
+                ..hard(6_000)
+            };
+            assert_eq!(judged(&header, &hard()), Some(true));
+            for spoil in [
+                |figures: &mut Figures| figures.losses = 3,
+                |figures: &mut Figures| figures.freezes = 2,
+                |figures: &mut Figures| figures.held_through_losses = 4,
+                |figures: &mut Figures| figures.locks_by_shard[2] = 1_999,
+                |figures: &mut Figures| figures.unexcused_percent = 99.9,
+            ] {
+                let mut figures = hard();
+                spoil(&mut figures);
+                assert_eq!(judged(&header, &figures), Some(false), "{figures:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn beyond_the_promise_the_overlap_must_be_seen() {
+        let header = header("forgetting", "quorum3", 20);
+        for (overlaps, lost, expected) in [(1, 1, true), (0, 1, false), (1, 0, false)] {
+            let figures = Figures {
+                overlaps_lossy: overlaps,
+                lost_updates_unfenced: lost,
+                ..Figures::default()
+            };
+            assert_eq!(judged(&header, &figures), Some(expected));
+        }
     }
 
     #[test]

@@ -29,11 +29,9 @@ fn unanswered(lock: &LockSpan) -> bool {
 
 pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
     let mut finding = Finding::new(Id::I14);
-    let memory = run.memory();
     let joined = joined(truth);
     // The last unanswered grant of each client and key.
     let mut last: HashMap<(Key, Client), &LockSpan> = HashMap::new();
-    let mut longest = 0;
     for lock in truth.locks.iter().filter(|lock| lock.pushed) {
         let client = truth.client_of(lock.owner);
         let violation = |span: Span, what: String| Violation {
@@ -73,8 +71,19 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
                     )
                 });
             }
-            continue;
         }
+    }
+    finding.join(unconfirmed(run, truth));
+    finding
+}
+
+/// Of this, what may be asked of one of several servers: a grant that is not confirmed is short.
+pub(crate) fn unconfirmed(run: &Run, truth: &Truth) -> Finding {
+    let mut finding = Finding::new(Id::I14);
+    let memory = run.memory();
+    let mut longest = 0;
+    let pushed = truth.locks.iter().filter(|lock| lock.pushed);
+    for lock in pushed.filter(|lock| !lock.confirmed) {
         // Also one that its client gave back at last, when it went on.
         if matches!(lock.end, End::Open | End::Unknown)
             || run.faults.at(lock.key).lossy_within(lock.span, memory)
@@ -88,12 +97,15 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
         // A server that stands still lets nothing expire.
         let late = Span::new(lock.span.from + bound - SLACK, lock.span.until);
         if lock.span.length() > bound && !run.faults.at(lock.key).freezing.touches(late) {
-            finding.violation(run, || {
-                let millis = lock.span.length() / MILLI;
-                violation(
-                    lock.span,
-                    format!("an unconfirmed grant stayed for {millis} ms"),
-                )
+            finding.violation(run, || Violation {
+                key: run.keys.name(lock.key).to_owned(),
+                span: lock.span,
+                ops: Vec::new(),
+                tokens: vec![lock.token],
+                what: format!(
+                    "an unconfirmed grant stayed for {} ms",
+                    lock.span.length() / MILLI
+                ),
             });
         }
     }

@@ -12,6 +12,7 @@ mod fifo;
 mod figures;
 mod floors;
 mod grants;
+mod holds;
 mod leaks;
 mod liveness;
 mod logs;
@@ -23,6 +24,7 @@ mod owners;
 mod ownership;
 mod places;
 mod proofs;
+mod quorum;
 mod resource;
 mod run;
 mod spans;
@@ -31,6 +33,7 @@ pub(crate) mod testing;
 mod timeline;
 mod tokens;
 mod truth;
+mod views;
 
 use std::path::{Path, PathBuf};
 
@@ -95,24 +98,48 @@ pub(crate) fn check(dir: &Path) -> anyhow::Result<Verdict> {
     }
     run.complete();
 
-    let longest_wait = run.ops.iter().map(|op| op.wait).max().unwrap_or(0);
-    let mut keys = std::mem::take(&mut run.keys);
-    let mut replay = Replay::new(&mut keys, longest_wait);
-    for event in logs::merged(dir)? {
-        let (server, event) = event?;
-        replay.push_from(server, event);
-    }
-    let truth = replay.finish();
-    run.keys = keys;
+    let nodes = quorum::nodes(&run.header.topology);
+    let truths = truths(dir, &mut run, nodes)?;
 
     let mut resource = Resource::default();
     for event in history::stream::<ResourceEvent>(&dir.join("resource.jsonl"))? {
         resource.push(event?);
     }
-    Ok(judge(&run, &truth, &resource))
+    let (findings, mut figures) = match &truths[..] {
+        truths if nodes > 0 => quorum::judge(&mut run, truths, &resource),
+        truths => judge(&run, &truths[0], &resource),
+    };
+    figures.overlaps_lossless = findings[0].violations;
+    figures.overlaps_lossy = findings[0].reported;
+    Ok(Verdict {
+        floors: floors::floors(&run.header, &figures),
+        timeline: timeline::timeline(&run),
+        header: run.header.clone(),
+        findings,
+        figures,
+    })
 }
 
-fn judge(run: &Run, truth: &Truth, resource: &Resource) -> Verdict {
+/// What the servers held: all of them together, or each node of a quorum.
+fn truths(dir: &Path, run: &mut Run, nodes: u32) -> anyhow::Result<Vec<Truth>> {
+    let longest_wait = run.ops.iter().map(|op| op.wait).max().unwrap_or(0);
+    let mut keys = std::mem::take(&mut run.keys);
+    let mut truths = Vec::new();
+    for node in 0..nodes.max(1) {
+        let mut replay = Replay::new(&mut keys, longest_wait);
+        for event in logs::merged(dir)? {
+            let (server, event) = event?;
+            if nodes == 0 || server == node as usize {
+                replay.push_from(server, event);
+            }
+        }
+        truths.push(replay.finish());
+    }
+    run.keys = keys;
+    Ok(truths)
+}
+
+fn judge(run: &Run, truth: &Truth, resource: &Resource) -> (Vec<Finding>, Figures) {
     let owners = Owners::new(run, truth);
     let findings = vec![
         overlaps::check(run),
@@ -132,16 +159,8 @@ fn judge(run: &Run, truth: &Truth, resource: &Resource) -> Verdict {
         proofs::check(run, truth),
         places::check(run, truth, &owners),
     ];
-    let mut figures = figures::figures(run, truth, &owners, resource);
-    figures.overlaps_lossless = findings[0].violations;
-    figures.overlaps_lossy = findings[0].reported;
-    Verdict {
-        floors: floors::floors(&run.header, &figures),
-        timeline: timeline::timeline(run),
-        header: run.header.clone(),
-        findings,
-        figures,
-    }
+    let figures = figures::figures(run, truth, &owners, resource);
+    (findings, figures)
 }
 
 fn kept<E>(event: anyhow::Result<E>, failed: &mut Option<anyhow::Error>) -> Option<E> {

@@ -109,9 +109,24 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
             });
         }
     }
+    finding.note = format!("oldest of a spared worker {} ms", oldest / MILLI);
+    finding.join(at_node(run, truth, owners));
+    finding.join(left(run));
+    finding
+}
+
+/// Of this, what may be asked of one of several servers.
+pub(crate) fn at_node(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
+    let mut finding = Finding::new(Id::I9);
     unattended(run, truth, owners, &attended(run), &mut finding);
     dead(run, truth, owners, &mut finding);
     entries(run, truth, owners, &mut finding);
+    finding
+}
+
+/// In the end nothing is left anywhere.
+pub(crate) fn left(run: &Run) -> Finding {
+    let mut finding = Finding::new(Id::I9);
     if let Some((at, keys)) = &run.leftovers {
         finding.checked += 1;
         // The last token of a key is kept for two hours, so that the next is greater.
@@ -125,7 +140,6 @@ pub(crate) fn check(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Finding {
             });
         }
     }
-    finding.note = format!("oldest of a spared worker {} ms", oldest / MILLI);
     finding
 }
 

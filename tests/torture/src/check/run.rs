@@ -518,6 +518,17 @@ impl Run {
         keys
     }
 
+    /// How long a call may take beyond its wait: one command, or where several servers vote an ask, a confirmation, and
+    /// to take back what was not enough.
+    pub(crate) fn patience(&self, lease: Nanos) -> Nanos {
+        let commands = if self.header.topology.starts_with("quorum") {
+            3
+        } else {
+            1
+        };
+        command_deadline(lease) * commands
+    }
+
     pub(crate) fn longest_lease(&self) -> Nanos {
         self.ops.iter().map(|op| op.lease).max().unwrap_or(0)
     }

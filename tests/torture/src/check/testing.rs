@@ -47,6 +47,7 @@ impl Server {
             owner: owner.into(),
             token,
             kept,
+            vote: false,
             until_us: self.wall(at) + ttl * 1000,
         });
     }
@@ -68,6 +69,7 @@ impl Server {
             key: key.into(),
             owner: owner.into(),
             added,
+            ticket: None,
         });
     }
 
@@ -88,6 +90,22 @@ impl Server {
 
     pub(crate) fn take(&mut self, at: u64, key: &str, owner: &str, token: u64, ttl: u64) {
         self.set_by(at, key, "ask", owner, owner, token, ttl);
+    }
+
+    /// A node of a quorum gives its vote, which is not confirmed.
+    pub(crate) fn vote(&mut self, at: u64, key: &str, owner: &str, token: u64, ttl: u64) {
+        self.take(at, key, owner, token, ttl);
+        if let Some(ServerEvent::Set { vote, .. }) = self.events.last_mut() {
+            *vote = true;
+        }
+    }
+
+    /// Its queue is ordered by tickets.
+    pub(crate) fn queue_with(&mut self, at: u64, key: &str, owner: &str, its: u64) {
+        self.queue(at, key, owner);
+        if let Some(ServerEvent::Queue { ticket, .. }) = self.events.last_mut() {
+            *ticket = Some(its);
+        }
     }
 
     pub(crate) fn look(&mut self, at: u64, client: &str) {
@@ -364,12 +382,36 @@ impl History {
         worker: Option<u32>,
         lossless: bool,
     ) -> &mut Self {
+        self.has_fault(None, (from, until), kind, worker, lossless)
+    }
+
+    /// At a node of a quorum, or at a worker's link to it.
+    pub(crate) fn fault_at(
+        &mut self,
+        node: u32,
+        from: u64,
+        until: u64,
+        kind: &str,
+        worker: Option<u32>,
+    ) -> &mut Self {
+        self.has_fault(Some(node), (from, until), kind, worker, true)
+    }
+
+    fn has_fault(
+        &mut self,
+        node: Option<u32>,
+        (from, until): (u64, u64),
+        kind: &str,
+        worker: Option<u32>,
+        lossless: bool,
+    ) -> &mut Self {
         self.faults += 1;
         self.supervisor.push(SupervisorEvent::Fault {
             at: from * MILLI,
             number: self.faults,
             kind: kind.into(),
             worker,
+            node,
             lossless,
             keys: None,
             detail: String::new(),

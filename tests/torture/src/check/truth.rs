@@ -42,6 +42,8 @@ pub(crate) struct LockSpan {
     pub(crate) token: u64,
     /// Released, and kept taken by `min_hold`.
     pub(crate) kept: bool,
+    /// A node's vote, and not confirmed yet.
+    pub(crate) vote: bool,
     pub(crate) span: Span,
     pub(crate) end: End,
     /// The server's clock when it was written.
@@ -78,6 +80,16 @@ pub(crate) struct Script {
     pub(crate) owner: Option<String>,
 }
 
+/// A lock as a script wrote it.
+#[derive(Debug)]
+struct Written {
+    owner: Owner,
+    token: u64,
+    kept: bool,
+    vote: bool,
+    until_us: u64,
+}
+
 /// A lock that exists now.
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
@@ -86,18 +98,22 @@ pub(crate) struct Live {
     pub(crate) owner: Owner,
     pub(crate) token: u64,
     pub(crate) kept: bool,
+    pub(crate) vote: bool,
     /// By the server's clock; the earliest and the latest that it may be.
     pub(crate) until_us: (u64, u64),
 }
 
+/// A place among those who wait: by arrival, or by ticket and name where a ticket decides.
+type Order = (u64, String);
+
 #[derive(Debug, Default)]
 struct Queue {
-    /// Those who wait and have not been granted, by their order of arrival.
-    waiting: BTreeMap<u64, Owner>,
+    /// Those who wait and have not been granted, in their order.
+    waiting: BTreeMap<Order, Owner>,
     /// Every entry, also granted ones: its order and when it came.
-    entries: HashMap<Owner, (u64, Nanos)>,
+    entries: HashMap<Owner, (Order, Nanos)>,
     /// The entry that was removed last, and by which script: a script removes whom it serves.
-    removed: Option<(u64, Owner, u64)>,
+    removed: Option<(u64, Owner, Order)>,
 }
 
 /// What the server held in the course of time.
@@ -244,12 +260,20 @@ impl<'a> Replay<'a> {
                 owner,
                 token,
                 kept,
+                vote,
                 until_us,
             } => {
                 self.begin(at, wall_us, serial);
                 let key = self.keys.number(&key);
                 let owner = self.owner(&owner);
-                self.set(at, wall_us, serial, key, owner, token, kept, until_us);
+                let lock = Written {
+                    owner,
+                    token,
+                    kept,
+                    vote,
+                    until_us,
+                };
+                self.set(at, wall_us, serial, key, &lock);
             }
             ServerEvent::Extend {
                 at,
@@ -281,11 +305,16 @@ impl<'a> Replay<'a> {
                 key,
                 owner,
                 added,
+                ticket,
             } => {
                 self.begin(at, wall_us, serial);
                 let key = self.keys.number(&key);
+                let order = ticket.map(|ticket| (ticket, owner.clone()));
                 let owner = self.owner(&owner);
-                self.queue(at, serial, key, owner, added);
+                match added {
+                    true => self.join(at, key, owner, order),
+                    false => self.leave(at, serial, key, owner),
+                }
             }
             ServerEvent::Publish {
                 at,
@@ -454,18 +483,14 @@ impl<'a> Replay<'a> {
         });
     }
 
-    #[expect(clippy::too_many_arguments, reason = "an event's fields")]
-    fn set(
-        &mut self,
-        at: Nanos,
-        wall_us: u64,
-        serial: u64,
-        key: Key,
-        owner: Owner,
-        token: u64,
-        kept: bool,
-        until_us: u64,
-    ) {
+    fn set(&mut self, at: Nanos, wall_us: u64, serial: u64, key: Key, lock: &Written) {
+        let &Written {
+            owner,
+            token,
+            kept,
+            vote,
+            until_us,
+        } = lock;
         self.truth.writes += 1;
         let wrong = self.script.as_ref().and_then(|script| {
             let live = self.live.get(&key);
@@ -474,7 +499,11 @@ impl<'a> Replay<'a> {
         });
         self.breach(at, key, wrong);
         if !kept {
-            self.serve(at, serial, key, owner, token);
+            // A node's vote was given before it is confirmed, or repaired.
+            let verb = self.script.as_ref().map(|script| script.verb.as_str());
+            if !matches!(verb, Some("confirm_vote" | "repair")) {
+                self.serve(at, serial, key, owner, token);
+            }
             *self.truth.taken.entry(self.server).or_default() += 1;
         }
         self.end(key, at, End::Replaced);
@@ -484,6 +513,7 @@ impl<'a> Replay<'a> {
             owner,
             token,
             kept,
+            vote,
             span: Span::new(at, Nanos::MAX),
             end: End::Open,
             wall_us,
@@ -500,6 +530,7 @@ impl<'a> Replay<'a> {
             owner,
             token,
             kept,
+            vote,
             until_us: self.expiry(wall_us, until_us),
         };
         self.expiries.push(Reverse((live.until_us.1, key)));
@@ -556,16 +587,20 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn queue(&mut self, at: Nanos, serial: u64, key: Key, owner: Owner, added: bool) {
+    fn join(&mut self, at: Nanos, key: Key, owner: Owner, order: Option<Order>) {
         let queue = self.queues.entry(key).or_default();
-        if added {
-            // Who is there already keeps its place.
-            if let Entry::Vacant(place) = queue.entries.entry(owner) {
-                self.arrivals += 1;
-                place.insert((self.arrivals, at));
-                queue.waiting.insert(self.arrivals, owner);
-            }
-        } else if !added && let Some((order, from)) = queue.entries.remove(&owner) {
+        // Who is there already keeps its place.
+        if let Entry::Vacant(place) = queue.entries.entry(owner) {
+            self.arrivals += 1;
+            let order = order.unwrap_or((self.arrivals, String::new()));
+            place.insert((order.clone(), at));
+            queue.waiting.insert(order, owner);
+        }
+    }
+
+    fn leave(&mut self, at: Nanos, serial: u64, key: Key, owner: Owner) {
+        let queue = self.queues.entry(key).or_default();
+        if let Some((order, from)) = queue.entries.remove(&owner) {
             queue.waiting.remove(&order);
             queue.removed = Some((serial, owner, order));
             let client = self.truth.client_of[owner as usize];
@@ -589,17 +624,23 @@ impl<'a> Replay<'a> {
         let Some(queue) = self.queues.get_mut(&key) else {
             return;
         };
-        let own = match (queue.entries.get(&owner), queue.removed) {
-            (Some(&(order, _)), _) => {
-                queue.waiting.remove(&order);
+        let own = match (queue.entries.get(&owner), &queue.removed) {
+            (Some((order, _)), _) => {
+                queue.waiting.remove(order);
                 Some(order)
             }
-            (None, Some((by, whom, order))) if by == serial && whom == owner => Some(order),
+            (None, Some((by, whom, order))) if *by == serial && *whom == owner => {
+                // It was removed because it is served.
+                if let Some(place) = self.truth.entries.last_mut() {
+                    place.evicted = false;
+                }
+                Some(order)
+            }
             _ if at < blurred_until => return,
             _ => None,
         };
-        let ahead = queue.waiting.iter().find_map(|(&order, &whom)| {
-            let (_, since) = *queue.entries.get(&whom)?;
+        let ahead = queue.waiting.iter().find_map(|(order, &whom)| {
+            let &(_, since) = queue.entries.get(&whom)?;
             let waits = since >= oldest && own.is_none_or(|own| order < own);
             waits.then_some((whom, since))
         });

@@ -13,7 +13,7 @@ pub(super) fn begin(link: &ProxyHandle, fault: &Planned) {
     set(link, fault, true);
     match fault.kind {
         Kind::Reset if fault.flag => drop(link.reset_clients()),
-        Kind::Reset => drop(link.reset_connections()),
+        Kind::Reset | Kind::CutOff => drop(link.reset_connections()),
         Kind::HoldRequests => drop(link.hold_requests()),
         Kind::SwallowReply => {
             let after = if fault.flag {
@@ -39,6 +39,7 @@ pub(super) fn end(link: &ProxyHandle, fault: &Planned) {
 fn set(link: &ProxyHandle, fault: &Planned, on: bool) {
     let by = if on { fault.by } else { Duration::ZERO };
     match fault.kind {
+        Kind::CutOff => link.refuse_connections(on),
         Kind::BlackHole => link.black_hole(on),
         Kind::DropToServer => link.drop_data(Way::ToServer, on),
         Kind::DropToClient => link.drop_data(Way::ToClient, on),

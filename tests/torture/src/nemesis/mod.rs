@@ -3,6 +3,7 @@
 mod link;
 mod server;
 mod sharded;
+mod voters;
 mod watched;
 
 use std::cmp::Reverse;
@@ -15,6 +16,7 @@ use crate::server_log::ServerLog;
 use crate::supervisor::{Crew, Setup};
 use server::Server;
 use sharded::Shards;
+use voters::Voters;
 use watched::Failovers;
 
 /// How often it is looked whether what takes its own time is done.
@@ -28,6 +30,7 @@ pub(crate) struct Nemesis<'a, 'b> {
     server: Server<'a>,
     failovers: Option<Failovers<'a>>,
     shards: Option<Shards<'a>>,
+    voters: Option<Voters<'a>>,
     /// Since when processes are suspended.
     stopped: HashMap<u32, Instant>,
 }
@@ -42,14 +45,15 @@ enum Step {
 }
 
 impl<'a, 'b> Nemesis<'a, 'b> {
-    /// `logs`: of the server that has the locks, or of each shard.
+    /// `logs`: of the server that has the locks, or of each shard or node.
     pub(crate) fn new(setup: &'a Setup, crew: &'b mut Crew<'a>, logs: &'a [ServerLog]) -> Self {
         Nemesis {
             setup,
             crew,
-            server: Server::new(setup, &logs[0]),
+            server: Server::new(setup, logs),
             failovers: Failovers::new(setup, &logs[0]),
             shards: Shards::new(setup, logs),
+            voters: Voters::new(setup),
             stopped: HashMap::new(),
         }
     }
@@ -136,12 +140,19 @@ impl<'a, 'b> Nemesis<'a, 'b> {
         if let Some(place) = place {
             detail += &format!(", {place}");
         }
+        if let Some(node) = fault.node {
+            detail += &format!(", node {node}");
+        }
+        let Setup {
+            topology, profile, ..
+        } = self.setup;
         self.setup.log.record(&SupervisorEvent::Fault {
             at: now(),
             number: number as u64,
             kind: fault.kind.name().to_owned(),
             worker: fault.worker,
-            lossless: self.setup.topology.keeps_locks(fault.kind),
+            node: fault.node,
+            lossless: topology.keeps_locks(fault.kind, profile),
             keys,
             detail,
         });
@@ -153,6 +164,9 @@ impl<'a, 'b> Nemesis<'a, 'b> {
                 && shards.begin(fault)?
             {
                 return Ok(());
+            }
+            if let Some(voters) = &mut self.voters {
+                voters.begin(fault);
             }
             return match &mut self.failovers {
                 Some(failovers) if fault.kind.is_of_watched() => failovers.begin(fault),
@@ -168,13 +182,16 @@ impl<'a, 'b> Nemesis<'a, 'b> {
                 self.stopped.insert(worker, Instant::now());
             }
             Kind::ClientKill => self.crew.kill(worker),
-            _ => link::begin(self.link(worker), fault),
+            _ => link::begin(self.link(worker, fault), fault),
         }
         Ok(())
     }
 
     /// Whether a fault can begin now: servers that have just been replaced are not yet ready to be.
     fn is_possible(&mut self, fault: &Planned) -> anyhow::Result<bool> {
+        if let (None, Some(voters)) = (fault.worker, &self.voters) {
+            return voters.are_ready_for(fault);
+        }
         match (fault.worker, &mut self.failovers, &mut self.shards) {
             (None, Some(failovers), _) => failovers.are_ready_for(fault),
             (None, None, Some(shards)) => shards.are_ready_for(fault),
@@ -184,7 +201,7 @@ impl<'a, 'b> Nemesis<'a, 'b> {
 
     fn middle(&mut self, fault: &Planned) -> anyhow::Result<()> {
         match (fault.worker, &mut self.failovers, &mut self.shards) {
-            (Some(worker), ..) => drop(self.link(worker).reset_clients()),
+            (Some(worker), ..) => drop(self.link(worker, fault).reset_clients()),
             (None, Some(failovers), _) => failovers.middle(),
             (None, None, Some(shards)) => shards.middle(fault)?,
             (None, None, None) => self.crew.kill(self.victim(fault)),
@@ -212,6 +229,9 @@ impl<'a, 'b> Nemesis<'a, 'b> {
                 return failovers.end(fault);
             }
             self.server.end(fault)?;
+            if let Some(voters) = &mut self.voters {
+                voters.end(fault);
+            }
             if fault.kind == Kind::ServerStopAndKill {
                 self.crew.spawn(self.victim(fault))?;
             }
@@ -227,12 +247,12 @@ impl<'a, 'b> Nemesis<'a, 'b> {
                 self.crew.resume(worker, stopped)?;
             }
             Kind::ClientKill => self.crew.spawn(worker)?,
-            _ => link::end(self.link(worker), fault),
+            _ => link::end(self.link(worker, fault), fault),
         }
         Ok(true)
     }
 
-    fn link(&self, worker: u32) -> &'a distlock_tests::Proxy {
-        &self.setup.field.links[worker as usize]
+    fn link(&self, worker: u32, fault: &Planned) -> &'a distlock_tests::Proxy {
+        self.setup.field.link(worker, fault.node)
     }
 }

@@ -18,21 +18,22 @@ const RIGHTS: &[&str] = &["time", "pexpire", "publish", "evalsha", "set"];
 const BUSY: &str = "local function now() local t = redis.call('TIME') return t[1] * 1000000 + t[2] end \
                     local begin = now() while now() - begin < 100000 do end return 1";
 
-/// The server, or those that share the keys, past all faults.
+/// The server, those that share the keys, or those that vote, past all faults.
 #[derive(Debug)]
 pub(super) struct Server<'a> {
     setup: &'a Setup,
-    log: &'a ServerLog,
+    logs: &'a [ServerLog],
     /// The one that was hit last.
     server: &'a RedisServer,
     busy: Option<Resp>,
 }
 
 impl<'a> Server<'a> {
-    pub(super) fn new(setup: &'a Setup, log: &'a ServerLog) -> Self {
+    /// `logs`: of each of them.
+    pub(super) fn new(setup: &'a Setup, logs: &'a [ServerLog]) -> Self {
         Server {
             setup,
-            log,
+            logs,
             server: setup.field.master(0),
             busy: None,
         }
@@ -51,15 +52,21 @@ impl<'a> Server<'a> {
     pub(super) fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
         let server = self.turn_to(fault);
         match fault.kind {
-            Kind::ServerStop | Kind::ServerStopAndKill => server.stop_process(),
+            Kind::ServerStop | Kind::ServerStopAndKill | Kind::NodeStop | Kind::NodeStopLong => {
+                server.stop_process()
+            }
             Kind::RestartLossless => server.kill(),
-            Kind::RestartLossy => {
-                self.log.expect_amnesia();
+            Kind::RestartLossy | Kind::NodeLoss => {
+                self.logs[fault.node.unwrap_or(0) as usize].expect_amnesia();
                 server.kill();
                 let persisted = server.dir().join("appendonlydir");
                 if persisted.exists() {
                     std::fs::remove_dir_all(persisted)?;
                 }
+            }
+            Kind::NodeRewind => {
+                self.logs[fault.node.unwrap_or(0) as usize].expect_amnesia();
+                server.kill();
             }
             Kind::FlushAll => self.command(&["FLUSHALL"])?,
             Kind::ClockStep => server.set_clock(fault.flag, fault.by),
@@ -96,8 +103,12 @@ impl<'a> Server<'a> {
     pub(super) fn end(&mut self, fault: &Planned) -> anyhow::Result<()> {
         let server = self.turn_to(fault);
         match fault.kind {
-            Kind::ServerStop | Kind::ServerStopAndKill => server.cont_process(),
-            Kind::RestartLossless | Kind::RestartLossy => server.restart(),
+            Kind::ServerStop | Kind::ServerStopAndKill | Kind::NodeStop | Kind::NodeStopLong => {
+                server.cont_process()
+            }
+            Kind::RestartLossless | Kind::RestartLossy | Kind::NodeLoss | Kind::NodeRewind => {
+                server.restart();
+            }
             Kind::ClockStep => server.set_clock(true, Duration::ZERO),
             Kind::OutOfMemory | Kind::OutOfMemoryLong => self.configure("maxmemory", "0")?,
             Kind::Refuse => self.configure("min-replicas-to-write", "0")?,
@@ -126,7 +137,8 @@ impl<'a> Server<'a> {
 
     /// The server that a fault is about.
     fn turn_to(&mut self, fault: &Planned) -> &'a RedisServer {
-        self.server = self.setup.field.master(fault.choice);
+        let choice = fault.node.map_or(fault.choice, u64::from);
+        self.server = self.setup.field.master(choice);
         self.server
     }
 

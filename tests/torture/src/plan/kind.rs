@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     DelayRenewals,
     /// Again and again, for a moment: a lane is left alone when it is slow for longer.
     DelayRenewalsBit,
+    /// Its connections are reset, and new ones refused.
+    CutOff,
     // The server.
     ServerStop,
     /// And a worker dies meanwhile, whose last words the server has still to read.
@@ -75,6 +77,15 @@ pub(crate) enum Kind {
     FailoverAgreed,
     /// Slots of one shard go to another, and rest half way.
     SlotsMove,
+    // One of several independent servers.
+    /// It is frozen, for less than a lease or for longer.
+    NodeStop,
+    /// It is frozen until others would long have had their turn.
+    NodeStopLong,
+    /// It dies, and comes back without its data.
+    NodeLoss,
+    /// It dies, and comes back with what it had when the run began, as from an old snapshot.
+    NodeRewind,
 }
 
 impl Kind {
@@ -124,13 +135,25 @@ impl Kind {
             Kind::SentinelsStop => "sentinels_stop",
             Kind::FailoverAgreed => "failover_agreed",
             Kind::SlotsMove => "slots_move",
+            Kind::CutOff => "cut_off",
+            Kind::NodeStop | Kind::NodeStopLong => "node_stop",
+            Kind::NodeLoss => "node_loss",
+            Kind::NodeRewind => "node_rewind",
         }
     }
 
     /// Whether the server keeps its locks and its clock.
     pub(crate) fn is_lossless(self) -> bool {
-        let forgets = matches!(self, Kind::RestartLossy | Kind::FlushAll | Kind::ClockStep);
+        let forgets = self.forgets() || self == Kind::ClockStep;
         !forgets && (!self.is_failover() || self == Kind::FailoverAgreed)
+    }
+
+    /// Whether a server forgets all that it has.
+    pub(crate) fn forgets(self) -> bool {
+        matches!(
+            self,
+            Kind::RestartLossy | Kind::FlushAll | Kind::NodeLoss | Kind::NodeRewind
+        )
     }
 
     /// Whether another server takes the master's place, with what had been copied to it.
@@ -185,10 +208,7 @@ impl Kind {
 
     /// Whether fencing tokens are forgotten.
     pub(super) fn forgets_tokens(self) -> bool {
-        matches!(
-            self,
-            Kind::RestartLossy | Kind::FlushAll | Kind::ForeignFence
-        )
+        self.forgets() || self == Kind::ForeignFence
     }
 
     /// Whether it is over as soon as it was done.
@@ -218,9 +238,9 @@ mod tests {
                 assert_eq!(kind.is_failover(), called, "{kind:?}");
                 let forgets = called && kind != Kind::FailoverAgreed;
                 assert_eq!(kind.is_lossless(), !forgets, "{kind:?}");
-                assert_eq!(topology.keeps_locks(kind), !forgets, "{kind:?}");
+                assert_eq!(topology.keeps_locks(kind, all), !forgets, "{kind:?}");
                 // What is believed there has been copied.
-                assert!(Topology::Replicas.keeps_locks(kind), "{kind:?}");
+                assert!(Topology::Replicas.keeps_locks(kind, all), "{kind:?}");
             }
         }
     }

@@ -18,6 +18,8 @@ pub(crate) struct Planned {
     pub(crate) length: Duration,
     /// The worker it hits.
     pub(crate) worker: Option<u32>,
+    /// The node of a quorum that it hits, or the one to which a link is hit.
+    pub(crate) node: Option<u32>,
     pub(crate) kind: Kind,
     /// Its delay, its step, its piece of data.
     pub(crate) by: Duration,
@@ -37,9 +39,12 @@ impl Planned {
 #[derive(Clone, Copy, Debug)]
 enum Target {
     Process(u32),
-    Link(u32),
+    /// To a node of a quorum, or to all that there is.
+    Link(u32, Option<u32>),
     /// One of them, or all; or what is moved between them.
     Servers,
+    /// One of so many nodes of a quorum, from that one on.
+    Nodes(u32, u32),
 }
 
 /// All faults of a run, by their time.
@@ -52,18 +57,30 @@ pub(crate) fn plan(
 ) -> Vec<Planned> {
     let hit = workers.saturating_sub(profile.spared).max(1);
     let processes = (0..hit).map(|worker| (Target::Process(worker), profile.process));
-    let links = (0..hit).map(|worker| (Target::Link(worker), profile.link));
-    let servers = topology.server_faults(profile).into_iter();
-    let targets = processes
-        .chain(links)
-        .chain(servers.map(|faults| (Target::Servers, faults)));
+    let nodes = topology.nodes();
+    let links = (0..hit).flat_map(|worker| {
+        let to_all = (nodes == 0).then_some(Target::Link(worker, None));
+        let to_each = (0..nodes).map(move |node| Target::Link(worker, Some(node)));
+        to_all.into_iter().chain(to_each)
+    });
+    let servers = (0..).zip(topology.server_faults(profile));
+    let servers = servers.map(|(group, faults)| match nodes {
+        0 => (Target::Servers, faults),
+        // No node has two faults at once.
+        _ => match group {
+            0 => (Target::Nodes(0, nodes.min(3)), faults),
+            _ => (Target::Nodes(3, nodes - 3), faults),
+        },
+    });
+    let links = links.map(|link| (link, profile.link));
+    let targets = processes.chain(links).chain(servers);
     let mut planned: Vec<_> = targets
         .enumerate()
         .flat_map(|(number, (target, faults))| {
             let random = Random::new(&[seed, number as u64, 0xfa17]);
             let possible = |kind: Kind| {
                 let allowed = !profile.lossless || kind.is_lossless();
-                allowed && (!matches!(target, Target::Link(_)) || topology.links_can(kind))
+                allowed && (!matches!(target, Target::Link(..)) || topology.links_can(kind))
             };
             let kinds = faults.kinds.iter().filter(|(kind, _)| possible(*kind));
             let kinds: Vec<_> = kinds.copied().collect();
@@ -141,8 +158,12 @@ fn draw(
         Kind::HoldRequests => random.millis((1_000, 3_000)),
         Kind::DelayRenewals => random.millis((400, 1_200)),
         Kind::DelayRenewalsBit => random.millis((60, 160)),
+        Kind::CutOff => random.spread_millis((200, 4_000)),
         // Twice the shortest lease; nothing else happens meanwhile.
         Kind::ServerStop => random.spread_millis((30, 900)),
+        Kind::NodeStopLong => random.millis((6_000, 8_000)),
+        Kind::NodeRewind => random.millis((10, 50)),
+        Kind::NodeStop | Kind::NodeLoss => random.spread_millis((30, 3_500)),
         Kind::RestartLossless | Kind::RestartLossy => random.millis((20, 200)),
         Kind::ClockStep => random.millis((200, 1_500)),
         Kind::OutOfMemory => random.millis((100, 500)),
@@ -177,17 +198,26 @@ fn draw(
         kind if kind.is_failover() => random.spread_millis((1, 800)),
         _ => Duration::ZERO,
     };
+    let flag = random.chance(0.5);
+    let choice = random.next() >> 1;
+    let (worker, node) = match target {
+        Target::Process(worker) => (Some(worker), None),
+        Target::Link(worker, node) => (Some(worker), node),
+        Target::Servers => (None, None),
+        Target::Nodes(first, count) => {
+            let drawn = u32::try_from(choice % u64::from(count)).unwrap_or(0);
+            (None, Some(first + drawn))
+        }
+    };
     Planned {
         at,
         length,
-        worker: match target {
-            Target::Process(worker) | Target::Link(worker) => Some(worker),
-            Target::Servers => None,
-        },
+        worker,
+        node,
         kind,
         by,
-        flag: random.chance(0.5),
-        choice: random.next() >> 1,
+        flag,
+        choice,
     }
 }
 
@@ -278,7 +308,9 @@ mod tests {
         let seen: BTreeSet<_> = (0..20).flat_map(all).map(|fault| fault.kind).collect();
         for faults in [profile.process, profile.link, profile.server] {
             for (kind, _) in faults.kinds {
-                assert!(seen.contains(kind), "{kind:?}");
+                // From one of several servers.
+                let is_possible = *kind != Kind::CutOff;
+                assert_eq!(seen.contains(kind), is_possible, "{kind:?}");
             }
         }
     }
@@ -345,6 +377,29 @@ mod tests {
                     assert_eq!(links.len(), 10, "{links:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn each_node_of_a_quorum_has_faults_and_each_link_to_it() {
+        for (topology, count) in [(Topology::Quorum3, 3), (Topology::Quorum5, 5)] {
+            let planned: Vec<_> = (0..20)
+                .flat_map(|seed| of_topology(topology, seed))
+                .collect();
+            let nodes = |wanted: &dyn Fn(&Planned) -> bool| {
+                let wanted = planned.iter().filter(|fault| wanted(fault));
+                wanted
+                    .filter_map(|fault| fault.node)
+                    .collect::<BTreeSet<_>>()
+            };
+            let all: BTreeSet<_> = (0..count).collect();
+            assert_eq!(nodes(&|fault| fault.worker.is_none()), all);
+            assert_eq!(nodes(&|fault| fault.worker == Some(1)), all);
+            // Only one of them forgets at a time.
+            let forgets = nodes(&|fault| fault.kind.forgets());
+            assert_eq!(forgets, (0..3).collect());
+            let processes = planned.iter().filter(|fault| is_of_process(fault.kind));
+            assert!(processes.into_iter().all(|fault| fault.node.is_none()));
         }
     }
 

@@ -1,8 +1,8 @@
 //! All profiles.
 
 use super::faults::{
-    ANY_SERVER, ANY_SHARDED, ANY_WATCHED, FAILOVERS, LINK, LOSSLESS_SHARDED, MOVES, NONE, PROCESS,
-    REPLICA,
+    ANY_SERVER, ANY_SHARDED, ANY_VOTER, ANY_WATCHED, FAILOVERS, LINK, LOSSLESS_SHARDED,
+    MORE_VOTERS, MOVES, NONE, PROCESS, REPLICA,
 };
 use super::{Bodies, Faults, Load, Profile};
 use crate::plan::Kind;
@@ -62,6 +62,9 @@ const NARROW: Profile = Profile {
     replica: NONE,
     sharded: NONE,
     moves: NONE,
+    voters: NONE,
+    more_voters: NONE,
+    forgetful: false,
     lossless: false,
     spared: 1,
     load: NARROW_LOAD,
@@ -89,6 +92,15 @@ const ALL: Profile = Profile {
         pause: (500, 2_000),
     },
     moves: MOVES,
+    voters: Faults {
+        kinds: ANY_VOTER,
+        pause: (300, 1_500),
+    },
+    more_voters: Faults {
+        kinds: MORE_VOTERS,
+        pause: (1_000, 4_000),
+    },
+    forgetful: false,
     lossless: false,
     spared: 0,
     load: USUAL_LOAD,
@@ -158,6 +170,117 @@ pub(super) const PROFILES: &[Profile] = &[
             tasks: 4,
             keepers: 12,
             ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Over a quorum only: one node at a time is away, or forgets, and nobody loses anything.
+    Profile {
+        name: "voters",
+        leases: &[(300, 1), (1_000, 1)],
+        voters: Faults {
+            kinds: &[
+                (Kind::NodeStop, 3),
+                (Kind::NodeLoss, 2),
+                (Kind::FlushAll, 1),
+            ],
+            pause: (3_000, 4_000),
+        },
+        load: Load {
+            queue_tasks: 12,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Beyond what a quorum promises: its servers are said to forget nothing, and come back from old snapshots.
+    Profile {
+        name: "forgetting",
+        leases: &[(3_000, 1)],
+        voters: Faults {
+            kinds: &[(Kind::NodeRewind, 1)],
+            pause: (20, 300),
+        },
+        forgetful: true,
+        load: Load {
+            hot_keys: 4,
+            hot_share: 0.5,
+            bodies: Bodies {
+                ms_1: 1,
+                ms_5: 1,
+                ms_20: 2,
+                long: 2,
+                blocking: 0,
+                blocking_long: 0,
+            },
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // A node forgets as soon as all vote again.
+    Profile {
+        name: "losses",
+        leases: &[(3_000, 1)],
+        voters: Faults {
+            kinds: &[(Kind::FlushAll, 1), (Kind::NodeLoss, 1)],
+            pause: (20, 300),
+        },
+        load: Load {
+            hot_share: 0.5,
+            bodies: Bodies {
+                ms_1: 1,
+                ms_5: 1,
+                ms_20: 2,
+                long: 2,
+                blocking: 0,
+                blocking_long: 0,
+            },
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Each worker is cut off from two nodes again and again.
+    Profile {
+        name: "partitions",
+        leases: &[(1_000, 1)],
+        link: Faults {
+            kinds: &[(Kind::CutOff, 3), (Kind::BlackHole, 1)],
+            pause: (200, 1_000),
+        },
+        spared: 2,
+        ..NARROW
+    },
+    // One of three nodes is away for long, and nobody stops waiting.
+    Profile {
+        name: "two-of-three",
+        keys: 4,
+        voters: Faults {
+            kinds: &[(Kind::NodeStopLong, 1)],
+            pause: (300, 600),
+        },
+        load: Load {
+            hot_keys: 0,
+            think: (0, 60),
+            waits: &[(20_000, 1)],
+            doors: [0, 1, 1, 0],
+            dropped: 0.0,
+            bodies: Bodies {
+                ms_1: 1,
+                ms_5: 1,
+                ms_20: 0,
+                long: 0,
+                blocking: 0,
+                blocking_long: 0,
+            },
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Each worker is cut off from one node, and from another one a while later.
+    Profile {
+        name: "cut-off",
+        leases: &[(300, 1), (1_000, 1)],
+        link: Faults {
+            kinds: &[(Kind::CutOff, 3), (Kind::BlackHole, 1), (Kind::HalfOpen, 1)],
+            pause: (3_000, 20_000),
         },
         ..NARROW
     },

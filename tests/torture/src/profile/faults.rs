@@ -32,6 +32,7 @@ pub(super) const LINK: Faults = Faults {
         (Kind::HoldReplies, 2),
         (Kind::HoldRequests, 2),
         (Kind::DelayRenewals, 2),
+        (Kind::CutOff, 3),
     ],
     pause: (900, 2_700),
 };
@@ -114,3 +115,26 @@ pub(super) const MOVES: Faults = Faults {
     kinds: &[(Kind::SlotsMove, 1)],
     pause: (200, 1_200),
 };
+
+/// At one of several independent servers. What it forgets was more than a lease ago when it votes again.
+pub(super) const ANY_VOTER: &[(Kind, u32)] = &[
+    (Kind::NodeStop, 6),
+    (Kind::NodeLoss, 6),
+    (Kind::FlushAll, 3),
+    (Kind::ScriptFlush, 2),
+    (Kind::OutOfMemory, 2),
+    (Kind::Refuse, 2),
+    (Kind::KillClients, 2),
+    (Kind::KillPubsub, 2),
+    (Kind::PauseWrites, 2),
+    (Kind::Busy, 1),
+    (Kind::TakeRight, 2),
+];
+
+/// At others of them at the same time.
+pub(super) const MORE_VOTERS: &[(Kind, u32)] = &[
+    (Kind::NodeStop, 4),
+    (Kind::KillClients, 1),
+    (Kind::PauseWrites, 1),
+    (Kind::OutOfMemory, 1),
+];

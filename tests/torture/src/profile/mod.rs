@@ -27,6 +27,12 @@ pub(crate) struct Profile {
     pub(crate) sharded: Faults,
     /// And at the same time, there.
     pub(crate) moves: Faults,
+    /// In place of `server` where several vote, at one of them at a time.
+    pub(crate) voters: Faults,
+    /// And where five do, at two others.
+    pub(crate) more_voters: Faults,
+    /// Their servers are said to forget nothing, and do.
+    pub(crate) forgetful: bool,
     /// Of these, only those that make no server forget anything.
     pub(crate) lossless: bool,
     /// So many workers are left alone, the last ones.

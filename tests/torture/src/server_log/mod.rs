@@ -16,6 +16,7 @@ use anyhow::Context as _;
 
 use crate::history::{Nanos, ServerEvent, now};
 use line::Line;
+pub(crate) use translate::Layout;
 use translate::Translator;
 
 /// How often the reader looks whether it is to stop.
@@ -71,10 +72,15 @@ pub(crate) enum Timing {
 
 impl ServerLog {
     /// Everything that is executed after the return is logged.
-    pub(crate) fn start(server: SocketAddr, file: &Path, timing: Timing) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        server: SocketAddr,
+        file: &Path,
+        timing: Timing,
+        layout: Layout,
+    ) -> anyhow::Result<Self> {
         let mut log = Log {
             file: BufWriter::new(File::create(file)?),
-            translator: Translator::default(),
+            translator: Translator::new(layout),
             timing,
             last_line: now(),
             last_event: 0,
@@ -240,7 +246,7 @@ mod tests {
         let (first, second) = (RedisServer::start(), RedisServer::start());
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("server.jsonl");
-        let log = ServerLog::start(first.addr(), &path, Timing::Received).unwrap();
+        let log = ServerLog::start(first.addr(), &path, Timing::Received, Layout::Single).unwrap();
         let take = |server: &RedisServer, token: u64| {
             let lock = format!("2 a:1 {token} 1000 0");
             let words = ["SET", "distlock:lock:{k}", &lock, "PX", "1000"];

@@ -5,16 +5,31 @@ use crate::history::{Nanos, ServerEvent};
 
 const LOCK: &str = "distlock:lock:";
 const QUEUE: &str = "distlock:queue:";
+const EPOCH: &str = "distlock:epoch";
 const CHANNEL: &str = "distlock:client:";
 
+/// What the scripts on a server are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// It decides alone.
+    Single,
+    /// It is a node of a quorum.
+    Node,
+}
+
 /// Turns lines of MONITOR into events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Translator {
+    layout: Layout,
     /// Of the client's command under way, to which those of its script belong.
     serial: u64,
 }
 
 impl Translator {
+    pub(crate) fn new(layout: Layout) -> Self {
+        Translator { layout, serial: 0 }
+    }
+
     pub(crate) fn translate(&mut self, at: Nanos, line: &Line) -> Option<ServerEvent> {
         let Line { wall_us, words, .. } = line;
         let wall_us = *wall_us;
@@ -28,18 +43,26 @@ impl Translator {
             ("EVALSHA" | "EVAL", [_, count, rest @ ..]) if !line.in_script => {
                 let keys: usize = count.parse().ok()?;
                 let (keys, args) = rest.split_at_checked(keys)?;
+                let (verb, owner) = match self.layout {
+                    Layout::Single => (verb(keys, args), args.first()),
+                    Layout::Node => node_verb(keys, args),
+                };
                 Some(ServerEvent::Script {
                     at,
                     wall_us,
                     serial,
-                    verb: verb(keys, args).to_owned(),
-                    owner: args.first().map(|owner| (*owner).to_owned()),
+                    verb: verb.to_owned(),
+                    owner: owner.map(|owner| (*owner).to_owned()),
                 })
             }
             ("FLUSHALL" | "FLUSHDB", _) => Some(ServerEvent::Amnesia { at }),
             ("SET", [key, value, options @ ..]) => {
                 let key = lock(key)?;
-                let mut fields = value.strip_prefix("2 ")?.split(' ');
+                let (state, value) = match self.layout {
+                    Layout::Single => ("", value.strip_prefix("2 ")?),
+                    Layout::Node => value.strip_prefix("3 ")?.split_once(' ')?,
+                };
+                let mut fields = value.split(' ');
                 let owner = fields.next()?.to_owned();
                 let token = fields.next()?;
                 Some(ServerEvent::Set {
@@ -49,7 +72,8 @@ impl Translator {
                     key,
                     owner,
                     token: token.parse().ok()?,
-                    kept: token.starts_with('0'),
+                    kept: token.starts_with('0') || state == "kept",
+                    vote: state == "vote",
                     until_us: until(wall_us, options),
                 })
             }
@@ -68,23 +92,45 @@ impl Translator {
             }),
             // The mark of a grant, not an arrival.
             ("ZADD", [_, order, _]) if order.starts_with('-') => None,
-            ("ZADD", [key, _, owner]) | ("ZREM", [key, owner]) => Some(ServerEvent::Queue {
+            ("ZADD", [key, order, owner]) => Some(ServerEvent::Queue {
                 at,
                 wall_us,
                 serial,
                 key: plain(key, QUEUE)?,
                 owner: (*owner).to_owned(),
-                added: command == "ZADD",
+                added: true,
+                ticket: match self.layout {
+                    Layout::Single => None,
+                    Layout::Node => order.parse().ok(),
+                },
+            }),
+            ("ZREM", [key, owner]) => Some(ServerEvent::Queue {
+                at,
+                wall_us,
+                serial,
+                key: plain(key, QUEUE)?,
+                owner: (*owner).to_owned(),
+                added: false,
+                ticket: None,
             }),
             ("PUBLISH" | "SPUBLISH", [channel, message]) if channel.starts_with(CHANNEL) => {
-                let mut fields = message.splitn(5, ' ');
+                let message = match self.layout {
+                    Layout::Single => message,
+                    // Others only tell of a lower ticket.
+                    Layout::Node => message.strip_prefix("vote ")?,
+                };
+                let fields = match self.layout {
+                    Layout::Single => 5,
+                    Layout::Node => 4,
+                };
+                let mut fields = message.splitn(fields, ' ');
                 let owner = fields.next()?.to_owned();
                 let token = fields.next()?.parse().ok()?;
                 Some(ServerEvent::Publish {
                     at,
                     wall_us,
                     serial,
-                    key: lock(fields.nth(2)?)?,
+                    key: lock(fields.last()?)?,
                     owner,
                     token,
                 })
@@ -108,6 +154,22 @@ fn verb(keys: &[&str], args: &[&str]) -> &'static str {
         (3, 2) => "confirm",
         _ => "other",
     }
+}
+
+/// The same for a node of a quorum, and whose call it is.
+fn node_verb<'a, 'b>(keys: &[&str], args: &'b [&'a str]) -> (&'static str, Option<&'b &'a str>) {
+    let verb = match (keys.len(), args.len()) {
+        (3, 0) => "inspect",
+        (4, 3) => "release",
+        (4, 6) => "yield",
+        (5, 8) => "ask",
+        (5, 7) => "confirm_vote",
+        (5, 9) => "repair",
+        // `owner token` of the first hold.
+        (_, 5..) if keys[0] == EPOCH => return ("renew", args.get(3)),
+        _ => "other",
+    };
+    (verb, args.first())
 }
 
 /// The key that the caller wrote.
@@ -138,15 +200,16 @@ fn until(wall_us: u64, options: &[&str]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use distlock::LockManager;
-    use distlock_tests::RedisServer;
+    use distlock_tests::{RedisQuorum, RedisServer};
 
     use super::*;
 
     fn translated(lines: &[String]) -> Vec<ServerEvent> {
-        let mut translator = Translator::default();
+        let mut translator = Translator::new(Layout::Single);
         let lines = lines
             .iter()
             .map(|line| Line::parse(line).unwrap_or_else(|| panic!("cannot read {line}")));
@@ -251,6 +314,74 @@ mod tests {
         let count = events.iter().filter(|event| *event == "renew").count();
         assert!(count >= 1, "{events:?}");
         count
+    }
+
+    /// What the real scripts do on the nodes of a quorum.
+    #[tokio::test]
+    async fn a_hand_off_at_a_node_is_read_back() {
+        let nodes = RedisQuorum::start(3);
+        nodes.vote("distlock");
+        let manager = LockManager::connect(nodes.url()).await.unwrap();
+        let lock = || {
+            let lock = manager.lock("k").wait(Duration::from_secs(10));
+            lock.lease(Duration::from_millis(600))
+        };
+        let monitors: Vec<_> = nodes.servers().iter().map(RedisServer::monitor).collect();
+        let first = lock().acquire().await.unwrap();
+        let first_token = first.fencing_token().get();
+        let behind = lock();
+        let waiting = tokio::spawn(async move { behind.acquire().await });
+        while manager.inspect("k").await.unwrap().waiters == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        // Long enough for a renewal.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        first.release().await.unwrap();
+        let second = waiting.await.unwrap().unwrap();
+        let second_token = second.fencing_token().get();
+        second.release().await.unwrap();
+        manager.shutdown().await;
+        let (mut held, mut verbs) = (Vec::new(), BTreeSet::new());
+        for monitor in monitors {
+            let mut translator = Translator::new(Layout::Node);
+            let lines = monitor.stop();
+            let lines = lines.iter().filter_map(|line| Line::parse(line));
+            for event in lines.filter_map(|line| translator.translate(0, &line)) {
+                match event {
+                    ServerEvent::Set {
+                        vote: false, token, ..
+                    } => held.push(token),
+                    ServerEvent::Set { .. } => drop(verbs.insert("vote".to_owned())),
+                    ServerEvent::Publish { .. } => drop(verbs.insert("publish".to_owned())),
+                    ServerEvent::Queue { added, ticket, .. } => {
+                        assert_eq!(ticket.is_some(), added);
+                        verbs.insert("queue".to_owned());
+                    }
+                    ServerEvent::Script { verb, owner, .. } => {
+                        let is_owner = owner.is_some_and(|owner| owner.contains(':'));
+                        assert_eq!(is_owner, verb != "inspect", "{verb}");
+                        verbs.insert(verb);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for token in [first_token, second_token] {
+            let had = held.iter().filter(|held| **held == token).count();
+            assert!(had >= 2, "{token} of {held:?}");
+        }
+        let all = [
+            "ask",
+            "confirm_vote",
+            "publish",
+            "queue",
+            "release",
+            "renew",
+            "vote",
+        ];
+        for verb in all {
+            assert!(verbs.contains(verb), "{verb} is not in {verbs:?}");
+        }
     }
 
     #[test]

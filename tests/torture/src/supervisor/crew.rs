@@ -64,6 +64,7 @@ impl<'a> Crew<'a> {
             .args(["--seed", &setup.seed.to_string()])
             .args(["--keys", &setup.keys.to_string()])
             .args(["--min-replicas", &setup.topology.min_replicas().to_string()])
+            .args(["--nodes", &setup.topology.nodes().to_string()])
             .args(["--resource", &setup.resource.to_string()])
             .arg("--dir")
             .arg(&setup.dir)

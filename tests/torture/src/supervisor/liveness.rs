@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 
 use super::Setup;
 use crate::history::{SupervisorEvent, now};
+use crate::topology::terms;
 use crate::worker;
 
 /// How much longer than lease and grace a key may take.
@@ -32,11 +33,13 @@ pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let manager = LockManager::builder()
+        let mut builder = LockManager::builder()
             .url(setup.field.own_url())
-            .client_name("supervisor")
-            .connect()
-            .await?;
+            .client_name("supervisor");
+        if setup.topology.nodes() > 0 {
+            builder = builder.quorum(terms(setup.profile));
+        }
+        let manager = builder.connect().await?;
         let (keys, kept) = keys(setup);
         let wait = kept + SLACK;
         let mut tries = JoinSet::new();
@@ -74,7 +77,7 @@ pub(crate) fn leftovers(setup: &Setup) -> Vec<String> {
     loop {
         let each = clients.iter_mut();
         let mut keys: Vec<_> = each.flat_map(|client| client.keys("distlock:*")).collect();
-        keys.retain(|key| !key.starts_with("distlock:fence:"));
+        keys.retain(|key| !key.starts_with("distlock:fence:") && key != "distlock:epoch");
         if keys.is_empty() || Instant::now() > deadline {
             return keys;
         }

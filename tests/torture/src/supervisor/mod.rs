@@ -16,7 +16,7 @@ use crate::nemesis::Nemesis;
 use crate::plan::{Kind, Planned, plan};
 use crate::profile::Profile;
 use crate::sabotage;
-use crate::server_log::{ServerLog, Timing};
+use crate::server_log::{Layout, ServerLog, Timing};
 use crate::suspend::Suspends;
 use crate::topology::{Field, Needs, Topology};
 pub(crate) use crew::Crew;
@@ -66,6 +66,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
             kill: !options.profile.without_kill,
             clock: has(&[Kind::ClockStep]),
             persistence: has(&[Kind::RestartLossless]),
+            forgetful: options.profile.forgetful,
             keys: options.keys,
         },
     );
@@ -97,15 +98,24 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
 
 /// Follows each server that has locks.
 fn listen(field: &Field, dir: &Path) -> anyhow::Result<Vec<ServerLog>> {
-    if field.sharded().is_none() {
+    if field.sharded().is_none() && field.independent().is_none() {
         let file = dir.join("server.jsonl");
-        let log = ServerLog::start(field.master(0).addr(), &file, Timing::Received)?;
+        let log = ServerLog::start(
+            field.master(0).addr(),
+            &file,
+            Timing::Received,
+            Layout::Single,
+        )?;
         return Ok(vec![log]);
     }
+    let layout = match field.independent() {
+        Some(_) => Layout::Node,
+        None => Layout::Single,
+    };
     let masters = field.masters().into_iter().enumerate();
     let logs = masters.map(|(shard, master)| {
         let file = dir.join(format!("server-{shard}.jsonl"));
-        ServerLog::start(master.addr(), &file, Timing::Executed)
+        ServerLog::start(master.addr(), &file, Timing::Executed, layout)
     });
     logs.collect()
 }

@@ -1,6 +1,7 @@
 //! The lock servers of a run, and the links to them.
 
 mod ask;
+mod independent;
 mod sealed;
 mod sharded;
 mod user;
@@ -15,6 +16,7 @@ use crate::plan::Kind;
 use crate::profile::{Faults, Profile};
 use crate::worker::all_keys;
 pub(crate) use ask::ask;
+pub(crate) use independent::{Independent, terms};
 use sealed::Sealed;
 pub(crate) use sharded::{Removal, Sharded};
 use user::{PASSWORD, USER, is_workers};
@@ -34,6 +36,10 @@ pub(crate) enum Topology {
     Replicas,
     /// Three masters with a replica each, which share the slots.
     Cluster,
+    /// Three independent servers, two of which must agree.
+    Quorum3,
+    /// Five of them, three of which must.
+    Quorum5,
 }
 
 impl Topology {
@@ -44,6 +50,8 @@ impl Topology {
             Topology::Sentinel => "sentinel",
             Topology::Replicas => "replicas",
             Topology::Cluster => "cluster",
+            Topology::Quorum3 => "quorum3",
+            Topology::Quorum5 => "quorum5",
         }
     }
 
@@ -52,9 +60,20 @@ impl Topology {
         u32::from(self == Topology::Replicas)
     }
 
+    /// How many independent servers vote; zero where one decides.
+    pub(crate) fn nodes(self) -> u32 {
+        match self {
+            Topology::Quorum3 => 3,
+            Topology::Quorum5 => 5,
+            _ => 0,
+        }
+    }
+
     /// Whether no fault of this kind makes the servers forget a lock that anybody believes in.
-    pub(crate) fn keeps_locks(self, kind: Kind) -> bool {
-        kind.is_lossless() || kind.is_failover() && self.min_replicas() > 0
+    pub(crate) fn keeps_locks(self, kind: Kind, profile: &Profile) -> bool {
+        kind.is_lossless()
+            || kind.is_failover() && self.min_replicas() > 0
+            || self.nodes() > 0 && !profile.forgetful
     }
 
     /// What a profile does to the lock servers, as one target or two.
@@ -63,12 +82,18 @@ impl Topology {
             Topology::Standalone | Topology::Tls => vec![profile.server],
             Topology::Sentinel | Topology::Replicas => vec![profile.watched, profile.replica],
             Topology::Cluster => vec![profile.sharded, profile.moves],
+            Topology::Quorum3 => vec![profile.voters],
+            // Two may be away at once.
+            Topology::Quorum5 => vec![profile.voters, profile.more_voters],
         }
     }
 
     /// Whether a link can have this fault.
     pub(crate) fn links_can(self, kind: Kind) -> bool {
         match self {
+            Topology::Quorum3 | Topology::Quorum5 => true,
+            // From one of several servers.
+            _ if kind == Kind::CutOff => false,
             Topology::Standalone => true,
             // The proxy sees bytes.
             Topology::Tls => !kind.reads_commands(),
@@ -87,6 +112,8 @@ pub(crate) struct Needs {
     pub(crate) clock: bool,
     /// It can be killed without losing anything.
     pub(crate) persistence: bool,
+    /// It comes back with what it had at the beginning.
+    pub(crate) forgetful: bool,
     /// So many keys are going to be used.
     pub(crate) keys: u32,
 }
@@ -95,7 +122,7 @@ pub(crate) struct Needs {
 #[derive(Debug)]
 pub(crate) struct Field {
     servers: Servers,
-    /// One for each worker, if the topology has links.
+    /// One for each worker, and for each node of a quorum, if the topology has links.
     pub(crate) links: Vec<Proxy>,
 }
 
@@ -105,6 +132,7 @@ enum Servers {
     Sealed(Sealed),
     Watched(Watched),
     Sharded(Sharded),
+    Independent(Independent),
 }
 
 impl Field {
@@ -144,13 +172,24 @@ impl Field {
                     links: Vec::new(),
                 }
             }
+            Topology::Quorum3 | Topology::Quorum5 => {
+                let independent = {
+                    let node = lock_server(needs, &[]);
+                    Independent::start(&node, topology.nodes(), needs.forgetful)
+                };
+                let links = (0..workers).flat_map(|_| independent.nodes().iter());
+                Field {
+                    links: links.map(RedisServer::proxy).collect(),
+                    servers: Servers::Independent(independent),
+                }
+            }
         }
     }
 
     /// What a worker connects to.
     pub(crate) fn url(&self, worker: u32) -> String {
         let link = || {
-            let port = self.links[worker as usize].port();
+            let port = self.link(worker, None).port();
             format!("{USER}:{PASSWORD}@127.0.0.1:{port}")
         };
         match &self.servers {
@@ -158,13 +197,25 @@ impl Field {
             Servers::Sealed(_) => format!("rediss://{}", link()),
             Servers::Watched(watched) => watched.url(&format!("{USER}:{PASSWORD}@")),
             Servers::Sharded(sharded) => sharded.url(),
+            Servers::Independent(independent) => {
+                let nodes = (0..).zip(independent.nodes());
+                let links = nodes.map(|(node, _)| self.link(worker, Some(node)));
+                Independent::url(links.map(|link| link.port()))
+            }
         }
+    }
+
+    /// A worker's link, to a node of a quorum or to all that there is.
+    pub(crate) fn link(&self, worker: u32, node: Option<u32>) -> &Proxy {
+        let each = self.independent().map_or(1, |nodes| nodes.nodes().len());
+        &self.links[worker as usize * each + node.unwrap_or(0) as usize]
     }
 
     /// What the supervisor connects to, past all links.
     pub(crate) fn own_url(&self) -> String {
         match &self.servers {
             Servers::Sharded(sharded) => sharded.cluster.url(),
+            Servers::Independent(independent) => independent.own_url(),
             _ => self.masters()[0].url(),
         }
     }
@@ -172,7 +223,10 @@ impl Field {
     /// What a worker needs to know beside the URL.
     pub(crate) fn environment(&self) -> &'static [(&'static str, &'static str)] {
         match &self.servers {
-            Servers::Plain(_) | Servers::Sealed(_) | Servers::Sharded(_) => &[],
+            Servers::Plain(_)
+            | Servers::Sealed(_)
+            | Servers::Sharded(_)
+            | Servers::Independent(_) => &[],
             Servers::Watched(_) => &[
                 ("DISTLOCK_SENTINEL_USERNAME", USER),
                 ("DISTLOCK_SENTINEL_PASSWORD", PASSWORD),
@@ -184,7 +238,10 @@ impl Field {
     pub(crate) fn authority(&self) -> Option<&Path> {
         match &self.servers {
             Servers::Sealed(sealed) => Some(&sealed.authority),
-            Servers::Plain(_) | Servers::Watched(_) | Servers::Sharded(_) => None,
+            Servers::Plain(_)
+            | Servers::Watched(_)
+            | Servers::Sharded(_)
+            | Servers::Independent(_) => None,
         }
     }
 
@@ -195,6 +252,7 @@ impl Field {
             Servers::Sealed(sealed) => vec![&sealed.server],
             Servers::Watched(watched) => vec![watched.master()],
             Servers::Sharded(sharded) => sharded.masters().collect(),
+            Servers::Independent(independent) => independent.nodes().iter().collect(),
         }
     }
 
@@ -205,6 +263,18 @@ impl Field {
             Servers::Sealed(sealed) => &sealed.server,
             Servers::Watched(watched) => watched.master(),
             Servers::Sharded(sharded) => sharded.master(sharded.shard(choice)),
+            Servers::Independent(independent) => {
+                let count = independent.nodes().len() as u64;
+                &independent.nodes()[usize::try_from(choice % count).unwrap_or(0)]
+            }
+        }
+    }
+
+    /// Servers that vote.
+    pub(crate) fn independent(&self) -> Option<&Independent> {
+        match &self.servers {
+            Servers::Independent(independent) => Some(independent),
+            _ => None,
         }
     }
 

@@ -3,6 +3,7 @@
 mod body;
 mod census;
 mod doors;
+mod nodes;
 mod observer;
 mod orders;
 mod server;
@@ -25,10 +26,13 @@ use crate::profile::Profile;
 use crate::random::Random;
 use crate::resource::Pool;
 use crate::sabotage;
+use crate::topology::terms;
 use body::Ticket;
-use observer::Observer;
+use nodes::Nodes;
+use observer::{Observer, Witness};
 use orders::{Dice, Task};
 pub(crate) use orders::{Order, all_keys, kept, key};
+use server::Server;
 
 /// Options of a worker's process. The URL is `DISTLOCK_URL`.
 #[derive(Debug, clap::Args)]
@@ -48,10 +52,13 @@ pub(crate) struct Args {
     /// Of each lock.
     #[arg(long)]
     min_replicas: u32,
+    /// Of the quorum; zero where there is none.
+    #[arg(long)]
+    nodes: u32,
     /// The resource.
     #[arg(long)]
     resource: SocketAddr,
-    /// The lock servers, one of which has the locks, past all faults.
+    /// The lock servers, one of which has the locks, or all of which vote, past all faults.
     #[arg(long = "server")]
     servers: Vec<SocketAddr>,
     /// Who signed the server's certificate.
@@ -154,7 +161,7 @@ async fn serve(
         generation: args.generation,
         recorder: recorder.clone(),
         manager,
-        observer: Observer::start(recorder.clone(), args.servers.clone())?,
+        observer: Observer::start(recorder.clone(), witness(args))?,
         resource: Pool::new(args.resource),
         next_op: AtomicU64::new(1),
     });
@@ -199,6 +206,9 @@ fn builder(args: &Args) -> anyhow::Result<LockManagerBuilder> {
     let url = std::env::var("DISTLOCK_URL").context("DISTLOCK_URL")?;
     let builder = LockManager::builder().url(url);
     let mut builder = builder.min_replicas(args.min_replicas);
+    if args.nodes > 0 {
+        builder = builder.quorum(terms(Profile::named(&args.profile)?));
+    }
     if let Some(authority) = &args.authority {
         builder = builder.tls(Tls::new().ca_file(authority));
     }
@@ -209,6 +219,15 @@ fn builder(args: &Args) -> anyhow::Result<LockManagerBuilder> {
         builder = builder.sentinel_credentials(Credentials::new(user, password));
     }
     Ok(builder)
+}
+
+/// Whom audits ask.
+fn witness(args: &Args) -> Witness {
+    if args.nodes > 0 {
+        Witness::Nodes(Nodes::of(&args.servers))
+    } else {
+        Witness::One(Server::of(args.servers.clone()))
+    }
 }
 
 /// Works until no more calls are wanted, and the last one has returned.

@@ -1,6 +1,5 @@
 //! Watches holds from a thread of its own, whatever the bodies do to the worker's runtime.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -10,6 +9,7 @@ use distlock::{Error, Held, LossReason};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::nodes::Nodes;
 use super::server::Server;
 use crate::history::{Recorder, WorkerEvent, now};
 
@@ -37,9 +37,28 @@ pub(super) struct Audit {
     held: Held,
 }
 
+/// Who knows whether a lock is held.
+#[derive(Debug)]
+pub(super) enum Witness {
+    One(Server),
+    Nodes(Nodes),
+}
+
+impl Witness {
+    /// The token of a hold that is believed to have this one; `None` if nobody can say.
+    fn found(&mut self, key: &str, token: u64) -> Option<Option<u64>> {
+        match self {
+            Witness::One(server) => {
+                let value = server.read(key)?;
+                Some(value.and_then(|value| value.split(' ').nth(2)?.parse().ok()))
+            }
+            Witness::Nodes(nodes) => Some(nodes.held(key, token)),
+        }
+    }
+}
+
 impl Observer {
-    /// `servers`: one of them has the locks.
-    pub(super) fn start(recorder: Arc<Recorder>, servers: Vec<SocketAddr>) -> anyhow::Result<Self> {
+    pub(super) fn start(recorder: Arc<Recorder>, witness: Witness) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -52,7 +71,7 @@ impl Observer {
         let of_auditor = recorder.clone();
         let auditing = std::thread::Builder::new()
             .name("auditor".into())
-            .spawn(move || audit_all(&orders, Server::of(servers), &of_auditor))?;
+            .spawn(move || audit_all(&orders, witness, &of_auditor))?;
         Ok(Observer {
             handle,
             recorder,
@@ -124,21 +143,21 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn audit_all(orders: &Receiver<Audit>, mut server: Server, recorder: &Recorder) {
+fn audit_all(orders: &Receiver<Audit>, mut witness: Witness, recorder: &Recorder) {
     for Audit { op, held } in orders {
         let key = format!("distlock:lock:{{{}}}", held.key());
         let at = now();
-        let Some(value) = server.read(&key) else {
+        let token = held.fencing_token().get();
+        let Some(found) = witness.found(&key, token) else {
             continue;
         };
         let believed_after = now();
         if held.is_held() {
-            let found = value.and_then(|value| value.split(' ').nth(2)?.parse().ok());
             recorder.record(&WorkerEvent::Audited {
                 at,
                 believed_after,
                 op,
-                token: held.fencing_token().get(),
+                token,
                 found,
             });
         }

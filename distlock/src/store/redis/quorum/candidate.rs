@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
+use crate::protocol::rules::Rules;
 use crate::protocol::words::Proof;
 
 /// A fencing token, as the nodes count them.
@@ -225,6 +226,7 @@ impl Candidate {
             end.stand = match end.stand {
                 stand @ Stand::Yielding(_) => stand,
                 stand @ Stand::Confirmed(_) if holds => stand,
+                stand if !Rules::in_force().confirmed_votes => stand,
                 _ => Stand::Away,
             };
             if !holds {
@@ -325,7 +327,7 @@ impl Candidate {
                 let keeps = match stand {
                     Stand::Yielding(_) => true,
                     Stand::Confirmed(_) => holds,
-                    _ => false,
+                    _ => !Rules::in_force().confirmed_votes,
                 };
                 if !keeps {
                     (end.stand, end.proof) = (Stand::Away, None);
@@ -369,6 +371,7 @@ impl Candidate {
                 for end in &mut self.ends {
                     // Exactly where a lower one waits, and until a fresh grant there.
                     if let Some(token) = end.stand.vote()
+                        && Rules::in_force().gives_way
                         && !matches!(end.stand, Stand::Confirming(_))
                         && end.lower.take().is_some()
                     {
@@ -402,12 +405,14 @@ impl Candidate {
 
     /// It is held once a quorum has confirmed this token.
     fn elect(&mut self, token: Token, now: Moment) {
-        let mut proofs: Vec<_> = self
-            .ends
-            .iter()
-            .filter(|end| end.stand == Stand::Confirmed(token))
-            .filter_map(|end| end.proof.filter(|sent| now < *sent + self.validity))
-            .collect();
+        let proof = |end: &End| match end.stand {
+            Stand::Confirmed(of) if of == token => {
+                end.proof.filter(|sent| now < *sent + self.validity)
+            }
+            stand if !Rules::in_force().confirmed_votes => stand.vote().map(|_| now),
+            _ => None,
+        };
+        let mut proofs: Vec<_> = self.ends.iter().filter_map(proof).collect();
         proofs.sort_unstable();
         // The latest are as good as any.
         if let Some(place) = proofs.len().checked_sub(self.quorum) {

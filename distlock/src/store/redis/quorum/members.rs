@@ -15,7 +15,6 @@ use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::seats::Seat;
-use crate::store::redis::scripts::Scripts;
 use crate::store::redis::sockets::Sockets;
 use crate::store::redis::url::{Host, Place, Single};
 
@@ -42,7 +41,7 @@ impl Members {
         hears: impl Fn(usize, Client) -> Client,
     ) -> Self {
         let changed = Arc::new(Notify::new());
-        let scripts = Arc::new(Scripts::in_quorum());
+        let scripts = Arc::new(client.scripts.in_quorum());
         let seats = Arc::default();
         let nodes = hosts.iter().enumerate().map(|(place, (host, port))| {
             let server = Single::Server(ConnectionAddr::Tcp(host.clone(), *port));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::error::Outage;
+use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::RenewalFailure;
 use crate::store::redis::quorum::Quorum;
@@ -100,7 +101,7 @@ impl Tally {
     }
 
     fn outcome(self, nodes: usize, quorum: usize) -> Result<(), RenewalFailure> {
-        if self.ours >= quorum {
+        if self.ours >= quorum || self.ours > 0 && !Rules::in_force().quorum_extends {
             Ok(())
         } else if self.not_ours > nodes - quorum {
             Err(RenewalFailure::Gone)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::Options;
+use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::quorum::Quorum;
 
@@ -15,7 +16,8 @@ pub(crate) struct Terms(pub(crate) Quorum);
 impl Terms {
     /// How many of so many nodes it takes.
     pub(super) fn quorum_of(&self, nodes: usize) -> usize {
-        self.0.size.unwrap_or(nodes / 2 + 1)
+        let majority = nodes / 2 + usize::from(Rules::in_force().majority);
+        self.0.size.unwrap_or(majority)
     }
 
     /// A node that may have forgotten something does not vote for so long.

@@ -143,3 +143,27 @@ fn a_clock_that_steps_forward_ends_locks() {
     assert_eq!(truth.locks[0].end, End::Expired);
     assert_eq!(truth.locks[0].span.until / MS, 10);
 }
+
+#[test]
+fn a_node_serves_the_lowest_ticket_and_not_the_first() {
+    for (served, passed) in [("c:1", 0), ("b:1", 1)] {
+        let mut server = Server::default();
+        server.vote(10, "k", "a:1", 100, 500);
+        server.queue_with(20, "k", "b:1", 8);
+        server.queue_with(30, "k", "c:1", 7);
+        server.release(40, "k", "a:1");
+        server.vote(40, "k", served, 101, 500);
+        assert_eq!(server.replay().0.passed.len(), passed, "{served}");
+    }
+}
+
+#[test]
+fn who_confirms_is_not_served_again() {
+    let mut server = Server::default();
+    server.vote(10, "k", "a:1", 100, 500);
+    server.queue_with(20, "k", "b:1", 1);
+    server.set_by(30, "k", "confirm_vote", "a:1", "a:1", 105, 900);
+    let (truth, _) = server.replay();
+    assert!(truth.passed.is_empty());
+    assert!(truth.locks[0].vote && !truth.locks[1].vote);
+}

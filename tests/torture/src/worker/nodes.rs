@@ -1,0 +1,166 @@
+//! The nodes of a quorum, asked past all faults.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use distlock_tests::{Reply, Resp};
+
+/// How long an answer may take. Whoever is silent for longer has no say.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+const EPOCH: &str = "distlock:epoch";
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Nodes(Vec<Node>);
+
+#[derive(Debug)]
+struct Node {
+    address: SocketAddr,
+    /// And what the server calls itself: another one since it was restarted.
+    connection: Option<(Resp, String)>,
+}
+
+/// What a node says of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Says {
+    /// It is held with this token, or not at all.
+    Held(Option<u64>),
+    /// It is silent, or does not vote, so that it stands for whatever it has forgotten.
+    Nothing,
+}
+
+impl Nodes {
+    pub(super) fn of(addresses: &[SocketAddr]) -> Self {
+        let nodes = addresses.iter().map(|address| Node {
+            address: *address,
+            connection: None,
+        });
+        Nodes(nodes.collect())
+    }
+
+    /// Which hold a quorum of them may have: this one, unless too many have another or none.
+    pub(super) fn held(&mut self, key: &str, token: u64) -> Option<u64> {
+        let says: Vec<_> = self.0.iter_mut().map(|node| node.says(key)).collect();
+        agreed(&says, token)
+    }
+}
+
+fn agreed(says: &[Says], token: u64) -> Option<u64> {
+    let others = says.iter().filter_map(|says| match says {
+        Says::Held(held) if *held != Some(token) => Some(*held),
+        _ => None,
+    });
+    let others: Vec<_> = others.collect();
+    if others.len() <= (says.len() - 1) / 2 {
+        return Some(token);
+    }
+    others.into_iter().flatten().max()
+}
+
+impl Node {
+    fn says(&mut self, key: &str) -> Says {
+        let said = self.ask(key);
+        if said.is_none() {
+            self.connection = None;
+        }
+        said.unwrap_or(Says::Nothing)
+    }
+
+    fn ask(&mut self, key: &str) -> Option<Says> {
+        if self.connection.is_none() {
+            let mut fresh = Resp::connect(self.address).ok()?;
+            fresh.set_timeout(PATIENCE);
+            let run = fresh.try_cmd(&["INFO", "server"]).ok()?;
+            let run = run
+                .text()?
+                .lines()
+                .find_map(|line| line.strip_prefix("run_id:"))?;
+            let run = run.trim_end().to_owned();
+            self.connection = Some((fresh, run));
+        }
+        let (connection, run) = self.connection.as_mut()?;
+        // In this order: what it forgets in between it does not vote on any more.
+        let value = connection.try_cmd(&["GET", key]).ok()?;
+        let epoch = connection.try_cmd(&["GET", EPOCH]).ok()?;
+        let time = connection.try_cmd(&["TIME"]).ok()?;
+        if value.is_error() || epoch.is_error() || !votes(&epoch, &time, run) {
+            return Some(Says::Nothing);
+        }
+        Some(Says::Held(held(value.text())))
+    }
+}
+
+/// Whether a node votes that has this epoch, at this time, in this run of its server.
+fn votes(epoch: &Reply, time: &Reply, run: &str) -> bool {
+    let Reply::Array(time) = time else {
+        return false;
+    };
+    let mut parts = time.iter().map(|part| part.text()?.parse::<u64>().ok());
+    let (Some(Some(seconds)), Some(Some(micros))) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    let from = epoch.text().and_then(|epoch| epoch.split_once(' '));
+    // Or in each run, if it is said to forget nothing.
+    let from = from.filter(|(of, _)| *of == run || *of == "-");
+    from.and_then(|(_, from)| from.parse::<u64>().ok())
+        .is_some_and(|from| from <= seconds * 1_000_000 + micros)
+}
+
+/// The token of `3 held owner token ...`. A vote is no hold.
+fn held(value: Option<&str>) -> Option<u64> {
+    let mut fields = value?.strip_prefix("3 held ")?.split(' ');
+    fields.nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use distlock_tests::RedisServer;
+
+    use super::*;
+
+    #[test]
+    fn it_takes_a_majority_against_it() {
+        let (ours, other, free) = (Says::Held(Some(7)), Says::Held(Some(8)), Says::Held(None));
+        for (says, expected) in [
+            ([ours, ours, other], Some(7)),
+            ([ours, Says::Nothing, free], Some(7)),
+            ([ours, other, free], Some(8)),
+            ([Says::Nothing, free, free], None),
+        ] {
+            assert_eq!(agreed(&says, 7), expected, "{says:?}");
+        }
+        let five = [ours, Says::Nothing, Says::Nothing, free, free];
+        assert_eq!(agreed(&five, 7), Some(7));
+    }
+
+    #[test]
+    fn a_hold_is_seen_and_a_vote_is_none() {
+        assert_eq!(held(Some("3 held a:1 70 5 850 5 name")), Some(70));
+        assert_eq!(held(Some("3 vote a:1 70 5 850 5 name")), None);
+        assert_eq!(held(Some("3 kept a:1 70 5 850 5 name")), None);
+        assert_eq!(held(None), None);
+    }
+
+    #[test]
+    fn who_is_silent_or_does_not_vote_has_no_say() {
+        let server = RedisServer::start();
+        let mut raw = server.client();
+        let run = raw.info_field("run_id");
+        let mut node = Node {
+            address: server.addr(),
+            connection: None,
+        };
+        assert_eq!(node.says("k"), Says::Nothing);
+        raw.cmd(&["SET", EPOCH, &format!("{run} 0")]);
+        assert_eq!(node.says("k"), Says::Held(None));
+        raw.cmd(&["SET", "k", "3 held a:1 70 5 850 5 name"]);
+        assert_eq!(node.says("k"), Says::Held(Some(70)));
+        server.restart();
+        assert_eq!(node.says("k"), Says::Nothing);
+        let mut raw = server.client();
+        raw.cmd(&["SET", EPOCH, &format!("{run} 0")]);
+        // That was another run.
+        assert_eq!(node.says("k"), Says::Nothing);
+    }
+}
