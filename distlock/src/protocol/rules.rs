@@ -83,15 +83,15 @@ rules! {
     take_or_leave = "grant-not-taken",
     /// R38: a lock that needs replicas counts once they have it.
     acknowledged = "acks-ignored",
-    /// R39: over independent servers a lock is its holder's once more than half of them have voted for it.
+    /// Quorum: over independent servers a lock is its holder's once more than half of them have voted for it.
     majority = "minority-elects",
-    /// R40: and once so many have confirmed that: a vote may be over when it is counted.
+    /// Quorum: and once so many have confirmed that: a vote may be over when it is counted.
     confirmed_votes = "stale-votes-count",
-    /// R41: whoever has too few votes gives them to lower tickets.
+    /// Quorum: whoever has too few votes gives them to lower tickets.
     gives_way = "no-yield",
-    /// R42: a hold is extended where a quorum still has it.
+    /// Quorum: a hold is extended where a quorum still has it.
     quorum_extends = "minority-extends",
-    /// R43: a node that may have forgotten a vote does not vote for a while.
+    /// Quorum: a node that may have forgotten a vote does not vote for a while.
     quarantine = "no-quarantine",
 }
 

@@ -64,7 +64,7 @@ pub(crate) struct Figures {
     /// How often a node of a quorum forgot what it had, and how often one stood still.
     pub(crate) losses: u64,
     pub(crate) freezes: u64,
-    /// Holds that were believed in from before that until after it.
+    /// Holds that were believed in from before that, and went on.
     pub(crate) held_through_losses: u64,
     /// How often a replica did not hear its master.
     pub(crate) replica_outages: u64,

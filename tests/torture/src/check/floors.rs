@@ -175,7 +175,7 @@ fn of_nodes(
         ),
         floor("freezes of a node", figures.freezes as f64, 3.0 * minutes),
         floor(
-            "holds that outlived one",
+            "holds that went on meanwhile",
             figures.held_through_losses as f64,
             5.0 * minutes,
         ),

@@ -18,12 +18,17 @@ use crate::check::evidence::Finding;
 use crate::check::figures::{self, Figures};
 use crate::check::owners::Owners;
 use crate::check::resource::{self, Resource};
-use crate::check::run::{Run, SECOND, grace};
+use crate::check::run::{MILLI, Run, SECOND, grace};
+use crate::check::spans::Span;
 use crate::check::truth::{LockSpan, Truth};
 use crate::check::{
     calm, deadlines, fifo, grants, holds, leaks, liveness, loss, orphans, outcomes, overlaps,
     ownership, places, tokens, views,
 };
+use crate::history::Nanos;
+
+/// A hold has met a node's absence if it was believed in from before that, and for so long into it.
+const AWAY: Nanos = 50 * MILLI;
 
 /// How many nodes vote in a run; zero where one server decides.
 pub(super) fn nodes(topology: &str) -> u32 {
@@ -125,9 +130,12 @@ fn figures(run: &Run, truths: &[Truth], resource: &Resource) -> Figures {
         figures.losses += u64::from(fault.forgets());
         figures.freezes += u64::from(fault.kind == "node_stop");
         let is_away = fault.forgets() || fault.kind == "node_stop";
+        // Long enough to notice.
+        let from = fault.span.from;
+        let span = Span::new(from, from + AWAY.min(fault.span.length()));
         let through = run.ops.iter().filter(|op| {
             let belief = op.belief();
-            is_away && belief.is_some_and(|belief| belief.covers(fault.span))
+            is_away && belief.is_some_and(|belief| belief.covers(span))
         });
         figures.held_through_losses += through.count() as u64;
     }
