@@ -40,6 +40,41 @@ async fn a_lock_is_at_most_servers_and_handed_on_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_each_server_has_is_seen() {
+    let quorum = three();
+    let managers = [connect(&quorum).await, connect(&quorum).await];
+    let guard = managers[0].lock("k").acquire().await.unwrap();
+    let waiting = acquire_later(&managers[1], "k", ms(5_000), LONG);
+    for place in 0..3 {
+        until_queued_at(&quorum, place, "k", 1).await;
+    }
+    quorum.server(1).kill();
+    let mut seen = None;
+    eventually_async(LONG, async || {
+        let state = managers[1].inspect("k").await.unwrap();
+        let notices = state.servers()[1].trouble().is_some();
+        seen = Some(state);
+        notices
+    })
+    .await;
+    let seen = seen.unwrap();
+    assert_eq!((seen.holders().len(), seen.servers().len()), (1, 3));
+    for (place, server) in seen.servers().iter().enumerate() {
+        let port = quorum.server(place).port().to_string();
+        assert!(server.address.ends_with(&port), "{server:?}");
+        let is_there = place != 1;
+        assert_eq!(server.trouble().is_none(), is_there, "{server:?}");
+        assert_eq!(server.holder().is_some(), is_there, "{server:?}");
+        assert_eq!(server.waiters, u64::from(is_there), "{server:?}");
+        let token = is_there.then(|| guard.fencing_token());
+        assert_eq!(server.last_token, token, "{server:?}");
+    }
+    guard.release().await.unwrap();
+    give_back(waiting).await;
+    until_clean(&quorum).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_that_fails_leaves_nothing() {
     let quorum = three();
     let managers = [connect(&quorum).await, connect(&quorum).await];
