@@ -1,6 +1,6 @@
 //! The store over independent servers: a lock is its holder's once a quorum of them has voted for it, and confirmed that.
 //!
-//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`. A `candidate` collects the votes for one owner,
+//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`; by their `seats` none of them votes twice. A `candidate` collects the votes for one owner,
 //! without I/O; its `ballot` says to the nodes what it wants said, by the `verbs`. `asking`, `renewing`, `releasing` and `looking` are
 //! what a client wants of all of them.
 
