@@ -231,12 +231,13 @@ fn all(
         };
         let info = library(&format!("redis://{user}{host}{port}{db}"))?;
         if let ConnectionAddr::Tcp(host, port) = info.addr() {
-            addresses.push((host.clone(), *port));
+            let address = (host.clone(), *port);
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
         }
         settings.get_or_insert_with(|| info.redis_settings().clone());
     }
-    addresses.sort();
-    addresses.dedup();
     let settings = settings.ok_or("the lock store's URL has no host")?;
     Ok((addresses, settings))
 }
@@ -260,7 +261,7 @@ mod tests {
     fn several_hosts_share_user_and_database() {
         let url = "valkey+sentinel://shop:p%40ss@b:7,[::1],a/my-service.1/3";
         let parsed = Url::parse(url).unwrap_or_else(|error| panic!("{error}"));
-        let sentinels = hosts(&[("::1", 26_379), ("a", 26_379), ("b", 7)]);
+        let sentinels = hosts(&[("b", 7), ("::1", 26_379), ("a", 26_379)]);
         let service = "my-service.1".to_owned();
         let master = Single::Sentinel { sentinels, service };
         assert_eq!(parsed.place, Place::One(master));
@@ -269,11 +270,11 @@ mod tests {
         assert_eq!(parsed.settings.password(), Some("p@ss"));
         assert_eq!(
             place("redis+cluster://b,a:7000,b:6379/"),
-            Place::Cluster(hosts(&[("a", 7_000), ("b", 6_379)]))
+            Place::Cluster(hosts(&[("b", 6_379), ("a", 7_000)]))
         );
         assert_eq!(
             place("redis+quorum://b,a:7000,c/2"),
-            Place::Quorum(hosts(&[("a", 7_000), ("b", 6_379), ("c", 6_379)]))
+            Place::Quorum(hosts(&[("b", 6_379), ("a", 7_000), ("c", 6_379)]))
         );
     }
 

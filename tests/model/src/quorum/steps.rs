@@ -19,7 +19,7 @@ pub(crate) enum Action {
     DropOld(usize, usize),
     /// A client reads the next answer or push.
     Read(usize, usize),
-    /// A client asks a node again.
+    /// A client asks a node again, or gives back what no other has confirmed.
     Ask(usize, usize),
     /// A client gives up its connection to a node that is down.
     Notice(usize, usize),
@@ -130,7 +130,10 @@ impl Config {
                 }
                 let asks = matches!(who.phase, Phase::Asking | Phase::Confirming(_))
                     && matches!(end.stand, Stand::Queued | Stand::NotVoting | Stand::Vote(_));
-                if asks && end.up && serves && end.fresh {
+                let gives_back = self.rules.yields
+                    && who.phase == Phase::Asking
+                    && matches!(end.stand, Stand::Confirmed(_));
+                if (asks || gives_back) && end.up && serves && end.fresh {
                     steps.push(Action::Ask(client, node));
                 }
             }
@@ -239,8 +242,13 @@ impl Config {
             Action::Ask(client, node) => {
                 let owner = state.owner(client);
                 let end = &mut state.columns[node].ends[client];
-                end.to_node.push(Command::Ask(owner, None));
                 end.fresh = false;
+                if let Stand::Confirmed(token) = end.stand {
+                    (end.stand, end.proof) = (Stand::Yielding(token, false), 0);
+                    state.settle(self, client);
+                } else {
+                    end.to_node.push(Command::Ask(owner, None));
+                }
             }
             Action::Notice(client, node) => self.lose(state, client, node),
             Action::Connect(client, node) => {

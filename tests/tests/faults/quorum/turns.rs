@@ -3,25 +3,33 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use distlock::LockManager;
+use distlock::{LockGuard, LockManager};
 use distlock_tests::{RedisQuorum, Way, eventually_async};
 use tokio::task::JoinSet;
 
 use crate::kit::{LONG, acquire_later, give_back, lock_key, ms, queue_key};
 use crate::quorum::{connect, three, until_clean, until_queued_at};
 
+/// Two servers are enough for a lock to be held; the third is told as well.
+async fn until_held_everywhere(quorum: &RedisQuorum, guard: &LockGuard) {
+    for place in 0..3 {
+        until_held_at(quorum, place, guard).await;
+    }
+}
+
+async fn until_held_at(quorum: &RedisQuorum, place: usize, guard: &LockGuard) {
+    let mut raw = quorum.server(place).client();
+    let held = format!(" {} ", guard.fencing_token());
+    let is_held = |value: String| value.starts_with("3 held ") && value.contains(&held);
+    eventually_async(LONG, async || raw.get(&lock_key("k")).is_some_and(is_held)).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_at_most_servers_and_handed_on_in_order() {
     let quorum = three();
     let managers = [connect(&quorum).await, connect(&quorum).await];
     let guard = managers[0].lock("k").acquire().await.unwrap();
-    // Two are enough for it to be held; the third is told as well.
-    let held = format!(" {} ", guard.fencing_token());
-    for place in 0..3 {
-        let mut raw = quorum.server(place).client();
-        let is_held = |value: String| value.starts_with("3 held ") && value.contains(&held);
-        eventually_async(LONG, async || raw.get(&lock_key("k")).is_some_and(is_held)).await;
-    }
+    until_held_everywhere(&quorum, &guard).await;
     let mut waiting = Vec::new();
     for number in 0..4 {
         waiting.push(acquire_later(&managers[number % 2], "k", ms(5_000), LONG));
@@ -44,6 +52,7 @@ async fn what_each_server_has_is_seen() {
     let quorum = three();
     let managers = [connect(&quorum).await, connect(&quorum).await];
     let guard = managers[0].lock("k").acquire().await.unwrap();
+    until_held_everywhere(&quorum, &guard).await;
     let waiting = acquire_later(&managers[1], "k", ms(5_000), LONG);
     for place in 0..3 {
         until_queued_at(&quorum, place, "k", 1).await;
@@ -123,6 +132,30 @@ async fn who_has_too_few_votes_gives_way_to_the_earlier() {
         let second = acquire_later(&managers[1], &key, ms(5_000), LONG);
         tokio::join!(give_back(first), give_back(second));
     }
+    until_clean(&quorum).await;
+}
+
+/// Who comes second may come first to a server, and has its lock at once. The holder that could not ask there has it in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
+    let quorum = three();
+    let way = quorum.server(2).proxy();
+    let ports = [quorum.server(0).port(), quorum.server(1).port(), way.port()];
+    let holder = LockManager::connect(RedisQuorum::url_at(ports))
+        .await
+        .unwrap();
+    way.drop_data(Way::ToServer, true);
+    let lock = holder.lock("k").lease(ms(3_000));
+    let guard = lock.acquire().await.unwrap();
+    // Its lease there would last longer than the test waits.
+    let waiting = acquire_later(&connect(&quorum).await, "k", ms(30_000), LONG);
+    let mut raw = quorum.server(2).client();
+    eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
+    way.heal();
+    until_held_at(&quorum, 2, &guard).await;
+    until_queued_at(&quorum, 2, "k", 1).await;
+    guard.release().await.unwrap();
+    give_back(waiting).await;
     until_clean(&quorum).await;
 }
 

@@ -273,6 +273,10 @@ impl Candidate {
                 Some(Say::Confirm(token))
             }
             (Phase::Held(token), Stand::Confirmed(of)) if of != token => Some(Say::Confirm(token)),
+            // What a minority has confirmed is given back for a vote, which does not keep the others away for a whole lease.
+            (Phase::Asking, Stand::Confirmed(token)) if end.fresh && Rules::in_force().gives_way => {
+                Some(Say::Yield(token))
+            }
             (_, Stand::Away) if asks && end.fresh && !is_queued => {
                 Some(Say::Ask(Some(*self.named.get_or_insert(self.floor))))
             }
@@ -286,7 +290,7 @@ impl Candidate {
         };
         match say? {
             Say::Ask(_) => end.asked = true,
-            Say::Yield(_) => {}
+            Say::Yield(token) => (end.stand, end.proof) = (Stand::Yielding(token), None),
             Say::Confirm(token) => end.stand = Stand::Confirming(token),
         }
         (end.busy, end.fresh) = (true, false);

@@ -123,6 +123,22 @@ fn with_too_few_votes_it_yields_exactly_where_a_lower_ticket_waits() {
 }
 
 #[test]
+fn what_a_minority_has_confirmed_is_given_back_for_a_vote() {
+    let mut candidate = asked();
+    candidate.answered(0, confirmed(50, 0), at(1));
+    candidate.answered(1, Heard::Queued { at: 1 }, at(1));
+    candidate.answered(2, Heard::Queued { at: 1 }, at(1));
+    assert_eq!(candidate.poll(0, at(1)), None, "the others may follow");
+    candidate.look();
+    assert_eq!(candidate.poll(0, at(2)), Some(Say::Yield(50)));
+    // It may be its turn there still.
+    candidate.hear(0, granted(51), at(3));
+    candidate.answered(0, Heard::Yielded, at(4));
+    candidate.look();
+    assert_eq!(candidate.poll(0, at(5)), Some(Say::Ask(None)));
+}
+
+#[test]
 fn a_confirmation_that_came_too_late_is_asked_for_again() {
     let mut candidate = asked();
     candidate.answered(0, granted(7), at(1));
