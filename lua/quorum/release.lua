@@ -1,6 +1,7 @@
 -- release, and cancel: whatever this owner has here is gone, and the lowest ticket has the vote.
 -- KEYS  lock queue entry fence
--- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix'
+-- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix',
+--       the token with which the next one has the lock at once, if that is above the node's clock and all that it knows (or none)
 -- Reply 1 it was the holder, or 0 it was not
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, keep = ARGV[1], ARGV[2]
@@ -21,5 +22,5 @@ if held then
     redis.call('SET', lock, '3 kept ' .. owner .. ' ' .. rest .. ' ' .. keep .. ' ' .. since .. ' ' .. name, 'PX', keep)
   end
 end
-if held and keep == '0' or not value then drive('') end
+if held and keep == '0' or not value then drive('', ARGV[4]) end
 return held and 1 or 0

@@ -49,9 +49,9 @@ local function is_lower(ticket, owner, than, whose)
   return ticket < than or ticket == than and owner < whose
 end
 
--- The longest TTL of a vote that is not confirmed.
-local function vote_ttl(lease)
-  return string.format('%.0f', math.min(tonumber(lease), 1000) + 250)
+-- The lease (ms) of what somebody is given unasked: at most a second. The key's TTL is 250 ms longer, and so is a vote's.
+local function short_lease(lease)
+  return math.min(tonumber(lease), 1000)
 end
 
 -- Until `fence_ttl` after the server's clock has reached the token: while it is kept, tokens rise whatever the clock does.
@@ -67,37 +67,43 @@ local function last_token()
   return tonumber(last)
 end
 
--- Its token is above all that the node knows of, and not behind its clock. With the one that its owner has `named` it is confirmed
--- at once, for the `whole` TTL; otherwise it is a vote, and short. Returns the token, and 1 if it is confirmed.
-local function vote_for(owner, ticket, lease, name, named, whole)
-  local last, state, token, ttl = last_token(), 'vote', stamp, vote_ttl(lease)
+-- Its token is above all that the node knows of, and not behind its clock. With one that was `named` it is confirmed at once, for
+-- the `whole` TTL if its owner has asked just now; what is given unasked is as short as a vote. Returns the token, and 1 if it is
+-- confirmed.
+local function vote_for(owner, ticket, lease, name, named, whole, unasked)
+  local last, state, token, short = last_token(), 'vote', stamp, string.format('%.0f', short_lease(lease) + 250)
+  local limit, ttl = short, short
   if named and tonumber(named) > math.max(last, now) then
-    state, token, ttl = 'held', named, whole
+    state, token, limit = 'held', named, whole
+    if not unasked then ttl = whole end
   elseif last >= now then
     token = string.format('%.0f', last + 1)
   end
   redis.call('DEL', lock) -- the write that a refusing server rejects, before anything is changed
   keep_fence(token)
   remove(owner)
-  redis.call('SET', lock, '3 ' .. state .. ' ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
+  redis.call('SET', lock, '3 ' .. state .. ' ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. limit .. ' ' .. stamp .. ' ' .. name,
     'PX', ttl)
   return token, state == 'held' and 1 or 0
 end
 
--- Gives the free vote to the lowest ticket whose owner still waits, and tells that one, unless it is `me`, who may have named a
--- token. Returns its owner, the token, and 1 if that is confirmed.
+-- Gives the free vote to the lowest ticket whose owner still waits, and tells that one, unless it is `me`. Who asks may have `named`
+-- a token for itself, and who releases one for its successor. Returns its owner, the token, and 1 if that is confirmed.
 local function drive(me, named, whole)
   for _ = 1, WORK do
     local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local owner, ticket = head[1], head[2]
     if not owner then return end
-    local lease, _, name = waiter(owner)
+    local lease, ttl, name = waiter(owner)
     if lease then
       if owner == me then return owner, vote_for(owner, ticket, lease, name, named, whole) end
-      local token = vote_for(owner, ticket, lease, name)
-      redis.pcall('PUBLISH', channels .. client_of(owner),
-        'vote ' .. owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. lock)
-      return owner, token
+      local token, is_confirmed = vote_for(owner, ticket, lease, name, me == '' and named, ttl, true)
+      local what = 'vote ' .. owner .. ' ' .. token .. ' ' .. stamp .. ' '
+      if is_confirmed == 1 then
+        what = 'held ' .. owner .. ' ' .. token .. ' ' .. stamp .. ' ' .. short_lease(lease) .. ' '
+      end
+      redis.pcall('PUBLISH', channels .. client_of(owner), what .. lock)
+      return owner, token, is_confirmed
     end
     remove(owner)
   end

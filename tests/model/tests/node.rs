@@ -37,7 +37,7 @@ enum Wish {
     Ask(Option<i16>),
     Yield(i16),
     Confirm(i16),
-    Release,
+    Release(Option<i16>),
     Renew(i16),
     Repair(i16),
 }
@@ -48,7 +48,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => prop::option::of(near.clone()).prop_map(Wish::Ask),
         2 => near.clone().prop_map(Wish::Yield),
         3 => near.clone().prop_map(Wish::Confirm),
-        2 => Just(Wish::Release),
+        2 => prop::option::of(near.clone()).prop_map(Wish::Release),
         1 => near.clone().prop_map(Wish::Renew),
         1 => near.prop_map(Wish::Repair),
     ];
@@ -241,9 +241,11 @@ impl<'a> Side<'a> {
                 Script::new(include_str!("../../../lua/quorum/confirm.lua"))
                     .run(now, raw, &keys, &args)
             }
-            Command::Release(owner) => {
+            Command::Release(owner, named) => {
                 let rest = format!("{HOUR} {} channel:", client(owner));
-                let args = [&*name(owner), "0", &*rest];
+                let (owner, named) = (name(owner), named.map(token));
+                let args = [&*owner, "0", &*rest].into_iter();
+                let args: Vec<_> = args.chain(named.as_deref()).collect();
                 Script::new(include_str!("../../../lua/quorum/release.lua")).run(
                     now,
                     raw,
@@ -320,7 +322,7 @@ impl<'a> Side<'a> {
             Message::Yielded(_) | Message::Released(_) => {
                 assert!(matches!(reply, Reply::Int(_)), "{reply:?}");
             }
-            Message::Lower(_) => panic!("it is told unasked"),
+            Message::Lower(_) | Message::HandedOn(..) => panic!("it is told unasked"),
         }
     }
 
@@ -343,12 +345,16 @@ impl<'a> Side<'a> {
             };
             assert_eq!(told.len(), 1, "{told:?}");
             let words: Vec<_> = told[0].split(' ').collect();
-            assert_eq!(words[4], self.keys[0]);
+            assert_eq!(words.last(), Some(&&*self.keys[0]));
             assert_eq!(words[1], name(message.owner()));
             match message {
                 Message::Granted(_, token) => {
                     assert_eq!(words[0], "vote");
                     self.granted(token, words[2].parse().unwrap());
+                }
+                Message::HandedOn(_, token, _) => {
+                    let said = (words[0], words[2].parse().unwrap(), words[4]);
+                    assert_eq!(said, ("held", self.tokens[&token], "1000"));
                 }
                 Message::Lower(_) => assert_eq!(words[0], "lower"),
                 other => panic!("{other:?} is no push"),
@@ -411,13 +417,14 @@ fn run(server: &RedisServer, case: u32, steps: &[Step]) {
                     Wish::Ask(named) => Command::Ask(owner, named.map(near)),
                     Wish::Yield(by) => Command::Yield(owner, near(by)),
                     Wish::Confirm(by) => Command::Confirm(owner, near(by)),
-                    Wish::Release => Command::Release(owner),
+                    Wish::Release(named) => Command::Release(owner, named.map(near)),
                     Wish::Renew(by) => Command::Renew(owner, near(by)),
                     Wish::Repair(by) => Command::Repair(owner, near(by)),
                 };
                 // One that this node has not given comes from another.
                 let mut invented = None;
                 if let Command::Ask(_, Some(token))
+                | Command::Release(_, Some(token))
                 | Command::Confirm(_, token)
                 | Command::Repair(_, token) = command
                     && !side.tokens.contains_key(&token)
@@ -434,9 +441,9 @@ fn run(server: &RedisServer, case: u32, steps: &[Step]) {
                 let said = node.apply(&Rules::ALL, command, |owner| listens[owner.client()]);
                 let reply = side.apply(command);
                 side.answered(said.answer, command, &reply);
-                if let Some(token) =
-                    invented.filter(|_| !matches!(said.answer, Message::Confirmed(..)))
-                {
+                let is_used = matches!(said.answer, Message::Confirmed(..))
+                    || matches!(said.push, Some(Message::HandedOn(..)));
+                if let Some(token) = invented.filter(|_| !is_used) {
                     side.tokens.remove(&token);
                 }
                 side.told(said.push);

@@ -146,7 +146,9 @@ impl Shared {
     pub(super) fn hears(&self, message: &[Value]) {
         match &self.votes {
             Some(votes) => {
-                if let Some(told) = Told::read(&self.names, &self.id(), message) {
+                let received = self.clock.now();
+                let given_at = |at| self.server_time.bound(at, received);
+                if let Some(told) = Told::read(&self.names, &self.id(), message, given_at) {
                     votes(told);
                 }
             }

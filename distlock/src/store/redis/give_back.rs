@@ -24,6 +24,18 @@ impl Node {
         keep: Duration,
         within: Duration,
     ) -> Result<ReleaseReply, Trouble> {
+        self.hand_on(key, owner, keep, None, within).await
+    }
+
+    /// The same, and whoever is next has it with the token that is `named`: at a node of a quorum.
+    pub(super) async fn hand_on(
+        &self,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        named: Option<u64>,
+        within: Duration,
+    ) -> Result<ReleaseReply, Trouble> {
         let home = self.home()?;
         let mut unanswered = self.unanswered.get(owner).unwrap_or_default();
         if !Rules::in_force().follow_lane {
@@ -41,7 +53,7 @@ impl Node {
                     lane: Some(lane),
                     before: Vec::new(),
                 };
-                match self.release_by(&way, key, owner, keep, within).await {
+                match self.release_by(&way, key, owner, keep, named, within).await {
                     Ok(held) => {
                         was_held |= held;
                         is_followed = true;
@@ -55,7 +67,9 @@ impl Node {
                 may_come |= !self.kill(name, &home.session, within).await?;
             }
         }
-        was_held |= self.release_by(&home, key, owner, keep, within).await?;
+        was_held |= self
+            .release_by(&home, key, owner, keep, named, within)
+            .await?;
         self.unanswered.forget(owner);
         self.polls.forget(owner);
         let again_after = may_come.then(|| self.until_refused(&unanswered, within));
@@ -96,7 +110,7 @@ impl Node {
         if self.unanswered.get(owner).is_some() {
             return None;
         }
-        let released = self.release_by(way, key, owner, keep, within).await;
+        let released = self.release_by(way, key, owner, keep, None, within).await;
         Some(released.map(|was_held| ReleaseReply {
             was_held,
             again_after: None,
@@ -121,6 +135,7 @@ impl Node {
         key: &LockKey,
         owner: Owner,
         keep: Duration,
+        named: Option<u64>,
         within: Duration,
     ) -> Result<bool, Trouble> {
         let encoder = self.shared.encoder(&way.session.client);
@@ -128,7 +143,7 @@ impl Node {
         let mut was_held = false;
         loop {
             let released = self.call_by(way, owner, within, |by| {
-                encoder.release(by, key, owner, keep)
+                encoder.release(by, key, owner, keep, named)
             });
             let (_, answer) = match released.await {
                 // Its slot has moved in between: the rest is left to whoever looks there.

@@ -1,6 +1,6 @@
 //! What a client does on its own: it asks, yields, confirms, holds and releases as what it knows makes it.
 
-use super::config::{Config, LEASE};
+use super::config::{Config, GRANT, LEASE};
 use super::state::{Client, End, Phase, Stand, State};
 use super::wire::{Command, Message, Owner};
 
@@ -48,13 +48,13 @@ impl End {
 impl<const N: usize, const C: usize> State<N, C> {
     /// Ends the current attempt; its id is never used again.
     pub(crate) fn abandon(&mut self, config: &Config, client: usize, phase: Phase) {
-        let owner = self.owner(client);
+        let (owner, handed) = (self.owner(client), self.newest() + 1);
         for end in self.ends_mut(client) {
             end.abandon(config, owner);
         }
         let client = &mut self.clients[client];
         client.number += 1;
-        (client.phase, client.named) = (phase, 0);
+        (client.phase, client.named, client.handed) = (phase, 0, handed);
     }
 
     /// Does all that is to be done at once.
@@ -74,7 +74,14 @@ impl<const N: usize, const C: usize> State<N, C> {
         }
         self.votes_count(config, client);
         let owner = self.owner(client);
-        let Client { phase, named, .. } = self.clients[client];
+        let Client {
+            phase,
+            named,
+            handed,
+            ..
+        } = self.clients[client];
+        let hands_on = (handed > 0).then_some(handed);
+        self.clients[client].handed = 0;
         let asks = matches!(phase, Phase::Asking | Phase::Confirming(_));
         let is_queued = self.ends(client).any(|end| end.stand == Stand::Queued);
         for end in self.ends_mut(client) {
@@ -96,7 +103,7 @@ impl<const N: usize, const C: usize> State<N, C> {
                         end.again.remove(over);
                     }
                     end.released.add(over);
-                    end.send(Command::Release(over));
+                    end.send(Command::Release(over, hands_on));
                 }
             }
             if asks && end.stand == Stand::Away && end.fresh {
@@ -260,6 +267,11 @@ impl<const N: usize, const C: usize> State<N, C> {
             }
             Message::Granted(_, token) => {
                 end.stand = Stand::Vote(token);
+                end.lower = false;
+            }
+            Message::HandedOn(_, token, left) => {
+                end.stand = Stand::Confirmed(token);
+                end.proof = if config.rules.ages { left } else { GRANT };
                 end.lower = false;
             }
             Message::Yours(_, token, lower) => {

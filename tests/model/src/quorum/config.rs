@@ -17,6 +17,8 @@ pub struct Rules {
     pub yield_again: bool,
     /// An ask is confirmed at once only with a token above all that the node knows.
     pub names_newer: bool,
+    /// What is handed on counts from when it was, not from when that is heard.
+    pub ages: bool,
     /// All nodes of a hold are told its largest token.
     pub confirms_largest: bool,
     /// Also of those that come while the others are being confirmed.
@@ -53,6 +55,7 @@ impl Rules {
         yield_names_token: true,
         yield_again: true,
         names_newer: true,
+        ages: true,
         confirms_largest: true,
         rises: true,
         refuses_older: true,

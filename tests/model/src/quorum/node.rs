@@ -73,6 +73,23 @@ impl Node {
         None
     }
 
+    /// The same, and with the token that is named it is confirmed for as long as a vote lasts.
+    fn hand_on(
+        &mut self,
+        rules: &Rules,
+        named: Option<Token>,
+        listens: impl Fn(Owner) -> bool,
+    ) -> Option<Message> {
+        let last = self.fence;
+        let granted = self.next(listens)?;
+        let Some(named) = named.filter(|named| *named > last || !rules.names_newer) else {
+            return Some(granted);
+        };
+        self.fence = last;
+        self.confirm(granted.owner(), named, GRANT);
+        Some(Message::HandedOn(granted.owner(), named, GRANT))
+    }
+
     /// Applies a command. `listens`: whether an owner's client can be told of a vote.
     pub fn apply(
         &mut self,
@@ -84,7 +101,7 @@ impl Node {
             return Said::only(match command {
                 Command::Ask(owner, _) => Message::NotVoting(owner),
                 Command::Yield(owner, _) => Message::Yielded(owner),
-                Command::Release(owner) => Message::Released(owner),
+                Command::Release(owner, _) => Message::Released(owner),
                 Command::Confirm(owner, _)
                 | Command::Renew(owner, _)
                 | Command::Repair(owner, _) => Message::Refused(owner),
@@ -112,14 +129,14 @@ impl Node {
                 Some(lock) if lock.owner == owner && token < lock.token && rules.refuses_older => {
                     Message::Newer(owner, lock.token)
                 }
-                Some(lock) if lock.owner == owner => self.confirm(owner, token),
+                Some(lock) if lock.owner == owner => self.confirm(owner, token, LEASE),
                 _ => Message::Refused(owner),
             }),
-            Command::Release(owner) => {
+            Command::Release(owner, named) => {
                 self.queue.remove(owner);
                 self.lock = self.lock.filter(|lock| lock.owner != owner);
                 let push = match self.lock {
-                    None => self.next(listens),
+                    None => self.hand_on(rules, named, listens),
                     Some(_) => None,
                 };
                 Said {
@@ -138,20 +155,19 @@ impl Node {
             }),
             Command::Repair(owner, token) => Said::only(match self.lock {
                 lock if lock.is_none_or(|lock| !lock.confirmed && lock.owner != owner) => {
-                    self.confirm(owner, token)
+                    self.confirm(owner, token, LEASE)
                 }
                 _ => Message::Refused(owner),
             }),
         }
     }
 
-    /// It is the owner's for a whole lease.
-    fn confirm(&mut self, owner: Owner, token: Token) -> Message {
+    fn confirm(&mut self, owner: Owner, token: Token, ttl: u8) -> Message {
         self.fence = self.fence.max(token);
         self.lock = Some(Lock {
             owner,
             token,
-            ttl: LEASE,
+            ttl,
             confirmed: true,
         });
         Message::Confirmed(owner, token)
@@ -184,7 +200,7 @@ impl Node {
                 && let Some(named) = named.filter(|named| *named > last || !rules.names_newer)
             {
                 self.fence = last;
-                return Said::only(self.confirm(owner, named));
+                return Said::only(self.confirm(owner, named, LEASE));
             }
             return match granted {
                 Some(message @ Message::Granted(to, _)) if to == owner => Said::only(message),

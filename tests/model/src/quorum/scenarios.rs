@@ -321,6 +321,23 @@ pub fn removals() -> Vec<Removal> {
             Claim::TokensRise,
         ),
         removal(
+            "what is handed on counts from when it was",
+            Config {
+                name: "a node down, late ticks",
+                faults: Faults {
+                    late_ticks: 2,
+                    ..NONE
+                },
+                depth: Some(20),
+                ..down.clone()
+            },
+            Rules {
+                ages: false,
+                ..rules
+            },
+            Claim::Proven,
+        ),
+        removal(
             "what was confirmed too late is confirmed again",
             Config {
                 name: "a node down, four late ticks",

@@ -126,6 +126,8 @@ pub(crate) struct Client {
     pub(crate) phase: Phase,
     /// The token that its attempt names.
     pub(crate) named: Token,
+    /// The token that it names for whoever is next, while it leaves.
+    pub(crate) handed: Token,
 }
 
 /// The whole.
@@ -206,6 +208,7 @@ impl<const N: usize, const C: usize> State<N, C> {
                 f(token);
             }
             f(&mut client.named);
+            f(&mut client.handed);
         }
         for column in &mut self.columns {
             f(&mut column.node.fence);
@@ -222,6 +225,7 @@ impl<const N: usize, const C: usize> State<N, C> {
                 }
                 for command in end.to_node.iter_mut().chain(end.old.iter_mut()) {
                     if let Command::Ask(_, Some(token))
+                    | Command::Release(_, Some(token))
                     | Command::Yield(_, token)
                     | Command::Confirm(_, token)
                     | Command::Renew(_, token)
@@ -234,7 +238,8 @@ impl<const N: usize, const C: usize> State<N, C> {
                     if let Message::Granted(_, token)
                     | Message::Yours(_, token, _)
                     | Message::Newer(_, token)
-                    | Message::Confirmed(_, token) = message
+                    | Message::Confirmed(_, token)
+                    | Message::HandedOn(_, token, _) = message
                     {
                         f(token);
                     }

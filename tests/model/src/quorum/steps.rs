@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::config::{Config, LEASE};
 use super::state::{Phase, Stand, State};
-use super::wire::{ATTEMPTS, Command};
+use super::wire::{ATTEMPTS, Command, Message};
 
 /// One step. The numbers are a client's and a node's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -369,6 +369,11 @@ impl Config {
             for end in &mut column.ends {
                 end.fresh = true;
                 end.late = false;
+                for message in end.to_client.iter_mut() {
+                    if let Message::HandedOn(_, _, left) = message {
+                        *left = left.saturating_sub(1);
+                    }
+                }
                 end.old.retain(|command| !command.has_deadline());
                 end.proof = end.proof.saturating_sub(1);
                 if end.renewing || matches!(end.stand, Stand::Asking | Stand::Confirming(_)) {

@@ -74,8 +74,8 @@ pub enum Command {
     Yield(Owner, Token),
     /// To hold the lock for the whole lease, with this token.
     Confirm(Owner, Token),
-    /// To forget the owner.
-    Release(Owner),
+    /// To forget the owner; the next one is confirmed with the token that is named, if that is above all that the node knows.
+    Release(Owner, Option<Token>),
     /// To hold the lock for another lease.
     Renew(Owner, Token),
     /// To hold the lock again where it was lost.
@@ -112,6 +112,8 @@ pub enum Message {
     Yielded(Owner),
     /// The lock is yours for a lease, with this token.
     Confirmed(Owner, Token),
+    /// The same, unasked: who had it before has handed it on. For so many ticks from now.
+    HandedOn(Owner, Token, u8),
     /// It is yours with this newer token, which is to be confirmed at least.
     Newer(Owner, Token),
     /// It is not yours.
@@ -139,6 +141,7 @@ impl Message {
             | Message::Lower(owner)
             | Message::Yielded(owner)
             | Message::Confirmed(owner, _)
+            | Message::HandedOn(owner, ..)
             | Message::Newer(owner, _)
             | Message::Refused(owner)
             | Message::Free(owner)

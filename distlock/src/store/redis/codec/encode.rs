@@ -69,7 +69,15 @@ impl Encoder<'_> {
         cmd
     }
 
-    pub(crate) fn release(&self, by: By, key: &LockKey, owner: Owner, keep: Duration) -> Cmd {
+    /// `named`: the token of whoever is next, at a node of a quorum.
+    pub(crate) fn release(
+        &self,
+        by: By,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        named: Option<u64>,
+    ) -> Cmd {
         let mut cmd = self.scripts.release.by(by);
         self.names.all(&mut cmd, key);
         cmd.arg(self.owner(owner)).arg(millis(keep)).arg(format!(
@@ -78,6 +86,9 @@ impl Encoder<'_> {
             self.client.as_str(),
             self.names.channels(key),
         ));
+        if let Some(named) = named {
+            cmd.arg(named);
+        }
         cmd
     }
 

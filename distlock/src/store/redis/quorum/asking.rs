@@ -9,6 +9,7 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply};
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::ballot::{Ballot, Count};
+use crate::store::redis::quorum::candidate::Elected;
 use crate::store::redis::quorum::verbs::{Asks, Seen};
 
 /// A call that gives up waits for so long until nothing is left of it: in an outage its caller is told first.
@@ -59,8 +60,32 @@ impl Quorum {
         decided
     }
 
+    /// What was handed on while it was asked for is short, and must be confirmed before it is answered as what was asked for.
+    async fn whole(
+        self: &Arc<Self>,
+        ballot: &Ballot,
+        elected: Elected,
+        within: Duration,
+    ) -> Result<AskReply, Trouble> {
+        let asks = ballot.asks.clone();
+        if elected.lease >= asks.timing.lease {
+            return Ok(AskReply::Held(elected.proof()));
+        }
+        let proof = self.confirm(asks, elected.token, within).await?;
+        proof.map(AskReply::Held).ok_or_else(|| {
+            Trouble::new(
+                Outage::NotReady,
+                "it was handed on, and expired before that was known",
+            )
+        })
+    }
+
     /// Waits until it is clear what the nodes say.
-    async fn decide(&self, ballot: &Arc<Ballot>, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
+    async fn decide(
+        self: &Arc<Self>,
+        ballot: &Arc<Ballot>,
+        ask: &Ask<'_>,
+    ) -> Result<AskReply, Trouble> {
         let (polls, quorum) = (&self.polls, self.polls.members.quorum);
         // The votes, and their confirmation.
         let limit = ask.within * 2;
@@ -77,7 +102,7 @@ impl Quorum {
             changed.as_mut().enable();
             let count = ballot.count();
             if let Count::Elected(elected) = count {
-                return Ok(AskReply::Held(elected.proof()));
+                return self.whole(ballot, elected, ask.within).await;
             }
             if let Count::CutOff = count {
                 let outage = polls.members.outage();

@@ -11,7 +11,7 @@ use crate::fencing::FencingToken;
 use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Grant, Occupant, Owner, ReleaseReply};
-use crate::store::redis::quorum::candidate::{Candidate, Elected, Heard, Say};
+use crate::store::redis::quorum::candidate::{Candidate, Elected, Heard, Say, Token};
 use crate::store::redis::quorum::members::Members;
 use crate::store::redis::quorum::terms::Terms;
 use crate::store::redis::quorum::verbs::{Asks, Seen};
@@ -29,6 +29,13 @@ pub(super) struct Polls {
     pub(super) events: EventSink,
     /// Where commands are sent, whoever asks.
     pub(super) runtime: Handle,
+}
+
+impl Polls {
+    /// A token that all nodes can take at once.
+    pub(super) fn names(&self) -> Token {
+        self.members.newest().unwrap_or(0) + AHEAD
+    }
 }
 
 /// The votes for one owner, from its first ask to its release.
@@ -67,7 +74,7 @@ pub(super) enum Count {
 impl Ballot {
     pub(super) fn new(polls: &Polls, call: Owner, asks: Asks, wait_until: Moment) -> Arc<Self> {
         let (nodes, quorum) = (polls.members.nodes.len(), polls.members.quorum);
-        let candidate = Candidate::new(nodes, quorum, asks.timing.validity());
+        let candidate = Candidate::new(nodes, quorum, asks.timing.lease);
         Arc::new(Ballot {
             call,
             asks,
@@ -178,9 +185,7 @@ impl Ballot {
         let mut says = Vec::new();
         let elected = {
             let mut state = lock(&self.state);
-            state
-                .candidate
-                .set_floor(polls.members.newest().unwrap_or(0) + AHEAD);
+            state.candidate.set_floor(polls.names());
             for (node, member) in polls.members.nodes.iter().enumerate() {
                 let is_up = member.outage().is_none();
                 state.candidate.set_up(node, is_up);
@@ -202,7 +207,7 @@ impl Ballot {
                 owner: self.call,
                 token: FencingToken::new(elected.token),
                 granted_at: Some(elected.sent),
-                lease: self.asks.timing.lease,
+                lease: elected.lease,
             }));
         }
         self.changed.notify_waiters();
@@ -260,12 +265,13 @@ impl Ballot {
         }
     }
 
-    /// Takes back what is at a node, until that has answered or nothing can be left. `None`: there never was anything.
+    /// Takes back what is at a node, which gives it to the next one with the token that is named. `None`: there never was anything.
     pub(super) async fn release_at(
         self: Arc<Self>,
         polls: Arc<Polls>,
         node: usize,
         keep: Duration,
+        named: Option<Token>,
         within: Duration,
     ) -> Option<Result<ReleaseReply, Trouble>> {
         self.is_quiet_at(node).await;
@@ -273,11 +279,8 @@ impl Ballot {
             return None;
         }
         let Asks { key, owner, .. } = &self.asks;
-        Some(
-            polls.members.nodes[node]
-                .release(key, *owner, keep, within)
-                .await,
-        )
+        let member = &polls.members.nodes[node];
+        Some(member.hand_on(key, *owner, keep, named, within).await)
     }
 
     /// From now on it is taken back there in the background; `false` if it was before.

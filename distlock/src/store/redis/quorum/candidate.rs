@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::protocol::rules::Rules;
+use crate::protocol::timing::Timing;
 use crate::protocol::words::Proof;
 
 /// A fencing token, as the nodes count them.
@@ -47,6 +48,12 @@ pub(super) enum Heard {
     Confirmed {
         token: Token,
         sent: Moment,
+    },
+    /// It was confirmed unasked, with the token that the holder before has named: for a short while.
+    HandedOn {
+        token: Token,
+        at: u64,
+        proof: Proven,
     },
     /// It is the owner's with this newer token, which is to be confirmed at least.
     Newer {
@@ -94,8 +101,7 @@ struct End {
     lower: Option<u64>,
     /// Its time at the last grant.
     granted: u64,
-    /// When the confirmation was sent that it answered last.
-    proof: Option<Moment>,
+    proof: Option<Proven>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +112,33 @@ enum Phase {
     Over,
 }
 
+/// That a node has confirmed something, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Proven {
+    until: Moment,
+    /// It was not before.
+    from: Moment,
+    lease: Duration,
+}
+
+impl Proven {
+    pub(super) fn new(from: Moment, lease: Duration) -> Self {
+        Proven {
+            until: from + Timing::new(lease).validity(),
+            from,
+            lease,
+        }
+    }
+}
+
 /// A hold that a quorum has confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Elected {
     pub(super) token: Token,
     /// The earliest send of a confirmation that counts.
     pub(super) sent: Moment,
+    /// From then on: shorter than what was asked for, if the holder before has handed it on.
+    pub(super) lease: Duration,
 }
 
 impl Elected {
@@ -128,8 +155,8 @@ impl Elected {
 pub(super) struct Candidate {
     ends: Vec<End>,
     quorum: usize,
-    /// How long a confirmation proves anything.
-    validity: Duration,
+    /// How long a confirmation lasts.
+    lease: Duration,
     phase: Phase,
     /// The least token that is confirmed, but for the one that its asks name.
     floor: Token,
@@ -139,7 +166,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub(super) fn new(nodes: usize, quorum: usize, validity: Duration) -> Self {
+    pub(super) fn new(nodes: usize, quorum: usize, lease: Duration) -> Self {
         let end = End {
             stand: Stand::Away,
             busy: false,
@@ -153,7 +180,7 @@ impl Candidate {
         Candidate {
             ends: vec![end; nodes],
             quorum,
-            validity,
+            lease,
             phase: Phase::Asking,
             floor: 0,
             named: None,
@@ -250,7 +277,7 @@ impl Candidate {
     /// What is to be said to a node now.
     pub(super) fn poll(&mut self, node: usize, now: Moment) -> Option<Say> {
         self.settle(now);
-        let (phase, validity) = (self.phase, self.validity);
+        let phase = self.phase;
         let is_queued = self.ends.iter().any(|end| end.stand == Stand::Queued);
         let end = &mut self.ends[node];
         if end.busy || !end.is_up {
@@ -268,7 +295,7 @@ impl Candidate {
             }
             (Phase::Confirming(token), Stand::Confirmed(of))
                 // An answer that came too late proves nothing.
-                if of != token || end.proof.is_none_or(|sent| now >= sent + validity) =>
+                if of != token || end.proof.is_none_or(|proof| now >= proof.until) =>
             {
                 Some(Say::Confirm(token))
             }
@@ -306,6 +333,7 @@ impl Candidate {
     /// An answer, or a push.
     pub(super) fn hear(&mut self, node: usize, heard: Heard, now: Moment) {
         let holds = matches!(self.phase, Phase::Held(_));
+        let lease = self.lease;
         let end = &mut self.ends[node];
         match (heard, end.stand) {
             (Heard::Yielded, Stand::Yielding(_)) => end.stand = Stand::Queued,
@@ -313,9 +341,20 @@ impl Candidate {
             (Heard::Granted { token, at }, Stand::Yielding(before)) if token > before => {
                 (end.stand, end.granted, end.lower) = (Stand::Vote(token), at, None);
             }
+            (Heard::HandedOn { token, at, proof }, stand)
+                if match stand {
+                    Stand::Away | Stand::Queued | Stand::NotVoting | Stand::Vote(_) => true,
+                    Stand::Yielding(before) => token > before,
+                    Stand::Confirming(_) | Stand::Confirmed(_) => false,
+                } =>
+            {
+                (end.stand, end.proof) = (Stand::Confirmed(token), Some(proof));
+                end.granted = at;
+                end.lower = end.lower.filter(|lower| *lower > at);
+            }
             (Heard::Confirmed { token, sent }, Stand::Confirming(_) | Stand::Away) => {
                 end.stand = Stand::Confirmed(token);
-                end.proof = end.proof.max(Some(sent));
+                end.proof = end.proof.max(Some(Proven::new(sent, lease)));
             }
             (Heard::Confirmed { token, .. }, Stand::Queued | Stand::NotVoting | Stand::Vote(_)) => {
                 end.stand = Stand::Vote(token);
@@ -410,19 +449,23 @@ impl Candidate {
     /// It is held once a quorum has confirmed this token.
     fn elect(&mut self, token: Token, now: Moment) {
         let proof = |end: &End| match end.stand {
-            Stand::Confirmed(of) if of == token => {
-                end.proof.filter(|sent| now < *sent + self.validity)
+            Stand::Confirmed(of) if of == token => end.proof.filter(|proof| now < proof.until),
+            stand if !Rules::in_force().confirmed_votes => {
+                stand.vote().map(|_| Proven::new(now, self.lease))
             }
-            stand if !Rules::in_force().confirmed_votes => stand.vote().map(|_| now),
             _ => None,
         };
         let mut proofs: Vec<_> = self.ends.iter().filter_map(proof).collect();
         proofs.sort_unstable();
         // The latest are as good as any.
         if let Some(place) = proofs.len().checked_sub(self.quorum) {
-            let sent = proofs[place];
-            self.elected = Some(Elected { token, sent });
-            self.phase = Phase::Held(token);
+            let counted = &proofs[place..];
+            let sent = counted.iter().map(|proof| proof.from).min();
+            let lease = counted.iter().map(|proof| proof.lease).min();
+            if let (Some(sent), Some(lease)) = (sent, lease) {
+                self.elected = Some(Elected { token, sent, lease });
+                self.phase = Phase::Held(token);
+            }
         }
     }
 }

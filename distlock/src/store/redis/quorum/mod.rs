@@ -27,7 +27,6 @@ use crate::store::redis::at_once;
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::quorum::ballot::{Ballot, Count, Polls};
-use crate::store::redis::quorum::candidate::Elected;
 use crate::store::redis::quorum::members::Members;
 use crate::store::redis::quorum::told::Told;
 use crate::store::redis::quorum::verbs::Asks;
@@ -228,15 +227,9 @@ impl LockStore for QuorumStore {
         within: Duration,
     ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
         Box::pin(async move {
-            let Some((asks, token)) = self.quorum.held(owner) else {
-                return Ok(None);
-            };
-            let sent = self.quorum.polls.clock.now();
-            let renewed = self.quorum.renew(vec![(asks, token)], within).await;
-            match renewed.into_iter().next() {
-                Some(Ok(())) => Ok(Some(Elected { token, sent }.proof())),
-                Some(Err(RenewalFailure::Trouble(trouble))) => Err(trouble),
-                Some(Err(RenewalFailure::Gone)) | None => Ok(None),
+            match self.quorum.held(owner) {
+                Some((asks, token)) => self.quorum.confirm(asks, token, within).await,
+                None => Ok(None),
             }
         })
     }

@@ -38,13 +38,14 @@ impl Quorum {
     ) -> Result<ReleaseReply, Trouble> {
         ballot.end();
         let (nodes, quorum) = (self.polls.members.nodes.len(), self.polls.members.quorum);
+        let named = self.polls.names();
         let mut releasing = JoinSet::new();
         for node in 0..nodes {
             let (polls, ballot) = (self.polls.clone(), ballot.clone());
             releasing.spawn_on(
                 async move {
                     let released = (ballot.clone())
-                        .release_at(polls.clone(), node, keep, within)
+                        .release_at(polls.clone(), node, keep, Some(named), within)
                         .await;
                     let is_again = match &released {
                         None => false,
@@ -104,7 +105,8 @@ async fn release_later(polls: Arc<Polls>, ballot: Arc<Ballot>, node: usize, with
     let until = ballot.past_at(polls.clock.now());
     while polls.clock.now() < until && !polls.members.is_closed() {
         tokio::time::sleep(AGAIN).await;
-        let released = (ballot.clone()).release_at(polls.clone(), node, Duration::ZERO, within);
+        let released =
+            (ballot.clone()).release_at(polls.clone(), node, Duration::ZERO, None, within);
         if let Some(Ok(reply)) = released.await
             && reply.again_after.is_none()
         {

@@ -6,10 +6,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::error::Outage;
+use crate::fencing::FencingToken;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::RenewalFailure;
+use crate::protocol::words::{Proof, RenewalFailure};
 use crate::store::redis::quorum::Quorum;
+use crate::store::redis::quorum::candidate::Token;
 use crate::store::redis::quorum::verbs::{Asks, Kept};
 
 impl Quorum {
@@ -59,6 +61,25 @@ impl Quorum {
             .into_iter()
             .map(|tally| tally.outcome(nodes, quorum))
             .collect()
+    }
+
+    /// Extends a hold; `None` if it is over.
+    pub(super) async fn confirm(
+        self: &Arc<Self>,
+        asks: Asks,
+        token: Token,
+        within: Duration,
+    ) -> Result<Option<Proof>, Trouble> {
+        let sent = self.polls.clock.now();
+        let renewed = self.renew(vec![(asks, token)], within).await;
+        match renewed.into_iter().next() {
+            Some(Ok(())) => Ok(Some(Proof {
+                sent,
+                token: FencingToken::new(token),
+            })),
+            Some(Err(RenewalFailure::Trouble(trouble))) => Err(trouble),
+            Some(Err(RenewalFailure::Gone)) | None => Ok(None),
+        }
     }
 
     /// Repairs a hold at a node that has lost it, while nobody waits for that.

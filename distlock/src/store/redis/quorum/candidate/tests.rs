@@ -1,6 +1,6 @@
 use super::*;
 
-const VALIDITY: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(1);
 
 fn at(ms: u64) -> Moment {
     Moment(ms * 1_000_000)
@@ -8,7 +8,7 @@ fn at(ms: u64) -> Moment {
 
 /// Three nodes, which have been asked.
 fn asked() -> Candidate {
-    let mut candidate = Candidate::new(3, 2, VALIDITY);
+    let mut candidate = Candidate::new(3, 2, LEASE);
     for node in 0..3 {
         assert_eq!(candidate.poll(node, at(0)), Some(Say::Ask(Some(0))));
         assert_eq!(candidate.poll(node, at(0)), None, "it is under way");
@@ -45,7 +45,7 @@ fn a_quorum_confirms_the_largest_token() {
 
 #[test]
 fn who_is_confirmed_at_once_by_a_quorum_asks_no_more() {
-    let mut candidate = Candidate::new(3, 2, VALIDITY);
+    let mut candidate = Candidate::new(3, 2, LEASE);
     candidate.set_floor(50);
     assert_eq!(candidate.poll(0, at(0)), Some(Say::Ask(Some(50))));
     // All asks name the same.
@@ -65,7 +65,7 @@ fn who_is_confirmed_at_once_by_a_quorum_asks_no_more() {
 
 #[test]
 fn where_a_node_knows_of_more_all_are_confirmed_with_that() {
-    let mut candidate = Candidate::new(3, 2, VALIDITY);
+    let mut candidate = Candidate::new(3, 2, LEASE);
     candidate.set_floor(50);
     for node in 0..3 {
         candidate.poll(node, at(0));
@@ -95,7 +95,7 @@ fn a_vote_that_comes_meanwhile_raises_the_token() {
 
 #[test]
 fn with_too_few_votes_it_yields_exactly_where_a_lower_ticket_waits() {
-    let mut candidate = Candidate::new(5, 3, VALIDITY);
+    let mut candidate = Candidate::new(5, 3, LEASE);
     for node in 0..5 {
         candidate.poll(node, at(0));
     }
@@ -120,6 +120,56 @@ fn with_too_few_votes_it_yields_exactly_where_a_lower_ticket_waits() {
     candidate.hear(1, granted(12), at(7));
     candidate.answered(3, granted(5), at(8));
     assert_eq!(candidate.poll(1, at(8)), Some(Say::Confirm(12)));
+}
+
+fn handed_on(token: Token, from: u64) -> Heard {
+    let proof = Proven::new(at(from), LEASE / 4);
+    let at = token;
+    Heard::HandedOn { token, at, proof }
+}
+
+fn queued() -> Candidate {
+    let mut candidate = asked();
+    for node in 0..3 {
+        candidate.answered(node, Heard::Queued { at: 1 }, at(1));
+    }
+    candidate
+}
+
+#[test]
+fn what_a_quorum_hands_on_is_held_at_once_and_for_a_short_while() {
+    let mut candidate = queued();
+    candidate.hear(0, handed_on(50, 101), at(102));
+    assert_eq!(candidate.elected(), None);
+    candidate.hear(2, handed_on(50, 100), at(103));
+    let elected = candidate.elected().unwrap();
+    assert_eq!((elected.token, elected.sent), (50, at(100)));
+    assert_eq!(elected.lease, LEASE / 4);
+    candidate.hear(1, handed_on(50, 101), at(104));
+    for node in 0..3 {
+        assert_eq!(candidate.poll(node, at(105)), None);
+    }
+}
+
+#[test]
+fn what_was_handed_on_too_long_ago_is_confirmed_again() {
+    let mut candidate = queued();
+    candidate.hear(0, handed_on(50, 0), at(1_000));
+    candidate.hear(1, handed_on(50, 990), at(1_000));
+    assert_eq!(candidate.elected(), None);
+    assert_eq!(candidate.poll(0, at(1_001)), Some(Say::Confirm(50)));
+    candidate.answered(0, confirmed(50, 1_001), at(1_002));
+    let elected = candidate.elected().unwrap();
+    assert_eq!((elected.sent, elected.lease), (at(990), LEASE / 4));
+}
+
+#[test]
+fn where_one_votes_with_more_all_are_confirmed_with_that() {
+    let mut candidate = queued();
+    candidate.hear(0, handed_on(50, 1), at(2));
+    candidate.hear(1, granted(70), at(2));
+    assert_eq!(candidate.elected(), None);
+    assert_eq!(candidate.poll(0, at(3)), Some(Say::Confirm(70)));
 }
 
 #[test]
