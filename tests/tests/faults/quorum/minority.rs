@@ -125,7 +125,9 @@ async fn is_served_after_all(fault: Fault, stage: &Stage, mut waiting: Acquiring
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_somebody_waits() {
-    for_each(&FAULTS, |fault| async move {
+    let hears_nothing = |fault: &Fault| *fault != Fault::RequestsLost;
+    let deaf: Vec<_> = FAULTS.into_iter().filter(hears_nothing).collect();
+    for_each(&deaf, |fault| async move {
         let stage = stage(fault).await;
         let (guard, waiting) = stage.queued(LONG).await;
         stage.strike();
@@ -135,6 +137,34 @@ async fn while_somebody_waits() {
         let _ = within(LONG, releasing).await.unwrap();
     })
     .await;
+}
+
+/// Whoever hears that a quorum has handed the lock on has it, and loses it soon if it cannot say so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_somebody_waits_who_only_hears() {
+    let stage = stage(Fault::RequestsLost).await;
+    let (guard, mut waiting) = stage.queued(LONG).await;
+    stage.strike();
+    let before = guard.fencing_token();
+    guard.release().await.unwrap();
+    if let Ok(served) = tokio::time::timeout(WHILE, &mut waiting).await {
+        let guard = served.unwrap().0.unwrap();
+        assert!(guard.fencing_token() > before);
+        let inside = stage.exclusion.enter(guard.fencing_token());
+        let error = within(ms(1_000) + SLACK, guard.lost()).await;
+        assert!(matches!(error, Error::Lost { .. }), "{error}");
+        drop(inside);
+    } else {
+        // It had heard too little of the servers' clocks to know since when.
+        waiting.abort();
+    }
+    within(
+        LONG,
+        stage.serves(acquire_later(&stage.other, "k", LEASE, LONG)),
+    )
+    .await
+    .unwrap();
+    stage.ends().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use crate::check::audits;
 use crate::check::evidence::{Finding, Id, Violation};
+use crate::check::owners::Owners;
 use crate::check::run::{Key, MILLI, Op, Run};
 use crate::check::spans::{Span, Spans};
 use crate::check::truth::{End, LockSpan, Truth};
@@ -21,24 +22,30 @@ const ROUNDING: Nanos = 2 * MILLI;
 /// How exactly the time is known at which a server did something.
 const MOMENT: Nanos = 5 * MILLI;
 
-/// What a node had confirmed, by key and token.
+/// A key, a token and a worker: two nodes may have the next token for two owners.
+type Of = (Key, u64, Option<(u32, u32)>);
+
+/// What a node had confirmed.
 struct Confirmed<'a> {
     truth: &'a Truth,
-    locks: HashMap<(Key, u64), Vec<&'a LockSpan>>,
+    locks: HashMap<Of, Vec<&'a LockSpan>>,
 }
 
 impl<'a> Confirmed<'a> {
-    fn of(truth: &'a Truth) -> Confirmed<'a> {
+    fn of(run: &Run, truth: &'a Truth) -> Confirmed<'a> {
+        let owners = Owners::new(run, truth);
         let mut locks: HashMap<_, Vec<_>> = HashMap::new();
         for lock in truth.locks.iter().filter(|lock| !lock.vote && !lock.kept) {
-            locks.entry((lock.key, lock.token)).or_default().push(lock);
+            let of = (lock.key, lock.token, owners.process(truth, lock.owner));
+            locks.entry(of).or_default().push(lock);
         }
         Confirmed { truth, locks }
     }
 
     fn locks(&self, op: &Op) -> &[&'a LockSpan] {
         let token = op.token().unwrap_or(0);
-        self.locks.get(&(op.key, token)).map_or(&[], Vec::as_slice)
+        let of = (op.key, token, Some((op.id.worker, op.id.generation)));
+        self.locks.get(&of).map_or(&[], Vec::as_slice)
     }
 
     /// When it is known not to have had what the call believed in.
@@ -84,7 +91,10 @@ fn spare(truths: &[Truth]) -> usize {
 /// I11: while a call believes in its hold, a quorum has it; and whoever looks there sees that.
 pub(crate) fn held_by_quorum(run: &Run, truths: &[Truth]) -> Finding {
     let mut finding = audits::looked(run);
-    let nodes: Vec<_> = truths.iter().map(Confirmed::of).collect();
+    let nodes: Vec<_> = truths
+        .iter()
+        .map(|truth| Confirmed::of(run, truth))
+        .collect();
     let too_many = u32::try_from(spare(truths) + 1).unwrap_or(u32::MAX);
     for op in &run.ops {
         let Some(belief) = op.belief() else { continue };
@@ -117,7 +127,10 @@ pub(crate) fn held_by_quorum(run: &Run, truths: &[Truth]) -> Finding {
 /// I15: a quorum had promised to keep it for a grace longer than it was believed in.
 pub(crate) fn proven_by_quorum(run: &Run, truths: &[Truth]) -> Finding {
     let mut finding = Finding::new(Id::I15);
-    let nodes: Vec<_> = truths.iter().map(Confirmed::of).collect();
+    let nodes: Vec<_> = truths
+        .iter()
+        .map(|truth| Confirmed::of(run, truth))
+        .collect();
     let mut narrowest: Option<Nanos> = None;
     for op in &run.ops {
         let (Some((acquired, _)), Some(until)) = (op.acquired, op.safe_until()) else {
@@ -158,7 +171,18 @@ mod tests {
 
     /// Believed in from 10 to 500, with a token of 7, which these nodes had; they let go of it at the time after it.
     fn judged(nodes: [Option<(u64, u64)>; 3], more: impl Fn(&mut [Server; 3])) -> (u64, u64) {
+        judged_with(nodes, [], more)
+    }
+
+    fn judged_with(
+        nodes: [Option<(u64, u64)>; 3],
+        stories: impl IntoIterator<Item = Story>,
+        more: impl Fn(&mut [Server; 3]),
+    ) -> (u64, u64) {
         let mut history = History::default();
+        for story in stories {
+            history.call(story);
+        }
         let story = Story::new(1, 1, "k", 0).acquired(10, 7, 490);
         history.call(story.ended(500, true, true));
         let mut servers = [(); 3].map(|()| Server::default());
@@ -201,6 +225,20 @@ mod tests {
             servers[0].vote(8, "k", "a:1", 7, 900);
         };
         assert_eq!(judged([None, None, HELD], votes), (1, 1));
+    }
+
+    #[test]
+    fn the_same_token_of_another_worker_is_no_hold() {
+        let other = |servers: &mut [Server; 3]| {
+            servers[0].set_by(8, "k", "release", "b:1", "b:1", 7, 900);
+            for token in 100..103 {
+                servers[0].take(token * 10, "other", "b:1", token, 5);
+            }
+        };
+        let story =
+            |token: u64| Story::new(2, 1, "other", token * 10 - 5).acquired(token * 10, token, 3);
+        let more = [100, 101, 102].map(|token| story(token).ended(token * 10 + 4, true, true));
+        assert_eq!(judged_with([None, None, HELD], more, other).0, 1);
     }
 
     #[test]

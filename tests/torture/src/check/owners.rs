@@ -14,16 +14,23 @@ pub(crate) struct Owners<'a> {
 impl<'a> Owners<'a> {
     pub(crate) fn new(run: &'a Run, truth: &Truth) -> Owners<'a> {
         let mut ops = HashMap::new();
-        let mut processes = HashMap::new();
+        let mut seen: HashMap<Client, HashMap<(u32, u32), u64>> = HashMap::new();
         for op in &run.ops {
             let Some(token) = op.token() else { continue };
             ops.entry((op.key, token)).or_insert(op);
             if let Some(lock) = truth.lock(op.key, token) {
-                processes
-                    .entry(truth.client_of(lock.owner))
-                    .or_insert((op.id.worker, op.id.generation));
+                let processes = seen.entry(truth.client_of(lock.owner)).or_default();
+                let process = (op.id.worker, op.id.generation);
+                *processes.entry(process).or_default() += 1;
             }
         }
+        // Two nodes of a quorum may give two owners the same token, of which one comes to hold it.
+        let most =
+            |processes: HashMap<_, u64>| processes.into_iter().max_by_key(|(_, count)| *count);
+        let processes = seen
+            .into_iter()
+            .filter_map(|(client, processes)| Some((client, most(processes)?.0)));
+        let processes = processes.collect();
         Owners { ops, processes }
     }
 

@@ -20,7 +20,7 @@ use crate::check::owners::Owners;
 use crate::check::resource::{self, Resource};
 use crate::check::run::{MILLI, Run, SECOND, grace};
 use crate::check::spans::Span;
-use crate::check::truth::{LockSpan, Truth};
+use crate::check::truth::{End, LockSpan, Truth};
 use crate::check::{
     calm, deadlines, fifo, grants, holds, leaks, liveness, loss, orphans, outcomes, overlaps,
     ownership, places, tokens, views,
@@ -146,20 +146,25 @@ fn percent(part: u64, of: u64) -> f64 {
     100.0 * part as f64 / of.max(1) as f64
 }
 
-/// The votes of a node that it told unasked.
+/// What a node gave, and told unasked.
 #[derive(Debug, Default)]
 struct Votes {
     pushed: HashSet<(u32, u32)>,
-    /// Those that were never confirmed.
+    /// What nobody answered.
     wasted: u64,
 }
 
 impl Votes {
     fn of(truth: &Truth) -> Votes {
         let of = |lock: &LockSpan| (lock.key, lock.owner);
-        let pushed = truth.locks.iter().filter(|lock| lock.vote && lock.pushed);
+        let pushed = truth.locks.iter().filter(|lock| lock.pushed);
         let pushed: HashSet<_> = pushed.map(of).collect();
-        let held = truth.locks.iter().filter(|lock| !lock.vote);
+        let is_unanswered =
+            |lock: &&LockSpan| lock.pushed && !lock.confirmed && lock.end == End::Expired;
+        let held = truth
+            .locks
+            .iter()
+            .filter(|lock| !lock.vote && !is_unanswered(lock));
         let held: HashSet<_> = held.map(of).collect();
         let wasted = pushed.difference(&held).count() as u64;
         Votes { pushed, wasted }

@@ -114,14 +114,12 @@ impl Translator {
                 ticket: None,
             }),
             ("PUBLISH" | "SPUBLISH", [channel, message]) if channel.starts_with(CHANNEL) => {
-                let message = match self.layout {
-                    Layout::Single => message,
+                let (fields, message) = match (self.layout, message.split_once(' ')?) {
+                    (Layout::Single, _) => (5, *message),
+                    (Layout::Node, ("vote", message)) => (4, message),
+                    (Layout::Node, ("held", message)) => (5, message),
                     // Others only tell of a lower ticket.
-                    Layout::Node => message.strip_prefix("vote ")?,
-                };
-                let fields = match self.layout {
-                    Layout::Single => 5,
-                    Layout::Node => 4,
+                    (Layout::Node, _) => return None,
                 };
                 let mut fields = message.splitn(fields, ' ');
                 let owner = fields.next()?.to_owned();
@@ -160,7 +158,7 @@ fn verb(keys: &[&str], args: &[&str]) -> &'static str {
 fn node_verb<'a, 'b>(keys: &[&str], args: &'b [&'a str]) -> (&'static str, Option<&'b &'a str>) {
     let verb = match (keys.len(), args.len()) {
         (3, 0) => "inspect",
-        (4, 3) => "release",
+        (4, 3 | 4) => "release",
         (4, 6) => "yield",
         (5, 8) => "ask",
         (5, 7) => "confirm_vote",
@@ -370,15 +368,7 @@ mod tests {
             let had = held.iter().filter(|held| **held == token).count();
             assert!(had >= 2, "{token} of {held:?}");
         }
-        let all = [
-            "ask",
-            "confirm_vote",
-            "publish",
-            "queue",
-            "release",
-            "renew",
-            "vote",
-        ];
+        let all = ["ask", "publish", "queue", "release", "renew"];
         for verb in all {
             assert!(verbs.contains(verb), "{verb} is not in {verbs:?}");
         }
@@ -404,5 +394,21 @@ mod tests {
         let six = [client, "c", "1", "2", owner, owner];
         assert_eq!(verb(&keys, &six), "look");
         assert_eq!(verb(&keys, &["x:1"]), "other");
+    }
+
+    #[test]
+    fn a_nodes_scripts_are_told_apart_by_their_shape() {
+        let keys = ["l", "q", "e", "f", EPOCH];
+        let args = ["ab:1"; 9];
+        for (keys, count, verb) in [
+            (&keys[..4], 3, "release"),
+            (&keys[..4], 4, "release"),
+            (&keys[..4], 6, "yield"),
+            (&keys[..], 8, "ask"),
+            (&keys[..], 7, "confirm_vote"),
+            (&keys[..], 9, "repair"),
+        ] {
+            assert_eq!(node_verb(keys, &args[..count]).0, verb);
+        }
     }
 }
