@@ -18,6 +18,8 @@ Examples:
                                    the server that these sentinels call the master
   inventory --store redis+cluster://host,host
                                    a cluster, of which these are nodes
+  inventory --store redis+quorum://host,host,host
+                                   independent servers, of which two are enough for a lock
   inventory --store redis://127.0.0.1:6379 --kill-one
                                    kills a process (SIGKILL) while it holds the lock that most
                                    others want; it loses nothing, and delays the others by about

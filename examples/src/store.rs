@@ -4,7 +4,9 @@ use std::env;
 use std::path::PathBuf;
 
 use clap::Args;
-use distlock::{Credentials, LockManager, LockManagerBuilder, Tls};
+use distlock::{Credentials, LockManager, LockManagerBuilder, Quorum, Tls};
+
+use crate::service::LEASE;
 
 /// The first part of all keys that the example writes; it keeps them away from real ones.
 pub(crate) const NAMESPACE: &str = "inventory-demo";
@@ -15,7 +17,7 @@ pub(crate) const NAMESPACE: &str = "inventory-demo";
 pub(crate) struct StoreOptions {
     /// Where the locks and the stock are: `memory:<name>` for instances in this process, or for processes
     /// `redis://[user:password@]host[:port][/db]`, `rediss://...` (TLS), `redis+sentinel://host,host/service`,
-    /// `redis+cluster://host,host`, `redis+unix:///path`.
+    /// `redis+cluster://host,host`, `redis+quorum://host,host,host`, `redis+unix:///path`.
     #[arg(
         long = "store",
         value_name = "URL",
@@ -41,6 +43,10 @@ impl StoreOptions {
             .url(&self.url)
             .namespace(NAMESPACE)
             .min_replicas(self.min_replicas);
+        if self.url.contains("+quorum://") {
+            // New servers do not vote for as long as the longest lease, and there is none longer here.
+            builder = builder.quorum(Quorum::default().max_lease(LEASE));
+        }
         if let Some(file) = &self.ca_file {
             builder = builder.tls(Tls::new().ca_file(file));
         }

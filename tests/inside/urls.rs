@@ -35,6 +35,25 @@ fn shown(url: &str) -> String {
     format!("{builder:?} {builder:#?} {said}")
 }
 
+#[test]
+fn hosts_in_any_order_are_one_store_and_shown_as_given() {
+    for (scheme, path) in [
+        ("sentinel", "/service/3"),
+        ("cluster", ""),
+        ("quorum", "/3"),
+    ] {
+        let parsed = ["c,a:7,b", "b,c,a:7"].map(|hosts| {
+            let config = parse(&format!("redis+{scheme}://{hosts}{path}")).unwrap();
+            assert_eq!(
+                config.address().find('b') < config.address().find('a'),
+                hosts.starts_with('b')
+            );
+            config.identity()
+        });
+        assert_eq!(parsed[0], parsed[1]);
+    }
+}
+
 fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| {

@@ -124,6 +124,7 @@ const NEXT: &[&str] = &["ask", "look", "release"];
 const EPOCH: &[&str] = &[
     "quorum/ask",
     "quorum/confirm",
+    "quorum/release",
     "quorum/renew",
     "quorum/repair",
 ];

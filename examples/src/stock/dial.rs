@@ -44,6 +44,12 @@ pub(super) async fn dial(store: &StoreOptions, key: &str) -> Result<MultiplexedC
     match url.topology {
         "sentinel" => dialer.master(&url).await,
         "cluster" => dialer.owner(&url, key).await,
+        // A quorum's servers share nothing: the first of them has the stock.
+        "quorum" => {
+            let first = url.hosts.split(',').next().unwrap_or_default();
+            let (server, settings) = url.server(first, url.path, None)?;
+            dialer.open(&server, &settings).await
+        }
         _ => {
             let (server, settings) = url.server(url.hosts, url.path, None)?;
             dialer.open(&server, &settings).await
@@ -56,7 +62,7 @@ type Server = (String, u16);
 /// The parts of a URL. The locks have checked it.
 struct Url<'a> {
     is_encrypted: bool,
-    /// `sentinel`, `cluster`, `unix`, or nothing.
+    /// `sentinel`, `cluster`, `quorum`, `unix`, or nothing.
     topology: &'a str,
     /// With an `@` at its end, if there is one.
     user: &'a str,

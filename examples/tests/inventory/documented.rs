@@ -133,7 +133,7 @@ macro_rules! documented {
     };
 }
 
-documented! { plain another tls sentinel cluster replicas }
+documented! { plain another tls sentinel cluster replicas quorum }
 
 mod proxies {
     #[test]

@@ -1,6 +1,8 @@
 //! The same orders over all that a store may be.
 
-use distlock_tests::{Authority, Middleman, RedisCluster, RedisServer, sentinel::Sentinels};
+use distlock_tests::{
+    Authority, Middleman, RedisCluster, RedisQuorum, RedisServer, sentinel::Sentinels,
+};
 
 use crate::running::{Running, assert_nothing_was_lost, assert_tidy, inventory, output};
 
@@ -59,6 +61,17 @@ fn sentinels_are_asked_as_who_the_environment_says() {
     let (code, _, errors) = run("hunter4");
     assert_eq!(code, Some(2));
     assert!(!errors.contains("hunter"), "{errors}");
+}
+
+#[test]
+fn two_of_three_servers_are_enough() {
+    let quorum = RedisQuorum::start(3);
+    quorum.server(2).kill();
+    assert_works(&quorum.url(), "");
+    for place in 0..2 {
+        let fences = quorum.server(place).client().keys("inventory-demo:fence:*");
+        assert!(!fences.is_empty(), "nothing was locked on {place}");
+    }
 }
 
 mod cluster {

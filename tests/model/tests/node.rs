@@ -243,15 +243,13 @@ impl<'a> Side<'a> {
             }
             Command::Release(owner, named) => {
                 let rest = format!("{HOUR} {} channel:", client(owner));
-                let (owner, named) = (name(owner), named.map(token));
+                let next =
+                    named.map(|named| format!("{} {} {HOUR} {run}", token(named), ticket(owner)));
+                let owner = name(owner);
                 let args = [&*owner, "0", &*rest].into_iter();
-                let args: Vec<_> = args.chain(named.as_deref()).collect();
-                Script::new(include_str!("../../../lua/quorum/release.lua")).run(
-                    now,
-                    raw,
-                    &keys[..4],
-                    &args,
-                )
+                let args: Vec<_> = args.chain(next.as_deref()).collect();
+                Script::new(include_str!("../../../lua/quorum/release.lua"))
+                    .run(now, raw, &keys, &args)
             }
             Command::Renew(owner, given) => {
                 let held = format!("{} {}", name(owner), token(given));
@@ -468,5 +466,26 @@ fn a_server_does_what_the_models_node_does() {
     };
     if let Err(error) = runner.run(&steps(), run) {
         panic!("{error}");
+    }
+}
+
+/// One that came back with what it had written long ago may have forgotten a hold.
+#[test]
+fn a_server_that_may_have_forgotten_hands_nothing_on() {
+    let server = RedisServer::start();
+    for (case, has_restarted) in [(0, false), (1, true)] {
+        let mut side = Side::new(&server, case);
+        let [first, second] = [0, 1].map(|client| Owner::new(client, 0));
+        side.apply(Command::Ask(first, None));
+        side.apply(Command::Ask(second, None));
+        side.run += u32::from(has_restarted);
+        let named = side.ahead();
+        side.tokens.insert(1, named);
+        side.apply(Command::Release(first, Some(1)));
+        let told = side.messages(1);
+        let says = if has_restarted { "vote " } else { "held " };
+        assert!(told[0].starts_with(says), "{told:?}");
+        let confirmed = side.apply(Command::Confirm(second, 1));
+        assert_eq!(confirmed.array()[0].int() == 1, !has_restarted);
     }
 }

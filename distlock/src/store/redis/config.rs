@@ -83,9 +83,19 @@ impl RedisConfig {
 
     /// The server, its database and our namespace: what decides whether two managers share locks.
     pub(crate) fn identity(&self) -> String {
+        let mut place = self.place.clone();
+        if let Place::One(Single::Sentinel {
+            sentinels: hosts, ..
+        })
+        | Place::Cluster(hosts)
+        | Place::Quorum(hosts) = &mut place
+        {
+            // In any order they are the same.
+            hosts.sort();
+        }
         format!(
             "{}/{} {}",
-            self.address(),
+            self.address_of(&place),
             self.settings.db(),
             self.namespace
         )
@@ -93,7 +103,11 @@ impl RedisConfig {
 
     /// The server alone, or who knows which one it is.
     pub(crate) fn address(&self) -> String {
-        match &self.place {
+        self.address_of(&self.place)
+    }
+
+    fn address_of(&self, place: &Place) -> String {
+        match place {
             Place::One(Single::Server(ConnectionAddr::Tcp(host, port))) => {
                 format!("{}://{}", self.scheme(), shown(&(host.clone(), *port)))
             }

@@ -24,19 +24,21 @@ impl Node {
         keep: Duration,
         within: Duration,
     ) -> Result<ReleaseReply, Trouble> {
-        self.hand_on(key, owner, keep, None, within).await
+        self.hand_on(key, owner, keep, |_| None, within).await
     }
 
-    /// The same, and whoever is next has it with the token that is `named`: at a node of a quorum.
+    /// The same, and whoever is next has it at once: at a node of a quorum, which must know more for that, of this session.
     pub(super) async fn hand_on(
         &self,
         key: &LockKey,
         owner: Owner,
         keep: Duration,
-        named: Option<u64>,
+        next: impl Fn(&Session) -> Option<String>,
         within: Duration,
     ) -> Result<ReleaseReply, Trouble> {
         let home = self.home()?;
+        let next = next(&home.session);
+        let next = next.as_deref();
         let mut unanswered = self.unanswered.get(owner).unwrap_or_default();
         if !Rules::in_force().follow_lane {
             unanswered.lanes.clear();
@@ -53,7 +55,7 @@ impl Node {
                     lane: Some(lane),
                     before: Vec::new(),
                 };
-                match self.release_by(&way, key, owner, keep, named, within).await {
+                match self.release_by(&way, key, owner, keep, next, within).await {
                     Ok(held) => {
                         was_held |= held;
                         is_followed = true;
@@ -68,7 +70,7 @@ impl Node {
             }
         }
         was_held |= self
-            .release_by(&home, key, owner, keep, named, within)
+            .release_by(&home, key, owner, keep, next, within)
             .await?;
         self.unanswered.forget(owner);
         self.polls.forget(owner);
@@ -135,7 +137,7 @@ impl Node {
         key: &LockKey,
         owner: Owner,
         keep: Duration,
-        named: Option<u64>,
+        next: Option<&str>,
         within: Duration,
     ) -> Result<bool, Trouble> {
         let encoder = self.shared.encoder(&way.session.client);
@@ -143,7 +145,7 @@ impl Node {
         let mut was_held = false;
         loop {
             let released = self.call_by(way, owner, within, |by| {
-                encoder.release(by, key, owner, keep, named)
+                encoder.release(by, key, owner, keep, next)
             });
             let (_, answer) = match released.await {
                 // Its slot has moved in between: the rest is left to whoever looks there.

@@ -158,7 +158,7 @@ fn verb(keys: &[&str], args: &[&str]) -> &'static str {
 fn node_verb<'a, 'b>(keys: &[&str], args: &'b [&'a str]) -> (&'static str, Option<&'b &'a str>) {
     let verb = match (keys.len(), args.len()) {
         (3, 0) => "inspect",
-        (4, 3 | 4) => "release",
+        (4, 3) | (5, 4) => "release",
         (4, 6) => "yield",
         (5, 8) => "ask",
         (5, 7) => "confirm_vote",
@@ -402,7 +402,7 @@ mod tests {
         let args = ["ab:1"; 9];
         for (keys, count, verb) in [
             (&keys[..4], 3, "release"),
-            (&keys[..4], 4, "release"),
+            (&keys[..], 4, "release"),
             (&keys[..4], 6, "yield"),
             (&keys[..], 8, "ask"),
             (&keys[..], 7, "confirm_vote"),

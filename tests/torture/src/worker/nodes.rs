@@ -72,6 +72,9 @@ impl Node {
             let mut fresh = Resp::connect(self.address).ok()?;
             fresh.set_timeout(PATIENCE);
             let run = fresh.try_cmd(&["INFO", "server"]).ok()?;
+            if run.is_error() {
+                return None;
+            }
             let run = run
                 .text()?
                 .lines()

@@ -69,25 +69,32 @@ impl Encoder<'_> {
         cmd
     }
 
-    /// `named`: the token of whoever is next, at a node of a quorum.
+    /// `next`: what a node of a quorum must know to hand the lock on.
     pub(crate) fn release(
         &self,
         by: By,
         key: &LockKey,
         owner: Owner,
         keep: Duration,
-        named: Option<u64>,
+        next: Option<&str>,
     ) -> Cmd {
         let mut cmd = self.scripts.release.by(by);
-        self.names.all(&mut cmd, key);
+        match next {
+            None => self.names.all(&mut cmd, key),
+            Some(_) => {
+                cmd.arg(5);
+                self.names.each(&mut cmd, key);
+                cmd.arg(&self.names.epoch);
+            }
+        }
         cmd.arg(self.owner(owner)).arg(millis(keep)).arg(format!(
             "{} {} {}",
             millis(self.settings.fence_ttl),
             self.client.as_str(),
             self.names.channels(key),
         ));
-        if let Some(named) = named {
-            cmd.arg(named);
+        if let Some(next) = next {
+            cmd.arg(next);
         }
         cmd
     }

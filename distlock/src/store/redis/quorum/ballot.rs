@@ -278,9 +278,9 @@ impl Ballot {
         if !lock(&self.state).candidate.is_at(node) {
             return None;
         }
-        let Asks { key, owner, .. } = &self.asks;
         let member = &polls.members.nodes[node];
-        Some(member.hand_on(key, *owner, keep, named, within).await)
+        let released = member.release_vote(&self.asks, keep, named, &polls.terms, within);
+        Some(released.await)
     }
 
     /// From now on it is taken back there in the background; `false` if it was before.

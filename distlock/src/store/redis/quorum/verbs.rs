@@ -9,7 +9,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::{Trouble, one_line};
-use crate::protocol::words::{Inspected, Occupant, Owner};
+use crate::protocol::words::{Inspected, Occupant, Owner, ReleaseReply};
 use crate::store::client_id::ClientId;
 use crate::store::redis::client::Shared;
 use crate::store::redis::codec::encode::millis;
@@ -254,6 +254,25 @@ impl Node {
             },
             _ => Heard::Refused,
         })
+    }
+
+    /// Takes back whatever the owner has there. The next one has it at once with the token that is named, unless the node may have
+    /// forgotten something.
+    pub(super) async fn release_vote(
+        &self,
+        asks: &Asks,
+        keep: Duration,
+        named: Option<Token>,
+        terms: &Terms,
+        within: Duration,
+    ) -> Result<ReleaseReply, Trouble> {
+        let next = |session: &Session| {
+            let (named, run) = (named?, Self::run(session, terms).ok()?);
+            let quarantine = millis(terms.quarantine());
+            Some(format!("{named} {} {quarantine} {run}", asks.ticket))
+        };
+        self.hand_on(&asks.key, asks.owner, keep, next, within)
+            .await
     }
 
     /// Extends what is held there; what became of each, in their order.
