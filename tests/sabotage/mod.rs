@@ -120,6 +120,15 @@ struct Edit {
 /// The scripts that include `next.lua`.
 const NEXT: &[&str] = &["ask", "look", "release"];
 
+/// Those that include `quorum/votes.lua`.
+const VOTES: &[&str] = &[
+    "quorum/ask",
+    "quorum/confirm",
+    "quorum/release",
+    "quorum/repair",
+    "quorum/yield",
+];
+
 /// Those that include `quorum/epoch.lua`.
 const EPOCH: &[&str] = &[
     "quorum/ask",
@@ -225,6 +234,18 @@ end
         scripts: &["ask"],
         passage: "if at_once and not value then\n",
         instead: "if not value and (not last or string.sub(last, 1, 16) < stamp) then\n",
+    },
+    Edit {
+        by: "no-write-back",
+        scripts: &["quorum/confirm", "quorum/repair"],
+        passage: "if last_token() < tonumber(token) then keep_fence(token) end\n",
+        instead: "",
+    },
+    Edit {
+        by: "no-write-back",
+        scripts: VOTES,
+        passage: "  keep_fence(token)\n  remove(owner)\n",
+        instead: "  if state == 'vote' then keep_fence(token) end\n  remove(owner)\n",
     },
     Edit {
         by: "no-quarantine",

@@ -91,6 +91,8 @@ rules! {
     gives_way = "no-yield",
     /// Quorum: a hold is extended where a quorum still has it.
     quorum_extends = "minority-extends",
+    /// Quorum: all nodes of a hold know its token.
+    written_back = "no-write-back",
     /// Quorum: a node that may have forgotten a vote does not vote for a while.
     quarantine = "no-quarantine",
 }

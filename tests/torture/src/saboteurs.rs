@@ -81,10 +81,9 @@ impl Saboteur {
 
 /// Every saboteur of the library (`Rules::SABOTEURS`) and of the resource.
 ///
-/// Of the rules of a quorum three have none, for no run of a minute showed what they are for; the model
-/// (`tests/model`, module `quorum`) misses each: that a yield names its token, that all nodes of a hold know its token, and
-/// that who forgot waits until its clock is above all earlier tokens. They matter where several faults meet that a run
-/// makes one after the other, or clocks that differ.
+/// Of the rules of a quorum two have none, for no run of a minute showed what they are for; the model
+/// (`tests/model`, module `quorum`) misses each: that a yield names its token, and that who forgot waits until its clock is
+/// above all earlier tokens. They matter where several faults meet that a run makes one after the other.
 const SABOTEURS: &[Saboteur] = &[
     saboteur("no-validity", "pause", 8, &[Id::I1]).short(),
     // Failovers excuse what they explain, and not this.
@@ -121,6 +120,13 @@ const SABOTEURS: &[Saboteur] = &[
         &[Id::I1, Id::I11, Id::I15],
     )
     .under(Topology::Quorum3),
+    saboteur(
+        "grant-age-unchecked",
+        "late-pushes",
+        12,
+        &[Id::I11, Id::I15],
+    )
+    .under(Topology::Quorum3),
     saboteur("no-yield", "two-of-three", 24, &[Id::I8]).under(Topology::Quorum3),
     saboteur(
         "minority-extends",
@@ -129,6 +135,7 @@ const SABOTEURS: &[Saboteur] = &[
         &[Id::I1, Id::I11, Id::I15],
     )
     .under(Topology::Quorum3),
+    saboteur("no-write-back", "newcomers", 24, &[Id::I3]).under(Topology::Quorum3),
     saboteur("no-quarantine", "losses", 12, &[Id::I1, Id::I11]).under(Topology::Quorum3),
 ];
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use redis::Value;
 
 use crate::clock::Clock;
+use crate::protocol::rules::Rules;
 use crate::protocol::words::Grant;
 use crate::random::Random;
 use crate::store::client_id::ClientId;
@@ -147,7 +148,10 @@ impl Shared {
         match &self.votes {
             Some(votes) => {
                 let received = self.clock.now();
-                let given_at = |at| self.server_time.bound(at, received);
+                let given_at = |at| match Rules::in_force().grant_age {
+                    true => self.server_time.bound(at, received),
+                    false => Some(received),
+                };
                 if let Some(told) = Told::read(&self.names, &self.id(), message, given_at) {
                     votes(told);
                 }

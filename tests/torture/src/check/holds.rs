@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::check::audits;
 use crate::check::evidence::{Finding, Id, Violation};
-use crate::check::owners::Owners;
+use crate::check::owners::{Process, Processes};
 use crate::check::run::{Key, MILLI, Op, Run};
 use crate::check::spans::{Span, Spans};
 use crate::check::truth::{End, LockSpan, Truth};
@@ -23,7 +23,7 @@ const ROUNDING: Nanos = 2 * MILLI;
 const MOMENT: Nanos = 5 * MILLI;
 
 /// A key, a token and a worker: two nodes may have the next token for two owners.
-type Of = (Key, u64, Option<(u32, u32)>);
+type Of = (Key, u64, Option<Process>);
 
 /// What a node had confirmed.
 struct Confirmed<'a> {
@@ -32,25 +32,32 @@ struct Confirmed<'a> {
 }
 
 impl<'a> Confirmed<'a> {
-    fn of(run: &Run, truth: &'a Truth) -> Confirmed<'a> {
-        let owners = Owners::new(run, truth);
+    fn of((truth, processes): (&'a Truth, &Processes)) -> Confirmed<'a> {
         let mut locks: HashMap<_, Vec<_>> = HashMap::new();
         for lock in truth.locks.iter().filter(|lock| !lock.vote && !lock.kept) {
-            let of = (lock.key, lock.token, owners.process(truth, lock.owner));
+            let process = processes.get(&truth.client_of(lock.owner));
+            let of = (lock.key, lock.token, process.copied());
             locks.entry(of).or_default().push(lock);
         }
         Confirmed { truth, locks }
     }
 
-    fn locks(&self, op: &Op) -> &[&'a LockSpan] {
+    /// Those of its worker, and those of which nobody knows whose they are.
+    fn locks(&self, op: &Op) -> Vec<&'a LockSpan> {
         let token = op.token().unwrap_or(0);
-        let of = (op.key, token, Some((op.id.worker, op.id.generation)));
-        self.locks.get(&of).map_or(&[], Vec::as_slice)
+        let processes = [Some((op.id.worker, op.id.generation)), None];
+        let of = |process| self.locks.get(&(op.key, token, process));
+        processes
+            .into_iter()
+            .filter_map(of)
+            .flatten()
+            .copied()
+            .collect()
     }
 
     /// When it is known not to have had what the call believed in.
     fn lacked(&self, op: &Op, belief: Span) -> Spans {
-        let had = self.locks(op).iter().map(|lock| {
+        let had = self.locks(op).into_iter().map(|lock| {
             let forgotten = matches!(lock.end, End::Forgotten | End::Unknown);
             let until = if forgotten {
                 Nanos::MAX
@@ -78,7 +85,7 @@ impl<'a> Confirmed<'a> {
         if self.truth.gaps_at(op.key).touches(belief) {
             return Nanos::MAX;
         }
-        let promised = self.locks(op).iter().map(|lock| lock.promised);
+        let promised = self.locks(op).into_iter().map(|lock| lock.promised);
         promised.max().unwrap_or(0)
     }
 }
@@ -89,12 +96,9 @@ fn spare(truths: &[Truth]) -> usize {
 }
 
 /// I11: while a call believes in its hold, a quorum has it; and whoever looks there sees that.
-pub(crate) fn held_by_quorum(run: &Run, truths: &[Truth]) -> Finding {
+pub(crate) fn held_by_quorum(run: &Run, truths: &[Truth], clients: &[Processes]) -> Finding {
     let mut finding = audits::looked(run);
-    let nodes: Vec<_> = truths
-        .iter()
-        .map(|truth| Confirmed::of(run, truth))
-        .collect();
+    let nodes: Vec<_> = truths.iter().zip(clients).map(Confirmed::of).collect();
     let too_many = u32::try_from(spare(truths) + 1).unwrap_or(u32::MAX);
     for op in &run.ops {
         let Some(belief) = op.belief() else { continue };
@@ -125,12 +129,9 @@ pub(crate) fn held_by_quorum(run: &Run, truths: &[Truth]) -> Finding {
 }
 
 /// I15: a quorum had promised to keep it for a grace longer than it was believed in.
-pub(crate) fn proven_by_quorum(run: &Run, truths: &[Truth]) -> Finding {
+pub(crate) fn proven_by_quorum(run: &Run, truths: &[Truth], clients: &[Processes]) -> Finding {
     let mut finding = Finding::new(Id::I15);
-    let nodes: Vec<_> = truths
-        .iter()
-        .map(|truth| Confirmed::of(run, truth))
-        .collect();
+    let nodes: Vec<_> = truths.iter().zip(clients).map(Confirmed::of).collect();
     let mut narrowest: Option<Nanos> = None;
     for op in &run.ops {
         let (Some((acquired, _)), Some(until)) = (op.acquired, op.safe_until()) else {
@@ -167,6 +168,7 @@ pub(crate) fn proven_by_quorum(run: &Run, truths: &[Truth]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::owners::at_nodes;
     use crate::check::testing::{History, Server, Story};
 
     /// Believed in from 10 to 500, with a token of 7, which these nodes had; they let go of it at the time after it.
@@ -198,8 +200,9 @@ mod tests {
         }
         let (mut run, _) = history.build();
         let truths = servers.map(|server| server.replay_with(&mut run.keys));
-        let held = held_by_quorum(&run, &truths).violations;
-        (held, proven_by_quorum(&run, &truths).violations)
+        let clients = at_nodes(&run, &truths);
+        let held = held_by_quorum(&run, &truths, &clients).violations;
+        (held, proven_by_quorum(&run, &truths, &clients).violations)
     }
 
     const HELD: Option<(u64, u64)> = Some((8, 752));
@@ -231,13 +234,12 @@ mod tests {
     fn the_same_token_of_another_worker_is_no_hold() {
         let other = |servers: &mut [Server; 3]| {
             servers[0].set_by(8, "k", "release", "b:1", "b:1", 7, 900);
-            for token in 100..103 {
-                servers[0].take(token * 10, "other", "b:1", token, 5);
+            for server in servers {
+                server.take(1_000, "other", "b:1", 100, 5);
             }
         };
-        let story =
-            |token: u64| Story::new(2, 1, "other", token * 10 - 5).acquired(token * 10, token, 3);
-        let more = [100, 101, 102].map(|token| story(token).ended(token * 10 + 4, true, true));
+        let story = Story::new(2, 1, "other", 990).acquired(1_000, 100, 3);
+        let more = [story.ended(1_004, true, true)];
         assert_eq!(judged_with([None, None, HELD], more, other).0, 1);
     }
 

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 
 use crate::check::evidence::Finding;
 use crate::check::figures::{self, Figures};
-use crate::check::owners::Owners;
+use crate::check::owners::{self, Owners, Processes};
 use crate::check::resource::{self, Resource};
 use crate::check::run::{MILLI, Run, SECOND, grace};
 use crate::check::spans::Span;
@@ -47,11 +47,12 @@ pub(super) fn judge(
     let lease = run.longest_lease().max(SECOND);
     let seen = views::of_quorum(&run.faults, count, lease + grace(lease));
     let faults = std::mem::replace(&mut run.faults, seen);
-    let mut findings = over_all(run, truths, resource);
+    let clients = owners::at_nodes(run, truths);
+    let mut findings = over_all(run, truths, &clients, resource);
     let figures = figures(run, truths, resource);
-    for (node, truth) in (0..).zip(truths) {
+    for (node, (truth, clients)) in (0..).zip(truths.iter().zip(clients)) {
         run.faults = views::of_node(&faults, node);
-        for found in at_node(run, truth) {
+        for found in at_node(run, truth, &Owners::of(run, clients)) {
             add(&mut findings, found);
         }
     }
@@ -60,7 +61,12 @@ pub(super) fn judge(
     (findings, figures)
 }
 
-fn over_all(run: &Run, truths: &[Truth], resource: &Resource) -> Vec<Finding> {
+fn over_all(
+    run: &Run,
+    truths: &[Truth],
+    clients: &[Processes],
+    resource: &Resource,
+) -> Vec<Finding> {
     let nothing = Truth::default();
     vec![
         overlaps::check(run),
@@ -72,20 +78,19 @@ fn over_all(run: &Run, truths: &[Truth], resource: &Resource) -> Vec<Finding> {
         liveness::check(run, &nothing),
         orphans::left(run),
         leaks::check(run),
-        holds::held_by_quorum(run, truths),
+        holds::held_by_quorum(run, truths, clients),
         calm::check(run),
-        holds::proven_by_quorum(run, truths),
+        holds::proven_by_quorum(run, truths, clients),
     ]
 }
 
-fn at_node(run: &Run, truth: &Truth) -> Vec<Finding> {
-    let owners = Owners::new(run, truth);
+fn at_node(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Vec<Finding> {
     vec![
         ownership::check(run, truth),
-        orphans::at_node(run, truth, &owners),
-        fifo::check(run, truth, &owners),
+        orphans::at_node(run, truth, owners),
+        fifo::check(run, truth, owners),
         grants::unconfirmed(run, truth),
-        places::check(run, truth, &owners),
+        places::check(run, truth, owners),
     ]
 }
 

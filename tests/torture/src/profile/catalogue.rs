@@ -65,6 +65,7 @@ const NARROW: Profile = Profile {
     voters: NONE,
     more_voters: NONE,
     forgetful: false,
+    apart: false,
     lossless: false,
     spared: 1,
     load: NARROW_LOAD,
@@ -101,6 +102,7 @@ const ALL: Profile = Profile {
         pause: (1_000, 4_000),
     },
     forgetful: false,
+    apart: false,
     lossless: false,
     spared: 0,
     load: USUAL_LOAD,
@@ -271,6 +273,21 @@ pub(super) const PROFILES: &[Profile] = &[
                 blocking_long: 0,
             },
             ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // One of three nodes is away for long, with a clock of its own, and workers come that have never heard of it.
+    Profile {
+        name: "newcomers",
+        leases: &[(1_000, 1)],
+        apart: true,
+        process: Faults {
+            kinds: &[(Kind::ClientKill, 1)],
+            pause: (300, 900),
+        },
+        voters: Faults {
+            kinds: &[(Kind::NodeStopLong, 1)],
+            pause: (300, 600),
         },
         ..NARROW
     },

@@ -33,6 +33,8 @@ pub(crate) struct Profile {
     pub(crate) more_voters: Faults,
     /// Their servers are said to forget nothing, and do.
     pub(crate) forgetful: bool,
+    /// Their clocks are apart.
+    pub(crate) apart: bool,
     /// Of these, only those that make no server forget anything.
     pub(crate) lossless: bool,
     /// So many workers are left alone, the last ones.

@@ -67,6 +67,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
             clock: has(&[Kind::ClockStep]),
             persistence: has(&[Kind::RestartLossless]),
             forgetful: options.profile.forgetful,
+            apart: options.profile.apart,
             keys: options.keys,
         },
     );

@@ -5,23 +5,31 @@ use std::time::Duration;
 use distlock::Quorum;
 use distlock_tests::{RedisQuorum, RedisServer, RedisServerBuilder, Reply};
 
-use super::ask;
 use super::user::{PASSWORD, USER};
+use super::{Needs, ask};
 use crate::profile::Profile;
 
 /// What the locks of a run begin with.
 const NAMESPACE: &str = "distlock";
+
+/// Between the clocks of two nodes, if they are to be apart: longer than any token is ahead.
+const APART: Duration = Duration::from_secs(20);
 
 /// The nodes of a quorum.
 #[derive(Debug)]
 pub(crate) struct Independent(RedisQuorum);
 
 impl Independent {
-    /// They vote from the beginning. `forgetful`: in every run of their servers, and each has a snapshot of that.
-    pub(super) fn start(node: &RedisServerBuilder, count: u32, forgetful: bool) -> Self {
+    /// They vote from the beginning; forgetful ones in every run of their servers, and each has a snapshot of that.
+    pub(super) fn start(node: &RedisServerBuilder, count: u32, needs: Needs) -> Self {
         let nodes = RedisQuorum::of((0..count).map(|_| node.clone().start()));
+        if needs.apart {
+            for (place, node) in (0..).zip(nodes.servers()) {
+                node.step_clock(true, APART * place);
+            }
+        }
         nodes.vote(NAMESPACE);
-        if forgetful {
+        if needs.forgetful {
             for node in nodes.servers() {
                 let mut raw = node.client();
                 raw.cmd(&["SET", &format!("{NAMESPACE}:epoch"), "- 0"]);
@@ -95,7 +103,7 @@ mod tests {
 
     #[test]
     fn who_has_forgotten_does_not_vote() {
-        let nodes = Independent::start(&RedisServer::builder(), 3, false);
+        let nodes = Independent::start(&RedisServer::builder(), 3, Needs::default());
         assert!(nodes.all_vote().unwrap());
         let node = &nodes.nodes()[1];
         node.client().cmd(&["DEL", "distlock:epoch"]);

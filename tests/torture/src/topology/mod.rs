@@ -104,7 +104,7 @@ impl Topology {
 }
 
 /// What a run needs of its servers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs {
     /// The workers' user may kill connections.
     pub(crate) kill: bool,
@@ -114,6 +114,8 @@ pub(crate) struct Needs {
     pub(crate) persistence: bool,
     /// It comes back with what it had at the beginning.
     pub(crate) forgetful: bool,
+    /// Where several vote, their clocks are apart.
+    pub(crate) apart: bool,
     /// So many keys are going to be used.
     pub(crate) keys: u32,
 }
@@ -175,7 +177,7 @@ impl Field {
             Topology::Quorum3 | Topology::Quorum5 => {
                 let independent = {
                     let node = lock_server(needs, &[]);
-                    Independent::start(&node, topology.nodes(), needs.forgetful)
+                    Independent::start(&node, topology.nodes(), needs)
                 };
                 let links = (0..workers).flat_map(|_| independent.nodes().iter());
                 Field {
@@ -325,7 +327,7 @@ pub(crate) fn connections(server: &RedisServer) -> anyhow::Result<u32> {
 /// A server for locks.
 fn lock_server(needs: Needs, more: &[&str]) -> RedisServerBuilder {
     let mut builder = RedisServer::builder();
-    if needs.clock {
+    if needs.clock || needs.apart {
         builder = builder.own_clock();
     }
     if needs.persistence {
