@@ -286,8 +286,8 @@ pub(super) const PROFILES: &[Profile] = &[
             pause: (300, 900),
         },
         voters: Faults {
-            kinds: &[(Kind::NodeStopLong, 1)],
-            pause: (300, 600),
+            kinds: &[(Kind::NodeStop, 1)],
+            pause: (100, 400),
         },
         ..NARROW
     },
