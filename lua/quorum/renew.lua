@@ -2,16 +2,11 @@
 -- KEYS  epoch, and a lock each
 -- ARGV  run id, quarantine ms, newest time µs, and for each lock: 'owner token', ttl ms (lease + grace)
 -- Reply only the failures: {index, '' (somebody else's, or nobody knows whose), 'FREE' (nobody's, or a vote that somebody
---       else has not confirmed) or the server's error}
+--       has not confirmed) or the server's error}
 local epoch = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 --@include quorum/epoch
-
--- Whether the vote is this very owner's: then it knows more of it than this renewal says.
-local function its_vote(value, held)
-  return string.match(value, '^3 vote (%x+:%d+) ') == string.match(held, '^(%x+:%d+) ')
-end
 
 local votes = now >= votes_from(ARGV[1], ARGV[2], ARGV[3])
 local failures = {}
@@ -21,7 +16,7 @@ for i = 2, #KEYS do
   local trouble
   if not votes then
     trouble = ''
-  elseif not value or type(value) == 'string' and string.sub(value, 1, 7) == '3 vote ' and not its_vote(value, ARGV[2 * i]) then
+  elseif not value or type(value) == 'string' and string.sub(value, 1, 7) == '3 vote ' then
     trouble = 'FREE'
   elseif type(value) == 'string' and string.sub(value, 1, #prefix) == prefix then
     local kept = redis.pcall('PEXPIRE', KEYS[i], ARGV[2 * i + 1])

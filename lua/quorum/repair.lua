@@ -1,5 +1,5 @@
--- repair: a hold takes a vote that is free, where it was lost; also one that another has and has not confirmed, which could
--- expire at any time as well. That one asks again, with the same ticket.
+-- repair: a hold takes a vote that is free, where it was lost; also one that is not confirmed, which could expire at any time as
+-- well. If it is another's, that one asks again, with the same ticket; if it is its own, that came too late to be part of the hold.
 -- KEYS  lock queue entry fence epoch
 -- ARGV  owner, token, ticket µs, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name, run id, quarantine ms
 -- Reply {1, now, token} it is the owner's   {0, now} it is not free, or the ask came too late
@@ -14,8 +14,7 @@ local now = tonumber(stamp)
 
 if stamp > ARGV[5] or now < votes_from(ARGV[8], ARGV[9], ticket) then return { 0, now } end
 local value = redis.call('GET', lock)
-local voter = value and string.match(value, '^3 vote (%x+:%d+) ')
-if value and (not voter or voter == owner) then return { 0, now } end
+if value and string.sub(value, 1, 7) ~= '3 vote ' then return { 0, now } end
 redis.call('DEL', lock) -- as in a vote: a refusing server stops here
 if last_token() < tonumber(token) then keep_fence(token) end
 redis.call('SET', lock, '3 held ' .. owner .. ' ' .. token .. ' ' .. ticket .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name, 'PX', ttl)

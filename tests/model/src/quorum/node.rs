@@ -149,12 +149,12 @@ impl Node {
                     lock.ttl = LEASE;
                     Message::Confirmed(owner, token)
                 }
-                Some(lock) if lock.confirmed || lock.owner == owner => Message::Refused(owner),
+                Some(lock) if lock.confirmed => Message::Refused(owner),
                 // A vote that is not confirmed is no hold: another's that most nodes have confirmed goes before it.
                 _ => Message::Free(owner),
             }),
             Command::Repair(owner, token) => Said::only(match self.lock {
-                lock if lock.is_none_or(|lock| !lock.confirmed && lock.owner != owner) => {
+                lock if lock.is_none_or(|lock| !lock.confirmed) => {
                     self.confirm(owner, token, LEASE)
                 }
                 _ => Message::Refused(owner),

@@ -21,7 +21,7 @@ pub(super) fn lazily(url: &str) -> LockManager {
 }
 
 /// Nothing is granted, and whoever tries is told why.
-pub(super) async fn until_told(manager: &LockManager, says: &[&str]) {
+pub(crate) async fn until_told(manager: &LockManager, says: &[&str]) {
     eventually_async(LONG, async || {
         let tried = manager.lock("k").wait(ms(100)).acquire().await;
         let told = tried.unwrap_err().to_string();

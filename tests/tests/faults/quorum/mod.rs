@@ -1,7 +1,7 @@
 //! A lock over independent servers, while some of them are away, slow, or have forgotten everything.
 
 mod degraded;
-mod members;
+pub(crate) mod members;
 mod minority;
 mod phases;
 mod restart;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use distlock::{LockManager, LockManagerBuilder, Quorum};
 use distlock_tests::{RedisQuorum, eventually_async};
 
-use crate::kit::{LONG, leftovers, queue_key};
+use crate::kit::{LONG, acquire_later, give_back, leftovers, ms, queue_key};
 
 /// Three servers that have been running for long.
 fn three() -> RedisQuorum {
@@ -54,4 +54,19 @@ async fn until_queued_at(quorum: &RedisQuorum, place: usize, key: &str, count: i
     let mut raw = quorum.server(place).client();
     let queue = queue_key(key);
     eventually_async(LONG, async || raw.cmd(&["ZCARD", &queue]).int() == count).await;
+}
+
+/// Held, renewed and handed on.
+pub(crate) async fn works(quorum: &RedisQuorum, first: &LockManager, second: &LockManager) {
+    let lease = ms(750);
+    let guard = first.lock("k").lease(lease).acquire().await.unwrap();
+    let waiting = acquire_later(second, "k", lease, LONG);
+    until_queued_at(quorum, 0, "k", 1).await;
+    tokio::select! {
+        error = guard.lost() => panic!("{error}"),
+        () = tokio::time::sleep(lease * 2) => {}
+    }
+    guard.release().await.unwrap();
+    give_back(waiting).await;
+    until_clean(quorum).await;
 }

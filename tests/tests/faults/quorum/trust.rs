@@ -1,34 +1,19 @@
 //! Servers that ask who we are, and prove who they are: all of them, or not quite all.
 
-use distlock::{Credentials, Error, LockManager, Tls};
-use distlock_tests::{Authority, CertificateFiles, RedisQuorum, RedisServer, eventually_async};
+use distlock::{Credentials, LockManager};
+use distlock_tests::{RedisQuorum, RedisServer, eventually_async};
 
 use crate::access::{NEEDED, PLACES, USEFUL, set_user, user};
 use crate::credentials::{Vault, add_user, users};
-use crate::kit::{LONG, acquire_later, give_back, lock_key, ms, taken_once};
+use crate::kit::{LONG, ms, taken_once};
 use crate::quorum::members::{is_refused, lazily, until_told};
-use crate::quorum::{three, until_clean, until_queued_at};
+use crate::quorum::{three, until_clean, works};
 
 const HOST: &str = "127.0.0.1";
 
 /// The same servers, for somebody who has a name.
 fn url_of(quorum: &RedisQuorum, user: &str) -> String {
     quorum.url().replacen("://", &format!("://{user}@"), 1)
-}
-
-/// Held, renewed and handed on.
-async fn works(quorum: &RedisQuorum, first: &LockManager, second: &LockManager) {
-    let lease = ms(750);
-    let guard = first.lock("k").lease(lease).acquire().await.unwrap();
-    let waiting = acquire_later(second, "k", lease, LONG);
-    until_queued_at(quorum, 0, "k", 1).await;
-    tokio::select! {
-        error = guard.lost() => panic!("{error}"),
-        () = tokio::time::sleep(lease * 2) => {}
-    }
-    guard.release().await.unwrap();
-    give_back(waiting).await;
-    until_clean(quorum).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -113,51 +98,4 @@ async fn all_members_are_told_the_credentials_of_the_moment() {
     assert!(guard.is_held());
     guard.release().await.unwrap();
     until_clean(&quorum).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_members_are_reached_over_tls() {
-    let dir = tempfile::tempdir().unwrap();
-    let authority = Authority::new();
-    let ca = dir.path().join("ca.pem");
-    authority.write(&ca);
-    let server = |files: CertificateFiles| {
-        let builder = RedisServer::builder().tls(&ca, &files.certificate, &files.key);
-        builder.start()
-    };
-    let good = || server(authority.sign(HOST, dir.path()));
-    let quorum = RedisQuorum::of([good(), good(), good()]);
-    quorum.vote("distlock");
-    let odd = server(CertificateFiles::self_signed(HOST, dir.path()));
-    let url = |servers: [&RedisServer; 3]| {
-        let url = RedisQuorum::url_at(servers.map(RedisServer::tls_port));
-        url.replacen("redis", "rediss", 1)
-    };
-    let builder = |url: String| {
-        let tls = Tls::new().ca_file(&ca);
-        LockManager::builder().url(url).tls(tls)
-    };
-    let [one, two, three] = [0, 1, 2].map(|place| quorum.server(place));
-    let all = url([one, two, three]);
-    let first = builder(all.clone()).connect().await.unwrap();
-    let second = builder(all).connect().await.unwrap();
-    works(&quorum, &first, &second).await;
-    // One of them cannot prove who it is: nothing is said to it, and it has no vote.
-    let with_odd = url([one, two, &odd]);
-    let error = builder(with_odd.clone()).connect().await.unwrap_err();
-    assert!(matches!(error, Error::Config { .. }), "{error}");
-    let told = error.to_string();
-    let named = format!("rediss://{HOST}:{}", odd.tls_port());
-    assert!(
-        told.contains("Tls::ca_file") && told.contains(&named),
-        "{told}"
-    );
-    let lazy = builder(with_odd).connect_lazy().unwrap();
-    let lock = lazy.lock("k").wait(LONG);
-    let guard = lock.acquire().await.unwrap();
-    assert!(one.client().exists(&lock_key("k")));
-    guard.release().await.unwrap();
-    two.kill();
-    until_told(&lazy, &["Tls::ca_file", &named]).await;
-    assert_eq!(odd.client().keys("*"), Vec::<String>::new());
 }

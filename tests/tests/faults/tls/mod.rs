@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use crate::kit::{LONG, acquire_later, ms, taken_once, until_clean, until_queued};
 mod cluster;
+mod quorum;
 mod sentinel;
 
 const HOST: &str = "127.0.0.1";
