@@ -43,8 +43,7 @@ impl Quorum {
             }
         };
         if !is_new {
-            ballot.waits_until(wait_until);
-            ballot.look();
+            ballot.asks_again(wait_until);
         }
         ballot.pump(polls);
         let decided = self.decide(&ballot, &ask).await;

@@ -342,14 +342,16 @@ impl Candidate {
                 (end.stand, end.granted, end.lower) = (Stand::Vote(token), at, None);
             }
             (Heard::HandedOn { token, at, proof }, stand)
+                // It is believed as it is, so it must be newer than what is known.
                 if match stand {
-                    Stand::Away | Stand::Queued | Stand::NotVoting | Stand::Vote(_) => true,
-                    Stand::Yielding(before) => token > before,
+                    Stand::Away | Stand::Queued | Stand::NotVoting => at > end.granted,
+                    Stand::Vote(before) | Stand::Yielding(before) => token > before,
                     Stand::Confirming(_) | Stand::Confirmed(_) => false,
                 } =>
             {
                 (end.stand, end.proof) = (Stand::Confirmed(token), Some(proof));
-                end.granted = at;
+                // The others may follow before the next look.
+                (end.granted, end.fresh) = (at, false);
                 end.lower = end.lower.filter(|lower| *lower > at);
             }
             (Heard::Confirmed { token, sent }, Stand::Confirming(_) | Stand::Away) => {

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Owner, ReleaseReply};
-use crate::store::redis::quorum::ballot::{Ballot, Polls};
+use crate::store::redis::quorum::ballot::{Ballot, Count, Polls};
 use crate::store::redis::quorum::{AGAIN, Quorum};
 
 /// Whoever has not answered when a quorum has is waited for at least so long.
@@ -36,16 +36,20 @@ impl Quorum {
         keep: Duration,
         within: Duration,
     ) -> Result<ReleaseReply, Trouble> {
+        // Who has held it alone hands it on. It is above its own token, whatever it knows of the nodes' clocks.
+        let named = match ballot.count() {
+            Count::Elected(elected) => Some(self.polls.names().max(elected.token + 1)),
+            _ => None,
+        };
         ballot.end();
         let (nodes, quorum) = (self.polls.members.nodes.len(), self.polls.members.quorum);
-        let named = self.polls.names();
         let mut releasing = JoinSet::new();
         for node in 0..nodes {
             let (polls, ballot) = (self.polls.clone(), ballot.clone());
             releasing.spawn_on(
                 async move {
                     let released = (ballot.clone())
-                        .release_at(polls.clone(), node, keep, Some(named), within)
+                        .release_at(polls.clone(), node, keep, named, within)
                         .await;
                     let is_again = match &released {
                         None => false,

@@ -15,10 +15,19 @@ use crate::store::redis::quorum::candidate::Token;
 use crate::store::redis::quorum::verbs::{Asks, Kept};
 
 impl Quorum {
-    /// Extends holds at all nodes; what became of each.
+    /// Extends holds at all nodes, and repairs those that go on where they are lost; what became of each.
     pub(super) async fn renew(
         self: &Arc<Self>,
         holds: Vec<(Asks, u64)>,
+        within: Duration,
+    ) -> Vec<Result<(), RenewalFailure>> {
+        self.extend(holds, true, within).await
+    }
+
+    async fn extend(
+        self: &Arc<Self>,
+        holds: Vec<(Asks, u64)>,
+        repairs: bool,
         within: Duration,
     ) -> Vec<Result<(), RenewalFailure>> {
         let (nodes, quorum) = (self.polls.members.nodes.len(), self.polls.members.quorum);
@@ -36,7 +45,7 @@ impl Quorum {
                     .into_iter()
                     .enumerate()
                     .map(|(place, kept)| {
-                        if let Kept::Free = kept {
+                        if repairs && matches!(kept, Kept::Free) {
                             quorum.repair(node, &holds[place], within);
                         }
                         kept
@@ -63,7 +72,7 @@ impl Quorum {
             .collect()
     }
 
-    /// Extends a hold; `None` if it is over.
+    /// Extends a hold that was handed on; `None` if it is over. It may not have begun, and be another's by now: nothing is repaired.
     pub(super) async fn confirm(
         self: &Arc<Self>,
         asks: Asks,
@@ -71,7 +80,7 @@ impl Quorum {
         within: Duration,
     ) -> Result<Option<Proof>, Trouble> {
         let sent = self.polls.clock.now();
-        let renewed = self.renew(vec![(asks, token)], within).await;
+        let renewed = self.extend(vec![(asks, token)], false, within).await;
         match renewed.into_iter().next() {
             Some(Ok(())) => Ok(Some(Proof {
                 sent,

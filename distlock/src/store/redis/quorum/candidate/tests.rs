@@ -164,6 +164,22 @@ fn what_was_handed_on_too_long_ago_is_confirmed_again() {
 }
 
 #[test]
+fn what_was_handed_on_before_it_was_given_back_is_not_believed() {
+    let mut candidate = queued();
+    candidate.hear(0, handed_on(50, 1), at(2));
+    candidate.look();
+    assert_eq!(candidate.poll(0, at(3)), Some(Say::Yield(50)));
+    candidate.hear(0, handed_on(50, 1), at(4));
+    candidate.answered(0, Heard::Yielded, at(5));
+    candidate.hear(0, handed_on(50, 1), at(6));
+    candidate.hear(1, handed_on(50, 1), at(6));
+    assert_eq!(candidate.elected(), None);
+    candidate.hear(0, handed_on(60, 6), at(7));
+    candidate.hear(2, handed_on(60, 6), at(7));
+    assert_eq!(candidate.elected().map(|elected| elected.token), Some(60));
+}
+
+#[test]
 fn where_one_votes_with_more_all_are_confirmed_with_that() {
     let mut candidate = queued();
     candidate.hear(0, handed_on(50, 1), at(2));
