@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use distlock::{LockGuard, LockManager};
 use distlock_tests::{RedisQuorum, Way, eventually_async};
@@ -156,6 +157,35 @@ async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
     until_queued_at(&quorum, 2, "k", 1).await;
     guard.release().await.unwrap();
     give_back(waiting).await;
+    until_clean(&quorum).await;
+}
+
+/// It would be over after a second, and the next renewal comes later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
+    let quorum = three();
+    let holder = connect(&quorum).await;
+    let guard = holder.lock("k").acquire().await.unwrap();
+    until_held_everywhere(&quorum, &guard).await;
+    let way = quorum.server(2).proxy();
+    let [one, two] = [0, 1].map(|place| quorum.server(place).port());
+    let waiter = LockManager::connect(RedisQuorum::url_at([one, two, way.port()]));
+    let waiter = waiter.await.unwrap();
+    // One server has not answered the ask yet when the others hand on.
+    way.stop_reading(Way::ToClient, true);
+    let waiting = acquire_later(&waiter, "k", ms(20_000), LONG);
+    for place in 0..2 {
+        until_queued_at(&quorum, place, "k", 1).await;
+    }
+    guard.release().await.unwrap();
+    let guard = waiting.await.unwrap().0.unwrap();
+    way.stop_reading(Way::ToClient, false);
+    let (began, mut raw) = (Instant::now(), quorum.server(0).client());
+    while began.elapsed() < ms(2_000) {
+        assert!(guard.is_held() && raw.exists(&lock_key("k")));
+        tokio::time::sleep(ms(20)).await;
+    }
+    guard.release().await.unwrap();
     until_clean(&quorum).await;
 }
 

@@ -66,11 +66,16 @@ impl Quorum {
         elected: Elected,
         within: Duration,
     ) -> Result<AskReply, Trouble> {
-        let asks = ballot.asks.clone();
+        let asks = &ballot.asks;
         if elected.lease >= asks.timing.lease {
             return Ok(AskReply::Held(elected.proof()));
         }
-        let proof = self.confirm(asks, elected.token, within).await?;
+        let confirm = || self.confirm(asks.clone(), elected.token, within);
+        // Whoever fails here asks again, behind all others: one lost answer is not enough for that.
+        let proof = match confirm().await {
+            Err(_) => confirm().await?,
+            Ok(proof) => proof,
+        };
         proof.map(AskReply::Held).ok_or_else(|| {
             Trouble::new(
                 Outage::NotReady,
