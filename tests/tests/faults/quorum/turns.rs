@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use distlock::{LockGuard, LockManager};
-use distlock_tests::{RedisQuorum, Way, eventually_async};
+use distlock_tests::{Proxy, RedisQuorum, Way, eventually_async};
 use tokio::task::JoinSet;
 
 use crate::kit::{LONG, acquire_later, give_back, lock_key, ms, queue_key};
@@ -136,18 +136,21 @@ async fn who_has_too_few_votes_gives_way_to_the_earlier() {
     until_clean(&quorum).await;
 }
 
+/// Held at two servers; nothing has arrived at the third.
+async fn held_at_two(quorum: &RedisQuorum, way: &Proxy, lease: Duration) -> LockGuard {
+    let [one, two] = [0, 1].map(|place| quorum.server(place).port());
+    let holder = LockManager::connect(RedisQuorum::url_at([one, two, way.port()]));
+    let holder = holder.await.unwrap();
+    way.drop_data(Way::ToServer, true);
+    holder.lock("k").lease(lease).acquire().await.unwrap()
+}
+
 /// Who comes second may come first to a server, and has its lock at once. The holder that could not ask there has it in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
     let quorum = three();
     let way = quorum.server(2).proxy();
-    let ports = [quorum.server(0).port(), quorum.server(1).port(), way.port()];
-    let holder = LockManager::connect(RedisQuorum::url_at(ports))
-        .await
-        .unwrap();
-    way.drop_data(Way::ToServer, true);
-    let lock = holder.lock("k").lease(ms(3_000));
-    let guard = lock.acquire().await.unwrap();
+    let guard = held_at_two(&quorum, &way, ms(3_000)).await;
     // Its lease there would last longer than the test waits.
     let waiting = acquire_later(&connect(&quorum).await, "k", ms(30_000), LONG);
     let mut raw = quorum.server(2).client();
@@ -157,6 +160,42 @@ async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
     until_queued_at(&quorum, 2, "k", 1).await;
     guard.release().await.unwrap();
     give_back(waiting).await;
+    until_clean(&quorum).await;
+}
+
+/// It would keep the holder away from that server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_without_having_held_hands_nothing_on() {
+    let quorum = three();
+    let way = quorum.server(2).proxy();
+    let guard = held_at_two(&quorum, &way, LONG * 2).await;
+    let managers = [connect(&quorum).await, connect(&quorum).await];
+    let mut raw = quorum.server(2).client();
+    let mut has_vote = |other: &str| {
+        let value = raw.get(&lock_key("k")).unwrap_or_default();
+        let owner = value.strip_prefix("3 vote ")?.split(' ').next()?.to_owned();
+        (owner != other).then_some(owner)
+    };
+    let first = acquire_later(&managers[0], "k", LONG, LONG);
+    eventually_async(LONG, async || has_vote("").is_some()).await;
+    let its = has_vote("").unwrap_or_default();
+    let second = acquire_later(&managers[1], "k", LONG, LONG);
+    until_queued_at(&quorum, 2, "k", 1).await;
+    let monitor = quorum.server(2).monitor();
+    first.abort();
+    eventually_async(LONG, async || has_vote(&its).is_some()).await;
+    let said = monitor.stop();
+    assert!(
+        said.iter().any(|line| line.contains("\"3 vote ")),
+        "{said:?}"
+    );
+    assert!(
+        !said.iter().any(|line| line.contains("\"3 held ")),
+        "{said:?}"
+    );
+    way.heal();
+    guard.release().await.unwrap();
+    give_back(second).await;
     until_clean(&quorum).await;
 }
 
