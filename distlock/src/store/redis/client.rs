@@ -148,9 +148,12 @@ impl Shared {
         match &self.votes {
             Some(votes) => {
                 let received = self.clock.now();
-                let given_at = |at| match Rules::in_force().grant_age {
-                    true => self.server_time.bound(at, received),
-                    false => Some(received),
+                let given_at = |at| {
+                    if Rules::in_force().grant_age {
+                        self.server_time.bound(at, received)
+                    } else {
+                        Some(received)
+                    }
                 };
                 if let Some(told) = Told::read(&self.names, &self.id(), message, given_at) {
                     votes(told);

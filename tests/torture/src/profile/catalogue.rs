@@ -26,6 +26,16 @@ const LONGER: Bodies = Bodies {
     blocking_long: 0,
 };
 
+/// A third of them outlast a lease.
+const OFTEN_LONG: Bodies = Bodies {
+    ms_1: 1,
+    ms_5: 1,
+    ms_20: 2,
+    long: 2,
+    blocking: 0,
+    blocking_long: 0,
+};
+
 const USUAL_LOAD: Load = Load {
     tasks: 12,
     queue_tasks: 20,
@@ -205,14 +215,7 @@ pub(super) const PROFILES: &[Profile] = &[
         load: Load {
             hot_keys: 4,
             hot_share: 0.5,
-            bodies: Bodies {
-                ms_1: 1,
-                ms_5: 1,
-                ms_20: 2,
-                long: 2,
-                blocking: 0,
-                blocking_long: 0,
-            },
+            bodies: OFTEN_LONG,
             ..NARROW_LOAD
         },
         ..NARROW
@@ -227,14 +230,7 @@ pub(super) const PROFILES: &[Profile] = &[
         },
         load: Load {
             hot_share: 0.5,
-            bodies: Bodies {
-                ms_1: 1,
-                ms_5: 1,
-                ms_20: 2,
-                long: 2,
-                blocking: 0,
-                blocking_long: 0,
-            },
+            bodies: OFTEN_LONG,
             ..NARROW_LOAD
         },
         ..NARROW
