@@ -11,6 +11,7 @@ mod key;
 mod lock;
 mod manager;
 mod mutex;
+pub mod observer;
 mod options;
 mod protocol;
 mod quorum;
@@ -49,6 +50,8 @@ pub use lock::Lock;
 pub use manager::LockManager;
 pub use manager::builder::LockManagerBuilder;
 pub use manager::inspect::{KeyState, ServerState};
+#[cfg(feature = "metrics")]
+pub use observer::metrics;
 pub use quorum::Quorum;
 pub use scope::{current, try_current, with_manager};
 #[cfg(feature = "tls")]

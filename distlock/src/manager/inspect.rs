@@ -9,6 +9,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::core::shut_down_error;
+use crate::manager::observed;
 use crate::protocol::words::{AtServer, Inspection, Occupant};
 
 /// How long an inspection may take.
@@ -95,6 +96,7 @@ impl LockManager {
         self.check_alive()?;
         let core = self.core().clone();
         let (reply, answer) = oneshot::channel();
+        let asked = key.clone();
         self.core().executor.spawn_later(async move {
             // The caller may have gone.
             let _ = reply.send(core.store.inspect(&key, INSPECT_WITHIN).await);
@@ -104,12 +106,15 @@ impl LockManager {
                 foreign: Some(detail),
                 ..
             })) => Err(Error::ForeignKey { key: text, detail }),
-            Ok(Ok(seen)) => Ok(KeyState {
-                holders: seen.occupant.iter().map(Occupant::holder).collect(),
-                waiters: seen.waiters,
-                last_token: seen.last_token,
-                servers: seen.servers.into_iter().map(ServerState::of).collect(),
-            }),
+            Ok(Ok(seen)) => {
+                observed::tell_queue(self.core(), &asked, seen.waiters);
+                Ok(KeyState {
+                    holders: seen.occupant.iter().map(Occupant::holder).collect(),
+                    waiters: seen.waiters,
+                    last_token: seen.last_token,
+                    servers: seen.servers.into_iter().map(ServerState::of).collect(),
+                })
+            }
             Ok(Err(trouble)) => Err(trouble.into_error(Some(text), Duration::ZERO)),
             Err(_) => Err(shut_down_error()),
         }

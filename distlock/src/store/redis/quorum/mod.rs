@@ -167,10 +167,13 @@ impl Quorum {
                 }
                 (self.polls.events)(StoreEvent::RenewalsReconnected);
             }
-            event @ (StoreEvent::NotAuthenticated(_) | StoreEvent::Lost(_)) => {
-                (self.polls.events)(event);
-            }
-            event @ StoreEvent::Back(_) => (self.polls.events)(event),
+            event @ (StoreEvent::NotAuthenticated(_)
+            | StoreEvent::Lost { .. }
+            | StoreEvent::Back { .. }
+            | StoreEvent::LinkUp { .. }
+            | StoreEvent::LinkDown { .. }
+            | StoreEvent::ClockSeen { .. }
+            | StoreEvent::ClockJumped { .. }) => (self.polls.events)(event),
             StoreEvent::Granted(_) | StoreEvent::Unheard(_) | StoreEvent::Moved => {}
         }
     }
