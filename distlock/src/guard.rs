@@ -274,6 +274,9 @@ impl LockGuard {
                     _ => Duration::ZERO,
                 };
                 let core = self.manager.core();
+                if ended.is_none() {
+                    hold.tell_ended(Self::outcome(awaited));
+                }
                 let tried = if awaited {
                     Some(release::release(core, hold, keep))
                 } else {
@@ -282,7 +285,6 @@ impl LockGuard {
                 };
                 if ended.is_none() {
                     report::released(hold, held_for);
-                    hold.tell_ended(Self::outcome(awaited));
                 } else {
                     release::tell_loss(core, &hold.entry);
                 }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::manager::call::NotAcquired;
 use crate::manager::core::Core;
-use crate::manager::report::TARGET;
+use crate::manager::report::{TARGET, millis};
 use crate::observer::event::{HoldOutcome, Path, UNLABELLED};
 use crate::options::Options;
 
@@ -152,8 +152,4 @@ pub(crate) fn acquired(
 
 fn refusal(why: &NotAcquired) -> &'static str {
     why.outcome.map_or("misused", |outcome| outcome.as_str())
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
