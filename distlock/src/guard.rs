@@ -187,7 +187,7 @@ impl LockGuard {
         &self,
         body: Pin<&mut Option<F>>,
         finish: bool,
-        span: Span,
+        span: &Span,
     ) -> Result<F::Output, Error> {
         let hold = &**self.hold();
         let _running = hold.body();
@@ -298,7 +298,7 @@ impl LockGuard {
 struct DroppedInScope<'g, 'b, F> {
     guard: &'g LockGuard,
     body: Pin<&'b mut Option<F>>,
-    span: Span,
+    span: &'g Span,
 }
 
 impl<F> Drop for DroppedInScope<'_, '_, F> {

@@ -41,7 +41,10 @@ impl Line {
         let Some((hold, _)) = &self.0 else {
             return String::new();
         };
-        let inspected = core.store.inspect(hold.key(), ASK_WITHIN);
+        let inspected = async {
+            core.store.ready().await;
+            core.store.inspect(hold.key(), ASK_WITHIN).await
+        };
         match tokio::time::timeout(ASK_WITHIN, inspected).await {
             Ok(answer) => who(answer),
             Err(_) => format!("unknown: no answer within {ASK_WITHIN:?}"),
