@@ -10,6 +10,9 @@ mod installed;
 mod key;
 mod lock;
 mod manager;
+#[cfg(feature = "metrics")]
+#[path = "observer/metrics.rs"]
+pub mod metrics;
 mod mutex;
 pub mod observer;
 mod options;
@@ -50,8 +53,6 @@ pub use lock::Lock;
 pub use manager::LockManager;
 pub use manager::builder::LockManagerBuilder;
 pub use manager::inspect::{KeyState, ServerState};
-#[cfg(feature = "metrics")]
-pub use observer::metrics;
 pub use quorum::Quorum;
 pub use scope::{current, try_current, with_manager};
 #[cfg(feature = "tls")]

@@ -13,8 +13,6 @@ pub use crate::observer::event::{
 
 pub(crate) mod delivery;
 pub(crate) mod event;
-#[cfg(feature = "metrics")]
-pub mod metrics;
 
 /// Is told what happens to the locks of a manager, and to its connections.
 ///
