@@ -11,7 +11,7 @@ use crate::manager::report::AtStake;
 use crate::manager::{release, report, watch};
 use crate::observer::delivery::Delivery;
 use crate::observer::event::{Event, Link};
-use crate::protocol::words::{Grant, Owner};
+use crate::protocol::words::{Grant, Owner, Revocation};
 use crate::store::{EventSink, Gap, StoreEvent};
 
 /// Where a store's events go. It is there before the store is, and does not keep the manager alive.
@@ -120,6 +120,11 @@ impl Mailbox {
                     granted(&core, grant);
                 }
             }
+            StoreEvent::Revoked(revocation) => {
+                if let Some(core) = self.core() {
+                    revoked(&core, &revocation);
+                }
+            }
             StoreEvent::Unheard(owners) => {
                 if let Some(core) = self.core() {
                     unheard(&core, owners);
@@ -172,6 +177,18 @@ fn granted(core: &Arc<Core>, grant: Grant) {
             entry.changed.notify_one();
         }
         None => release::undo_unknown(core, grant.key, grant.owner, grant.lease),
+    }
+}
+
+/// Its holder stops, and releases then.
+fn revoked(core: &Arc<Core>, revocation: &Revocation) {
+    for entry in core.claims.held() {
+        if entry.request.key.same_lock(&revocation.key) {
+            let now = core.clock.now();
+            core.claims
+                .with(&entry, |claim| claim.handle_revocation(revocation, now));
+            release::tell_loss(core, &entry);
+        }
     }
 }
 

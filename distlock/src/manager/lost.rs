@@ -43,7 +43,7 @@ impl Line {
         };
         let inspected = async {
             core.store.ready().await;
-            core.store.inspect(hold.key(), ASK_WITHIN).await
+            core.store.inspect(hold.key(), 0, ASK_WITHIN).await
         };
         match tokio::time::timeout(ASK_WITHIN, inspected).await {
             Ok(answer) => who(answer),

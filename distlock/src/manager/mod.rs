@@ -28,6 +28,7 @@ pub(crate) mod events;
 pub(crate) mod executor;
 pub(crate) mod hold;
 pub(crate) mod inspect;
+pub(crate) mod list;
 pub(crate) mod look;
 pub(crate) mod lost;
 pub(crate) mod observed;
@@ -40,6 +41,7 @@ pub(crate) mod shutdown;
 pub(crate) mod sole;
 pub(crate) mod span;
 pub(crate) mod table;
+pub(crate) mod unlock;
 pub(crate) mod watch;
 
 /// A client of a lock store: it owns the connections, the watchdog, and the calls that wait.

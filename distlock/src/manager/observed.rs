@@ -63,6 +63,7 @@ pub(crate) fn loss(error: &Error) -> Option<Loss> {
         Error::HoldLimit { .. } => None,
         Error::Lost { reason, .. } => Some(match reason {
             LossReason::NotRenewed { .. } => Loss::Expired,
+            LossReason::Revoked { .. } => Loss::Revoked,
             LossReason::ShutDown => Loss::Closed,
             LossReason::Gone | LossReason::Released => Loss::Gone,
         }),

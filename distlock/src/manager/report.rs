@@ -103,9 +103,9 @@ pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
     let (lock, fencing_token) = (label(hold), hold.token().get());
     let reason = observed::loss(error).map_or("hold_limit", |loss| loss.as_str());
     match error {
-        // Asked for: by a shutdown, or by its own `max_hold`.
+        // Asked for: by a shutdown, an operator, or its own `max_hold`.
         Error::Lost {
-            reason: LossReason::ShutDown,
+            reason: LossReason::ShutDown | LossReason::Revoked { .. },
             ..
         }
         | Error::HoldLimit { .. } => tracing::warn!(

@@ -187,7 +187,7 @@ impl Seen {
     ) {
         self.holds += 1;
         match answer {
-            Err(RenewalFailure::Gone) => self.gone += 1,
+            Err(RenewalFailure::Gone | RenewalFailure::Revoked) => self.gone += 1,
             Err(RenewalFailure::Trouble(trouble)) => {
                 self.refused.push((entry.clone(), trouble.clone()));
             }

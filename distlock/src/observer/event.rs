@@ -265,6 +265,8 @@ pub enum Loss {
     Expired,
     /// The store says that it does not have it any more.
     Gone,
+    /// It was taken away ([`LockManager::unlock`](crate::LockManager::unlock)).
+    Revoked,
     /// The manager was shut down.
     Closed,
 }
@@ -309,6 +311,10 @@ pub enum Operation {
     Look,
     /// What a lock looks like.
     Inspect,
+    /// Which locks are held.
+    List,
+    /// To take a lock away.
+    Revoke,
 }
 
 /// What came of a command.
@@ -396,12 +402,13 @@ impl HoldOutcome {
 }
 
 impl Loss {
-    /// The name for a label: `expired`, `gone`, `closed`.
+    /// The name for a label: `expired`, `gone`, `revoked`, `closed`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Loss::Expired => "expired",
             Loss::Gone => "gone",
+            Loss::Revoked => "revoked",
             Loss::Closed => "closed",
         }
     }
@@ -432,7 +439,7 @@ impl RenewalOutcome {
 }
 
 impl Operation {
-    /// The name for a label: `ask`, `confirm`, `renew`, `release`, `look`, `inspect`.
+    /// The name for a label: `ask`, `confirm`, `renew`, `release`, `look`, `inspect`, `list`, `revoke`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -442,6 +449,8 @@ impl Operation {
             Operation::Release => "release",
             Operation::Look => "look",
             Operation::Inspect => "inspect",
+            Operation::List => "list",
+            Operation::Revoke => "revoke",
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Outage};
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::observer::delivery::Delivery;
 use crate::observer::event::{CallOutcome, Event, Operation};
@@ -14,6 +15,7 @@ use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
+    Revoked,
 };
 use crate::store::{BoxFuture, Lane, LockStore};
 
@@ -138,10 +140,31 @@ impl LockStore for Observed {
     fn inspect<'a>(
         &'a self,
         key: &'a LockKey,
+        waiters: usize,
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        let inspected = self.store.inspect(key, within);
+        let inspected = self.store.inspect(key, waiters, within);
         Box::pin(self.watch.timed(Operation::Inspect, inspected))
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>> {
+        let listed = self.store.list(prefix, within);
+        Box::pin(self.watch.timed(Operation::List, listed))
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        key: &'a LockKey,
+        token: FencingToken,
+        deletes: bool,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
+        let revoked = self.store.revoke(key, token, deletes, within);
+        Box::pin(self.watch.timed(Operation::Revoke, revoked))
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

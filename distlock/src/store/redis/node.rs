@@ -15,7 +15,7 @@ use crate::mutex::lock;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
+    Ask, AskReply, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
 };
 use crate::store::redis::acks::AcksByNeed;
 use crate::store::redis::client::{Client, Shared};
@@ -311,30 +311,6 @@ impl Node {
         Ok(decoded.said)
     }
 
-    pub(super) async fn inspect(
-        &self,
-        before: &[Cmd],
-        key: &LockKey,
-        within: Duration,
-    ) -> Result<Inspection, Trouble> {
-        let shared = &*self.shared;
-        let session = self.commands.session()?;
-        let encoder = shared.encoder(&session.client);
-        let inspected = self.call(&self.commands, &session, before, within, |by| {
-            encoder.inspect(by, key)
-        });
-        let inspected = inspected.await;
-        let id = shared.id();
-        let decoder = shared.decoder(&id);
-        let (sent, answer) = match inspected {
-            Ok(answered) => answered,
-            Err(refusal) => return decoder.refused_inspection(key, refusal),
-        };
-        let decoded = decoder.inspect(key, answer)?;
-        self.learn(sent, decoded.at);
-        Ok(decoded.said)
-    }
-
     /// Whether nobody tells this client anything.
     pub(super) fn is_polling(&self) -> bool {
         let session = self.commands.session();
@@ -423,7 +399,7 @@ impl Node {
     }
 
     /// An answer to what was sent then says what time it is there.
-    fn learn(&self, sent: Moment, server_micros: u64) {
+    pub(super) fn learn(&self, sent: Moment, server_micros: u64) {
         let shared = &*self.shared;
         shared.server_time.learn(sent, server_micros);
         let Some(seen) = self.clock_watch.see(sent, server_micros, &*shared.clock) else {
