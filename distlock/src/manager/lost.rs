@@ -19,7 +19,7 @@ const ASK_WITHIN: Duration = Duration::from_millis(250);
 pub(crate) fn tell(hold: Hold, error: Error) {
     let core = hold.core.clone();
     // These were asked for, and nobody need have the lock now.
-    let was_asked_for = matches!(loss(&error), None | Some(Loss::Closed));
+    let was_asked_for = matches!(loss(&error), None | Some(Loss::Closed | Loss::Revoked));
     if was_asked_for || core.phase() != Phase::Running || !report::shows_losses() {
         core.report(move || report::lost(&hold, &error, None));
         return;

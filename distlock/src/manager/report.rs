@@ -117,7 +117,8 @@ pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
             fencing_token,
             %error,
             "the lock ended before its holder was done: see that its work is short enough, or raise `max_hold`, and that it \
-             has ended before `shutdown`"
+             has ended before `shutdown`; who took it away is named in `error`, and another may have it as soon as its \
+             holder has stopped"
         ),
         _ => tracing::error!(
             target: TARGET,

@@ -47,6 +47,7 @@ async fn who_blocks_delays_no_renewal() {
             () = tokio::time::sleep(lease * 4) => {}
         }
         assert!(gate.notes.all().is_empty(), "nothing came through");
+        assert!(guard.is_held(), "it was not renewed");
         guard.release().await.unwrap();
         gate.open();
         let all = [
