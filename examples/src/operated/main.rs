@@ -3,6 +3,7 @@
 //!
 //! `docs/operations/` has a dashboard and alerts for what it exports.
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +44,7 @@ async fn main() -> Result<()> {
     let options = Options::parse();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     // Before the first manager, so that nothing is missed.
     PrometheusBuilder::new()
