@@ -209,6 +209,8 @@ impl Asker {
         let grip = grip.ok_or_else(shut_down_error)?;
         // From here on the hold's guard answers for the id.
         self.holds = true;
+        #[cfg(feature = "testing")]
+        self.core.store.taken(self.entry.owner);
         let hold = Hold::new(self.core.clone(), self.entry.clone(), grip);
         Ok(Arc::new(hold))
     }
