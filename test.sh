@@ -110,7 +110,8 @@ tools() {
 # (That all files are in the package, and no others, is shown by the test `house`.)
 published() {
     local features
-    for features in --all-features --no-default-features --features=tls --features=tls-webpki-roots; do
+    for features in --all-features --no-default-features --features=tls --features=tls-webpki-roots \
+        --features=testing; do
         env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" \
             cargo check -p distlock "$features"
     done
