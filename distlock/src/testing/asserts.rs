@@ -27,10 +27,10 @@ use crate::testing::locks::TestLocks;
 #[macro_export]
 macro_rules! __testing_assert_locked {
     ($locks:expr, $key:expr $(,)?) => {
-        $crate::testing::__check(&$locks, ::core::convert::AsRef::as_ref(&$key), true, ::core::option::Option::None)
+        $crate::testing::asserts::check(&$locks, ::core::convert::AsRef::as_ref(&$key), true, ::core::option::Option::None)
     };
     ($locks:expr, $key:expr, $($context:tt)+) => {
-        $crate::testing::__check(
+        $crate::testing::asserts::check(
             &$locks,
             ::core::convert::AsRef::as_ref(&$key),
             true,
@@ -59,10 +59,10 @@ macro_rules! __testing_assert_locked {
 #[macro_export]
 macro_rules! __testing_assert_not_locked {
     ($locks:expr, $key:expr $(,)?) => {
-        $crate::testing::__check(&$locks, ::core::convert::AsRef::as_ref(&$key), false, ::core::option::Option::None)
+        $crate::testing::asserts::check(&$locks, ::core::convert::AsRef::as_ref(&$key), false, ::core::option::Option::None)
     };
     ($locks:expr, $key:expr, $($context:tt)+) => {
-        $crate::testing::__check(
+        $crate::testing::asserts::check(
             &$locks,
             ::core::convert::AsRef::as_ref(&$key),
             false,
@@ -76,9 +76,8 @@ macro_rules! __testing_assert_not_locked {
 /// # Panics
 ///
 /// If it is not as expected.
-#[doc(hidden)]
 #[track_caller]
-pub fn __check(locks: &TestLocks, key: &str, expected: bool, context: Option<fmt::Arguments<'_>>) {
+pub fn check(locks: &TestLocks, key: &str, expected: bool, context: Option<fmt::Arguments<'_>>) {
     if locks.hold(key).is_some() == expected {
         return;
     }

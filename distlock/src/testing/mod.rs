@@ -85,9 +85,11 @@
 //! An error without a lock, for a mapping of errors, is made by [`error`].
 
 mod acquisition;
-mod asserts;
+#[doc(hidden)]
+pub mod asserts;
 pub mod error;
 mod locks;
+mod loss;
 mod outcomes;
 mod script;
 mod stage;
@@ -98,7 +100,6 @@ pub use crate::__testing_assert_locked as assert_locked;
 #[doc(inline)]
 pub use crate::__testing_assert_not_locked as assert_not_locked;
 pub use acquisition::Acquisition;
-#[doc(hidden)]
-pub use asserts::__check;
 pub use locks::TestLocks;
-pub use outcomes::{Loss, Outcomes, holder};
+pub use loss::Loss;
+pub use outcomes::{Outcomes, holder};

@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use crate::error::{Holder, Outage};
 use crate::key::LockKey;
 use crate::protocol::words::Owner;
-use crate::testing::outcomes::Loss;
+use crate::testing::loss::Loss;
 
 /// The number of a rule. It is never used again.
 pub(crate) type RuleId = u64;

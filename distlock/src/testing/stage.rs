@@ -24,7 +24,7 @@ use crate::protocol::words::{Occupant, Owner, RenewalFailure};
 use crate::store::memory::MemoryStore;
 use crate::store::{EventSink, LockStore, StoreEvent};
 use crate::testing::acquisition::Acquisition;
-use crate::testing::outcomes::Loss;
+use crate::testing::loss::Loss;
 use crate::testing::script::{Outcome, Rule, RuleId, Script, Subject, Target};
 
 /// What the kit and its store share.
