@@ -91,6 +91,16 @@ async fn what_was_dropped_is_not_held() {
     assert_not_locked!(locks, "report");
 }
 
+/// After a suspend nobody has noticed yet that the lease is over.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_believed_is_not_held() {
+    let locks = TestLocks::new();
+    let guard = locks.manager().lock("report").acquire().await.unwrap();
+    tokio::time::advance(secs(3_600)).await;
+    assert_not_locked!(locks, "report");
+    assert!(guard.release().await.unwrap_err().is_lost());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_failed_assertion_says_what_is_held() {
     let locks = TestLocks::new();
