@@ -298,11 +298,7 @@ fn subject<'a>(key: &'a LockKey, entry: Option<&'a Entry>) -> Subject<'a> {
 
 /// What a store says that cannot be used.
 pub(crate) fn trouble(outage: Outage) -> Trouble {
-    let trouble = Trouble::new(outage, "this test has the store answer so");
-    match outage {
-        Outage::Unreachable => trouble.unsent(),
-        _ => trouble,
-    }
+    Trouble::new(outage, "this test has the store answer so")
 }
 
 /// A holder that is not there, as the store says it.

@@ -74,6 +74,19 @@ async fn an_outage_of_one_call_is_no_other_ones() {
     other.unwrap();
 }
 
+/// What is said of calls does not concern what is held.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_calls_is_none_of_holds() {
+    let shop = Inventory::new();
+    let set = async {
+        shop.locks.until_held("inventory:7").await;
+        shop.locks.on_all().times(2).unavailable(Outage::TimedOut);
+        assert!(shop.reduce(8, ms(1)).await.is_err());
+    };
+    let (reduced, ()) = tokio::join!(shop.reduce(7, secs(60)), set);
+    reduced.unwrap();
+}
+
 /// The body is stopped at the safe deadline, and the error says what stood in the way of renewals.
 #[tokio::test(start_paused = true)]
 async fn what_is_held_is_lost_when_an_outage_lasts() {
