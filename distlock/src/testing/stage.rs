@@ -221,14 +221,6 @@ impl Stage {
         }
     }
 
-    /// Who is said to have the lock that this owner waits for.
-    pub(crate) fn waits_for(&self, owner: Owner, key: &LockKey) -> Option<Holder> {
-        match self.asked(owner, key) {
-            Some(Outcome::Busy(holder)) => Some(holder),
-            _ => None,
-        }
-    }
-
     /// Why nothing can be asked about this lock at this moment.
     pub(crate) fn outage(&self, key: &LockKey, owner: Option<Owner>) -> Option<Trouble> {
         let asking = owner.and_then(|owner| self.entry(owner));

@@ -1,5 +1,6 @@
 //! The kit's store: the memory store, but for what the script has it answer.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,37 +19,6 @@ use crate::testing::stage::{Stage, occupant, trouble};
 /// The memory store behind a script.
 #[derive(Debug)]
 pub(crate) struct ScriptedStore(pub(crate) Arc<Stage>);
-
-impl ScriptedStore {
-    /// One of many looks: who is said to wait for somebody who is not there stands in no queue.
-    fn without_scripted(&self, look: &Look) -> Look {
-        let mut look = look.clone();
-        look.owners
-            .retain(|owner| self.0.waits_for(*owner, &look.key).is_none());
-        look
-    }
-
-    fn with_scripted(&self, look: &Look, reply: LookReply) -> LookReply {
-        let owner = look.owners.first().copied();
-        if let Some(trouble) = self.0.outage(&look.key, owner) {
-            return LookReply::Failed(trouble);
-        }
-        match reply {
-            LookReply::Seen {
-                occupant: None,
-                missing,
-            } => {
-                let mut holders =
-                    (look.owners.iter()).filter_map(|owner| self.0.waits_for(*owner, &look.key));
-                LookReply::Seen {
-                    occupant: holders.next().as_ref().map(occupant),
-                    missing,
-                }
-            }
-            reply => reply,
-        }
-    }
-}
 
 impl LockStore for ScriptedStore {
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
@@ -148,15 +118,16 @@ impl LockStore for ScriptedStore {
         within: Duration,
     ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
         Box::pin(async move {
-            let real: Vec<_> = looks
-                .iter()
-                .map(|look| self.without_scripted(look))
-                .collect();
-            let replies = self.0.store.look(&real, within).await?;
-            let replies = looks.iter().zip(replies);
-            Ok(replies
-                .map(|(look, reply)| self.with_scripted(look, reply))
-                .collect())
+            let mut replies = Vec::with_capacity(looks.len());
+            for look in looks {
+                let owner = look.owners.first().copied();
+                match self.0.outage(&look.key, owner) {
+                    Some(trouble) => replies.push(LookReply::Failed(trouble)),
+                    // Who waits for somebody that is not there stands in no queue: it is missing, and asks again.
+                    None => replies.extend(self.0.store.look(from_ref(look), within).await?),
+                }
+            }
+            Ok(replies)
         })
     }
 

@@ -220,3 +220,36 @@ async fn what_is_not_held_cannot_be_lost() {
     let _guard = shop.locks.manager().lock("inventory:8").acquire().await;
     shop.locks.lose("inventory:7", Loss::Gone);
 }
+
+/// Many holds are renewed by one command: each has the answer that is its own.
+#[tokio::test(start_paused = true)]
+async fn each_hold_of_a_batch_has_its_own_loss() {
+    let shop = Inventory::new();
+    let work = |item: u32| {
+        let shop = shop.clone();
+        let how = [None, Some(Loss::NotRenewed), Some(Loss::Deleted)][item as usize % 3];
+        if let Some(how) = how {
+            let on = shop.locks.on(format!("inventory:{item}"));
+            on.lost_after(secs(1), how);
+        }
+        tokio::spawn(async move { (how, shop.reduce(item, secs(60)).await) })
+    };
+    let tasks: Vec<_> = (0..30).map(work).collect();
+    for task in tasks {
+        let (how, reduced) = task.await.unwrap();
+        match (how, reduced) {
+            (None, Ok(_)) => {}
+            (Some(Loss::Deleted), Err(error)) => {
+                assert_eq!(loss(error), (true, false, LossReason::Gone));
+            }
+            (Some(_), Err(error)) => {
+                let reason = loss(error).2;
+                assert!(
+                    matches!(reason, LossReason::NotRenewed { .. }),
+                    "{reason:?}"
+                );
+            }
+            (how, reduced) => panic!("{how:?}: {reduced:?}"),
+        }
+    }
+}

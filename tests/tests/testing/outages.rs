@@ -1,5 +1,6 @@
 //! A store that cannot be used.
 
+use distlock::testing::holder;
 use distlock::{Error, LossReason, Outage};
 use tokio::time::Instant;
 
@@ -167,5 +168,41 @@ async fn who_looks_is_told_of_the_outage() {
         .inspect("inventory:7")
         .await
         .unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+}
+
+/// Nobody is served while the store is away, also when the lease of the last holder has ended.
+#[tokio::test(start_paused = true)]
+async fn who_stands_in_the_queue_waits_for_the_end_of_an_outage() {
+    let shop = Inventory::new();
+    let lock = shop.locks.manager().lock("inventory:7").wait(secs(60));
+    let guard = lock.acquire().await.unwrap();
+    let outage = async {
+        tokio::time::sleep(secs(1)).await;
+        shop.locks.on_all().unavailable(Outage::NotReady);
+        drop(guard);
+        tokio::time::sleep(secs(39)).await;
+        shop.locks.clear();
+    };
+    let (waited, ()) = tokio::join!(lock.acquire(), outage);
+    waited.unwrap().release().await.unwrap();
+    let waited = shop.locks.acquisitions()[1].waited;
+    assert!(waited >= secs(40) && waited < secs(41), "{waited:?}");
+}
+
+/// An outage that is set while a call waits concerns it when it asks again.
+#[tokio::test(start_paused = true)]
+async fn an_outage_concerns_who_asks_again() {
+    let shop = Inventory::new();
+    shop.locks
+        .on("inventory:7")
+        .for_the_next(secs(1))
+        .busy(holder("worker-2"));
+    let outage = async {
+        tokio::time::sleep(ms(900)).await;
+        shop.locks.on_label(REDUCE).unavailable(Outage::NotReady);
+    };
+    let (reduced, ()) = tokio::join!(shop.reduce(7, ms(1)), outage);
+    let error = reduced.unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");
 }
