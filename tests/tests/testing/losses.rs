@@ -232,15 +232,20 @@ async fn each_hold_of_a_batch_has_its_own_loss() {
             let on = shop.locks.on(format!("inventory:{item}"));
             on.lost_after(secs(1), how);
         }
-        tokio::spawn(async move { (how, shop.reduce(item, secs(60)).await) })
+        let started = Instant::now();
+        tokio::spawn(async move {
+            let reduced = shop.reduce(item, secs(60)).await;
+            (how, reduced, started.elapsed())
+        })
     };
     let tasks: Vec<_> = (0..30).map(work).collect();
     for task in tasks {
-        let (how, reduced) = task.await.unwrap();
+        let (how, reduced, lasted) = task.await.unwrap();
         match (how, reduced) {
             (None, Ok(_)) => {}
             (Some(Loss::Deleted), Err(error)) => {
                 assert_eq!(loss(error), (true, false, LossReason::Gone));
+                assert!(lasted <= LEASE / 3 + ms(5), "{lasted:?}");
             }
             (Some(_), Err(error)) => {
                 let reason = loss(error).2;
