@@ -211,7 +211,8 @@ impl TestLocks {
         }
     }
 
-    /// Waits until the lock of this key is held here: by a task that was spawned, for one.
+    /// Waits until the lock of this key is held here: by a task that was spawned, for one. It waits for as long as that takes;
+    /// `tokio::time::timeout` around it ends a test that waits in vain, and under paused time at once.
     ///
     /// ```
     /// # use distlock::testing::TestLocks;
