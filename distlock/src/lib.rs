@@ -11,6 +11,7 @@ mod key;
 mod lock;
 mod manager;
 mod mutex;
+pub mod observer;
 mod options;
 mod protocol;
 mod quorum;
@@ -50,7 +51,10 @@ pub use key::escape;
 pub use lock::Lock;
 pub use manager::LockManager;
 pub use manager::builder::LockManagerBuilder;
-pub use manager::inspect::{KeyState, ServerState};
+pub use manager::inspect::{KeyState, ServerState, Waiter};
+pub use manager::unlock::{HowUnlocked, Unlock, Unlocked};
+#[cfg(feature = "metrics")]
+pub use observer::metrics;
 pub use quorum::Quorum;
 pub use scope::{current, try_current, with_manager};
 #[cfg(feature = "tls")]

@@ -273,7 +273,7 @@ impl LockManagerBuilder {
         match self.store()? {
             Store::Memory(server) => self.in_memory(server),
             Store::Redis(config) => {
-                let assembly = Assembly::on_io_thread(self.parts.clone())?;
+                let assembly = Assembly::on_io_thread(self.parts())?;
                 let client = assembly.client(self.settings());
                 let store = {
                     let _on_the_thread = assembly.executor.enter();
@@ -375,7 +375,7 @@ impl LockManagerBuilder {
         let executor = Executor::current()?;
         let parts = Parts {
             clock: Arc::new(TokioClock::new()),
-            ..self.parts.clone()
+            ..self.parts()
         };
         let server = MemoryServer::new(parts.clock.clone());
         let assembly = Assembly::on(executor, parts);
@@ -398,7 +398,7 @@ impl LockManagerBuilder {
 
     fn in_memory(self, server: MemoryServer) -> Result<LockManager, Error> {
         self.check_in_memory()?;
-        let assembly = Assembly::on_io_thread(self.parts.clone())?;
+        let assembly = Assembly::on_io_thread(self.parts())?;
         Ok(self.finish_in_memory(assembly, server, |store, _| Box::new(store)))
     }
 
@@ -415,7 +415,7 @@ impl LockManagerBuilder {
     }
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
-        let assembly = Assembly::on_io_thread(self.parts.clone())?;
+        let assembly = Assembly::on_io_thread(self.parts())?;
         let connecting = open::connect(config, assembly.client(self.settings()));
         let (mut reply, answer) = oneshot::channel();
         assembly.executor.spawn_later(async move {

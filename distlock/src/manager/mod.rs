@@ -19,6 +19,7 @@ pub(crate) mod acquire;
 pub(crate) mod assembly;
 pub(crate) mod backlog;
 pub(crate) mod builder;
+pub(crate) mod call;
 pub(crate) mod connect;
 pub(crate) mod core;
 pub(crate) mod counted;
@@ -27,14 +28,20 @@ pub(crate) mod events;
 pub(crate) mod executor;
 pub(crate) mod hold;
 pub(crate) mod inspect;
+pub(crate) mod list;
 pub(crate) mod look;
+pub(crate) mod lost;
+pub(crate) mod observed;
+pub(crate) mod observers;
 pub(crate) mod quorum;
 pub(crate) mod release;
 pub(crate) mod renewals;
 pub(crate) mod report;
 pub(crate) mod shutdown;
 pub(crate) mod sole;
+pub(crate) mod span;
 pub(crate) mod table;
+pub(crate) mod unlock;
 pub(crate) mod watch;
 
 /// A client of a lock store: it owns the connections, the watchdog, and the calls that wait.

@@ -42,6 +42,8 @@ pub(crate) enum Obstacle {
 pub(crate) enum Refusal {
     /// Others have it, or wait for it.
     Busy(Option<Occupant>),
+    /// The same: so many wait for it that no more may.
+    Full(Option<Occupant>),
     Unavailable(Trouble),
     /// Something else stands at one of the lock's keys.
     Foreign(String),
@@ -60,5 +62,7 @@ pub(crate) enum End {
     NotRenewed(String),
     /// It lasted as long as it may.
     Limit,
+    /// It was taken away, by whom that is known.
+    Revoked(String),
     ShutDown,
 }

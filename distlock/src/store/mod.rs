@@ -6,19 +6,24 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::observer::event::Link;
 use crate::options::{Durability, FENCE_TTL, Options};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
+    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
+    Renewed, Revocation, Revoked,
 };
 
 pub(crate) mod client_id;
 pub(crate) mod memory;
+pub(crate) mod observed;
 pub(crate) mod redis;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -81,12 +86,30 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         within: Duration,
     ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>>;
 
-    /// What a lock looks like now.
+    /// What a lock looks like now, with so many of its waiters.
     fn inspect<'a>(
         &'a self,
         key: &'a LockKey,
+        waiters: usize,
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>>;
+
+    /// The keys of all locks that are taken and begin so, in any order. `within` is for each step.
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>>;
+
+    /// Takes the hold with this token away: it cannot be renewed any more, and its holder is told. With `deletes` it is
+    /// removed at once, unless its client is connected, or the store cannot tell.
+    fn revoke<'a>(
+        &'a self,
+        key: &'a LockKey,
+        token: FencingToken,
+        deletes: bool,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Revoked, Trouble>>;
 
     /// Resolves once the store can be used, or at once if it cannot tell.
     fn ready(&self) -> BoxFuture<'_, ()>;
@@ -150,6 +173,8 @@ impl Settings {
 pub(crate) enum StoreEvent {
     /// A waiting owner was given the lock.
     Granted(Grant),
+    /// A hold was taken away.
+    Revoked(Revocation),
     /// Commands of these owners are long over their deadlines on a lane, and their callers do not run.
     Unheard(Vec<Owner>),
     /// Commands go to a new connection: renew what is held, then ask for all that is waited for.
@@ -160,10 +185,43 @@ pub(crate) enum StoreEvent {
     RenewalsReconnected,
     /// Connections that live could not be told the credentials of the moment: told once, until they are.
     NotAuthenticated(Trouble),
-    /// The store cannot be used: told once, until it is back.
-    Lost(Trouble),
-    /// The store can be used again, after so long.
-    Back(Duration),
+    /// A server cannot be used: told once, until it is back.
+    Lost { address: Arc<str>, trouble: Trouble },
+    /// A server can be used again, after so long.
+    Back { address: Arc<str>, gap: Duration },
+    /// A connection to a server came up.
+    LinkUp {
+        link: Link,
+        address: Arc<str>,
+        namespace: Arc<str>,
+        gap: Gap,
+    },
+    /// A connection to a server went away.
+    LinkDown { link: Link, address: Arc<str> },
+    /// So far a server's clock is ahead of ours, in microseconds: told once a second at most.
+    ClockSeen { address: Arc<str>, offset: i64 },
+    /// A server's clock jumped, by so many microseconds.
+    ClockJumped { address: Arc<str>, by: i64 },
+}
+
+/// For how long there was no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gap {
+    /// It is the first one.
+    First,
+    /// It was told that the server could not be used, or of another connection a moment ago.
+    Told(Duration),
+    /// Nothing was told.
+    Untold(Duration),
+}
+
+impl Gap {
+    pub(crate) fn duration(self) -> Option<Duration> {
+        match self {
+            Gap::First => None,
+            Gap::Told(gap) | Gap::Untold(gap) => Some(gap),
+        }
+    }
 }
 
 /// The receiver of a store's events. It must not block.

@@ -135,6 +135,20 @@ impl Script {
         })
     }
 
+    /// The outage of this moment, for what is asked about all locks.
+    pub(crate) fn outage_of_all(&self, now: Moment) -> Option<Outage> {
+        self.rules
+            .iter()
+            .find_map(|(_, rule)| match (&rule.target, &rule.outcome) {
+                (Target::All, Outcome::Unavailable(outage))
+                    if rule.left.is_none() && rule.is_in_force(now) =>
+                {
+                    Some(*outage)
+                }
+                _ => None,
+            })
+    }
+
     /// Who has this lock at this moment, for those who only look.
     pub(crate) fn holder(&self, subject: Subject<'_>, now: Moment) -> Option<&Holder> {
         self.rules.iter().find_map(|(_, rule)| match &rule.outcome {

@@ -124,6 +124,14 @@ impl Stage {
         core.clone().executor.spawn(async move {
             let request = &entry.request;
             let within = request.timing.command_deadline();
+            if how == Loss::Revoked {
+                let token = core.claims.peek(&entry, |claim| Some(claim.grip()?.token));
+                if let Some(token) = token {
+                    // The store tells the holder, which is all that is asked of it.
+                    let _ = stage.store.revoke(&request.key, token, false, within).await;
+                }
+                return;
+            }
             // As by a `DEL`: whoever is the next has it from now on.
             let deleted = (stage.store)
                 .release(&request.key, entry.owner, Duration::ZERO, within)
@@ -232,6 +240,12 @@ impl Stage {
             label: label.as_deref(),
         };
         let outage = lock(&self.script).outage(subject, self.clock.now())?;
+        Some(trouble(outage))
+    }
+
+    /// Why nothing at all can be asked at this moment.
+    pub(crate) fn outage_of_all(&self) -> Option<Trouble> {
+        let outage = lock(&self.script).outage_of_all(self.clock.now())?;
         Some(trouble(outage))
     }
 

@@ -4,13 +4,14 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::options::{Durability, Options};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
-    RenewalFailure, Renewed,
+    RenewalFailure, Renewed, Revoked,
 };
 use crate::store::{BoxFuture, Lane, LockStore};
 use crate::testing::script::Outcome;
@@ -134,16 +135,46 @@ impl LockStore for ScriptedStore {
     fn inspect<'a>(
         &'a self,
         key: &'a LockKey,
+        waiters: usize,
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
         Box::pin(async move {
             if let Some(trouble) = self.0.outage(key, None) {
                 return Err(trouble);
             }
-            let mut seen = self.0.store.inspect(key, within).await?;
+            let mut seen = self.0.store.inspect(key, waiters, within).await?;
             let said = || self.0.holder(key).as_ref().map(occupant);
             seen.occupant = seen.occupant.or_else(said);
             Ok(seen)
+        })
+    }
+
+    /// Of those that are only said to be busy it knows nothing.
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>> {
+        Box::pin(async move {
+            if let Some(outage) = self.0.outage_of_all() {
+                return Err(outage);
+            }
+            self.0.store.list(prefix, within).await
+        })
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        key: &'a LockKey,
+        token: FencingToken,
+        deletes: bool,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
+        Box::pin(async move {
+            if let Some(trouble) = self.0.outage(key, None) {
+                return Err(trouble);
+            }
+            self.0.store.revoke(key, token, deletes, within).await
         })
     }
 

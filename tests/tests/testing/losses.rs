@@ -70,6 +70,23 @@ async fn a_lock_is_lost_on_command() {
     assert_eq!(lost_at.elapsed(), ms(0));
 }
 
+/// As by `unlock`: the body is stopped, and says who took its lock away.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_taken_away() {
+    let shop = Inventory::new();
+    shop.locks
+        .on("inventory:7")
+        .once()
+        .lost_after(secs(2), Loss::Revoked);
+    let started = Instant::now();
+    let error = shop.reduce(7, secs(3_600)).await.unwrap_err();
+    assert!(is_about(started.elapsed(), secs(2)));
+    let (stopped, completed, reason) = loss(error);
+    assert!((stopped, completed) == (true, false));
+    assert!(matches!(reason, LossReason::Revoked { .. }), "{reason:?}");
+    shop.reduce(7, secs(1)).await.unwrap();
+}
+
 /// As after a `DEL`: the next has the lock while the first still works, and has the greater token.
 #[tokio::test(start_paused = true)]
 async fn what_was_deleted_is_found_by_the_next_renewal() {

@@ -121,3 +121,31 @@ fn without_a_runtime_it_says_what_it_needs() {
 async fn what_cannot_be_a_key_is_told_at_once() {
     TestLocks::new().on("inventory:{").once().foreign("");
 }
+
+/// The manager is one like any other: who observes it is told, and its outcomes are met.
+#[tokio::test(start_paused = true)]
+async fn a_kit_that_is_observed_is_the_same() {
+    #[derive(Debug)]
+    struct Nobody;
+    impl distlock::observer::Observer for Nobody {
+        fn observe(&self, _event: &distlock::observer::Event) {}
+    }
+
+    let locks = TestLocks::built(LockManager::builder().observer(Nobody));
+    locks.on("greeting").once().busy(holder("worker-2"));
+    let greeted = || with_manager(locks.manager(), greet());
+    assert!(greeted().await.unwrap_err().is_busy());
+    assert_eq!(greeted().await.unwrap(), "hello");
+    assert_eq!(locks.acquired("greeting"), 1);
+}
+
+/// Nothing is listed during an outage, and what is held is, with its holder.
+#[tokio::test(start_paused = true)]
+async fn who_lists_sees_what_is_held() {
+    let locks = TestLocks::new();
+    let manager = locks.manager();
+    let _guard = manager.lock("report").acquire().await.unwrap();
+    assert_eq!(manager.list("rep").await.unwrap().len(), 1);
+    locks.on_all().unavailable(Outage::TimedOut);
+    assert!(manager.list("rep").await.unwrap_err().is_unavailable());
+}

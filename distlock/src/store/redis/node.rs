@@ -15,10 +15,11 @@ use crate::mutex::lock;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
+    Ask, AskReply, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
 };
 use crate::store::redis::acks::AcksByNeed;
 use crate::store::redis::client::{Client, Shared};
+use crate::store::redis::clock_watch::ClockWatch;
 use crate::store::redis::cluster::member::{self, Member};
 use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::codec::decode;
@@ -55,6 +56,7 @@ pub(super) struct Node {
     /// Told of each connection that was opened again.
     opened: watch::Sender<()>,
     closed: watch::Sender<bool>,
+    clock_watch: ClockWatch,
     address: String,
 }
 
@@ -114,6 +116,7 @@ impl Node {
     ) -> Self {
         let health = Health::new(
             config.address(),
+            &config.namespace,
             shared.clock.clone(),
             shared.events.clone(),
         );
@@ -155,6 +158,7 @@ impl Node {
             acks,
             opened,
             closed: watch::Sender::new(false),
+            clock_watch: ClockWatch::default(),
             address: config.address(),
         }
     }
@@ -212,7 +216,7 @@ impl Node {
         };
         pending.is_answered();
         let decoded = decoder.ask(ask.key, sent, answer)?;
-        shared.server_time.learn(sent, decoded.at);
+        self.learn(sent, decoded.at);
         if way.session.client.is_polling() {
             if let AskReply::Queued(_) = decoded.said {
                 self.polls.add(ask.key, ask.owner);
@@ -244,7 +248,7 @@ impl Node {
         });
         let (sent, answer) = confirmed.await?;
         let decoded = decode::confirm(sent, answer)?;
-        shared.server_time.learn(sent, decoded.at);
+        self.learn(sent, decoded.at);
         self.polls.forget(owner);
         Ok(decoded.said)
     }
@@ -298,36 +302,12 @@ impl Node {
         let (sent, answer) = looked.await?;
         let id = shared.id();
         let decoded = shared.decoder(&id).look(looks, answer)?;
-        shared.server_time.learn(sent, decoded.at);
+        self.learn(sent, decoded.at);
         for reply in &decoded.said {
             if let LookReply::Failed(trouble) = reply {
                 self.note_role(&session, trouble);
             }
         }
-        Ok(decoded.said)
-    }
-
-    pub(super) async fn inspect(
-        &self,
-        before: &[Cmd],
-        key: &LockKey,
-        within: Duration,
-    ) -> Result<Inspection, Trouble> {
-        let shared = &*self.shared;
-        let session = self.commands.session()?;
-        let encoder = shared.encoder(&session.client);
-        let inspected = self.call(&self.commands, &session, before, within, |by| {
-            encoder.inspect(by, key)
-        });
-        let inspected = inspected.await;
-        let id = shared.id();
-        let decoder = shared.decoder(&id);
-        let (sent, answer) = match inspected {
-            Ok(answered) => answered,
-            Err(refusal) => return decoder.refused_inspection(key, refusal),
-        };
-        let decoded = decoder.inspect(key, answer)?;
-        shared.server_time.learn(sent, decoded.at);
         Ok(decoded.said)
     }
 
@@ -416,6 +396,22 @@ impl Node {
     pub(super) fn retire(&self) {
         self.close();
         self.health.ends();
+    }
+
+    /// An answer to what was sent then says what time it is there.
+    pub(super) fn learn(&self, sent: Moment, server_micros: u64) {
+        let shared = &*self.shared;
+        shared.server_time.learn(sent, server_micros);
+        let Some(seen) = self.clock_watch.see(sent, server_micros, &*shared.clock) else {
+            return;
+        };
+        let address: Arc<str> = self.address.as_str().into();
+        if let Some(by) = seen.jump {
+            let address = address.clone();
+            (shared.events)(StoreEvent::ClockJumped { address, by });
+        }
+        let offset = seen.offset;
+        (shared.events)(StoreEvent::ClockSeen { address, offset });
     }
 
     /// Notices a server that answers and refuses.

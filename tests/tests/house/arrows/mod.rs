@@ -24,6 +24,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("the manager", &["manager/"]),
     ("the stores", &["store/"]),
     ("the protocol", &["protocol/"]),
+    ("those who observe", &["observer/"]),
     // The clock, random numbers, keys, options, tokens, errors: every other file at the top.
     ("values", &["*.rs"]),
 ];
