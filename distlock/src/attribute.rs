@@ -8,14 +8,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::Instrument;
-
 use crate::error::{Error, FromLockError};
 use crate::guard::LockGuard;
 use crate::installed::installed;
 use crate::key::{Escaped, shortened};
 use crate::manager::LockManager;
-use crate::manager::span::RunSpan;
+use crate::manager::span::{self, RunSpan};
 use crate::options::Options;
 use crate::scope;
 use crate::templates;
@@ -263,7 +261,8 @@ pub fn run<F: Future>(
         let result = Box::pin(guard.watch(body.as_mut(), finish, span.span())).await;
         let held_for = span.is_seen().then(|| guard.hold().age());
         let success = result.as_ref().is_ok_and(succeeded);
-        let gone = erased(guard.give_back(success).instrument(span.span())).await;
+        let mut gone = erased(guard.give_back(success));
+        let gone = span::within(span.span(), gone.as_mut()).await;
         span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
         match (result, gone) {
             // Told in the log; the caller chose to have the body's own result.

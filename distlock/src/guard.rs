@@ -187,7 +187,7 @@ impl LockGuard {
         &self,
         body: Pin<&mut Option<F>>,
         finish: bool,
-        span: Span,
+        span: &Span,
     ) -> Result<F::Output, Error> {
         let hold = &**self.hold();
         let _running = hold.body();
@@ -274,6 +274,9 @@ impl LockGuard {
                     _ => Duration::ZERO,
                 };
                 let core = self.manager.core();
+                if ended.is_none() {
+                    hold.tell_ended(Self::outcome(awaited));
+                }
                 let tried = if awaited {
                     Some(release::release(core, hold, keep))
                 } else {
@@ -282,7 +285,6 @@ impl LockGuard {
                 };
                 if ended.is_none() {
                     report::released(hold, held_for);
-                    hold.tell_ended(Self::outcome(awaited));
                 } else {
                     release::tell_loss(core, &hold.entry);
                 }
@@ -296,7 +298,7 @@ impl LockGuard {
 struct DroppedInScope<'g, 'b, F> {
     guard: &'g LockGuard,
     body: Pin<&'b mut Option<F>>,
-    span: Span,
+    span: &'g Span,
 }
 
 impl<F> Drop for DroppedInScope<'_, '_, F> {

@@ -10,6 +10,9 @@ mod installed;
 mod key;
 mod lock;
 mod manager;
+#[cfg(feature = "metrics")]
+#[path = "observer/metrics.rs"]
+pub mod metrics;
 mod mutex;
 pub mod observer;
 mod options;
@@ -53,8 +56,6 @@ pub use manager::LockManager;
 pub use manager::builder::LockManagerBuilder;
 pub use manager::inspect::{KeyState, ServerState, Waiter};
 pub use manager::unlock::{HowUnlocked, Unlock, Unlocked};
-#[cfg(feature = "metrics")]
-pub use observer::metrics;
 pub use quorum::Quorum;
 pub use scope::{current, try_current, with_manager};
 #[cfg(feature = "tls")]

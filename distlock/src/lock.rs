@@ -5,8 +5,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::Instrument;
-
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::guard::LockGuard;
@@ -243,8 +241,7 @@ impl Lock {
         let mut body = pin!(Some(body(held)));
         let result = guard.watch(body.as_mut(), false, span.span()).await;
         let held_for = span.is_seen().then(|| guard.hold().age());
-        let gone = guard.give_back(result.is_ok());
-        let gone = gone.instrument(span.span()).await;
+        let gone = span::within(span.span(), pin!(guard.give_back(result.is_ok()))).await;
         span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
         match gone {
             Some(gone) if result.is_ok() => Err(gone),
@@ -257,7 +254,7 @@ impl Lock {
         let core = self.manager.core();
         let mut span = RunSpan::begin(core, &self.key, &self.options);
         let began = span.is_seen().then(|| core.clock.now());
-        let entered = self.enter(self.options.wait).instrument(span.span()).await;
+        let entered = span::within(span.span(), pin!(self.enter(self.options.wait))).await;
         let waited = began.map(|began| core.clock.now().since(began));
         match entered {
             Ok(guard) => {
@@ -275,7 +272,7 @@ impl Lock {
         let core = self.manager.core();
         let span = span::acquire(core, &self.key, self.options.label.as_deref());
         let began = (!span.is_disabled()).then(|| core.clock.now());
-        let result = self.try_enter(wait).instrument(span.clone()).await;
+        let result = span::within(&span, pin!(self.try_enter(wait))).await;
         if let Some(began) = began {
             let how = result.as_ref();
             let how = how.map(|guard| (guard.path(), guard.fencing_token()));

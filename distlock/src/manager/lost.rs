@@ -19,7 +19,7 @@ const ASK_WITHIN: Duration = Duration::from_millis(250);
 pub(crate) fn tell(hold: Hold, error: Error) {
     let core = hold.core.clone();
     // These were asked for, and nobody need have the lock now.
-    let was_asked_for = matches!(loss(&error), None | Some(Loss::Closed));
+    let was_asked_for = matches!(loss(&error), None | Some(Loss::Closed | Loss::Revoked));
     if was_asked_for || core.phase() != Phase::Running || !report::shows_losses() {
         core.report(move || report::lost(&hold, &error, None));
         return;
@@ -41,7 +41,10 @@ impl Line {
         let Some((hold, _)) = &self.0 else {
             return String::new();
         };
-        let inspected = core.store.inspect(hold.key(), 0, ASK_WITHIN);
+        let inspected = async {
+            core.store.ready().await;
+            core.store.inspect(hold.key(), 0, ASK_WITHIN).await
+        };
         match tokio::time::timeout(ASK_WITHIN, inspected).await {
             Ok(answer) => who(answer),
             Err(_) => format!("unknown: no answer within {ASK_WITHIN:?}"),

@@ -41,9 +41,7 @@ impl LockManagerBuilder {
         #[cfg_attr(not(feature = "metrics"), allow(unused_mut))]
         let mut parts = self.parts.clone();
         #[cfg(feature = "metrics")]
-        parts
-            .observers
-            .add(crate::observer::metrics::Metrics::new());
+        parts.observers.add(crate::metrics::Metrics::new());
         parts
     }
 }

@@ -6,7 +6,6 @@ use crate::error::{Error, Holder, LossReason};
 use crate::manager::hold::Hold;
 use crate::manager::observed;
 use crate::manager::renewals::Failing;
-use crate::manager::span::millis;
 use crate::observer::event::{Link, Path, UNLABELLED};
 use crate::protocol::request::Request;
 use crate::protocol::trouble::Trouble;
@@ -20,6 +19,10 @@ pub(crate) fn label(hold: &Hold) -> &str {
 
 fn name(label: Option<&str>) -> &str {
     label.unwrap_or(UNLABELLED)
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The key, where managers show keys.
@@ -114,7 +117,8 @@ pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
             fencing_token,
             %error,
             "the lock ended before its holder was done: see that its work is short enough, or raise `max_hold`, and that it \
-             has ended before `shutdown`"
+             has ended before `shutdown`; who took it away is named in `error`, and another may have it as soon as its \
+             holder has stopped"
         ),
         _ => tracing::error!(
             target: TARGET,

@@ -1,6 +1,8 @@
 //! Spans: one around a run, which is acquire, body and release, and one in it around the acquisition. None is made where its
 //! level is off.
 
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::time::Duration;
 
 use tracing::field::Empty;
@@ -10,7 +12,7 @@ use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::manager::call::NotAcquired;
 use crate::manager::core::Core;
-use crate::manager::report::TARGET;
+use crate::manager::report::{TARGET, millis};
 use crate::observer::event::{HoldOutcome, Path, UNLABELLED};
 use crate::options::Options;
 
@@ -45,8 +47,8 @@ impl RunSpan {
         }
     }
 
-    pub(crate) fn span(&self) -> Span {
-        self.span.clone()
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
     }
 
     /// Whether anybody sees it.
@@ -87,6 +89,15 @@ impl Drop for RunSpan {
             self.over(dropped().as_str());
         }
     }
+}
+
+/// Polls something in a span. What is large stays where it is, for moving it would cost more than the span.
+pub(crate) async fn within<F: Future + ?Sized>(span: &Span, mut future: Pin<&mut F>) -> F::Output {
+    poll_fn(|context| {
+        let _in_span = span.enter();
+        future.as_mut().poll(context)
+    })
+    .await
 }
 
 /// How a hold ends whose holder is dropped without a word.
@@ -152,8 +163,4 @@ pub(crate) fn acquired(
 
 fn refusal(why: &NotAcquired) -> &'static str {
     why.outcome.map_or("misused", |outcome| outcome.as_str())
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -13,8 +13,6 @@ pub use crate::observer::event::{
 
 pub(crate) mod delivery;
 pub(crate) mod event;
-#[cfg(feature = "metrics")]
-pub mod metrics;
 
 /// Is told what happens to the locks of a manager, and to its connections.
 ///
@@ -37,7 +35,7 @@ pub mod metrics;
 /// #[derive(Default)]
 /// struct Losses(AtomicU64);
 ///
-/// impl Observer for Arc<Losses> {
+/// impl Observer for Losses {
 ///     fn observe(&self, event: &Event) {
 ///         if let Event::Lost { lock, reason, .. } = event {
 ///             eprintln!("a lock of {lock} was lost: {reason}");
@@ -58,6 +56,12 @@ pub mod metrics;
 pub trait Observer: Send + Sync + 'static {
     /// Something happened.
     fn observe(&self, event: &Event);
+}
+
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn observe(&self, event: &Event) {
+        (**self).observe(event);
+    }
 }
 
 /// All who observe a manager.

@@ -141,13 +141,9 @@ mod tests {
         let watch = ClockWatch::default();
         see(&watch, 1_000, 1_001, 1_000);
         let seen = see(&watch, 3_000, 3_001, 13_000).expect("later");
-        assert_eq!(
-            seen.jump,
-            Some(9_998_000),
-            "but for the time of the commands"
-        );
+        assert_eq!(seen.jump, Some(9_999_000), "but for the commands' time");
         let seen = see(&watch, 5_000, 5_001, 5_000).expect("later");
-        assert_eq!(seen.jump, Some(-9_998_000));
+        assert_eq!(seen.jump, Some(-9_999_000));
         let seen = see(&watch, 7_000, 7_001, 7_200).expect("later");
         assert_eq!(seen.jump, None, "it was set by a little");
     }
