@@ -22,6 +22,8 @@ mod random;
 mod scope;
 mod store;
 mod templates;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg_attr(not(feature = "tls"), allow(dead_code, unreachable_pub))]
 // A URL that needs it is refused.
 mod tls;

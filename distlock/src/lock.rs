@@ -301,6 +301,8 @@ impl Lock {
             return self.reenter(&frame, wait).await;
         }
         let core = self.manager.core();
+        #[cfg(feature = "testing")]
+        let options = core.store.begin(&key, options);
         let started = core.clock.now();
         let hold = acquire::acquire(core, Request::new(key, options, started)).await?;
         report::acquired(&hold, hold.grip.path, core.clock.now().since(started));

@@ -249,6 +249,8 @@ impl Asker {
         let grip = (self.core.claims).peek(&self.entry, |claim| claim.grip().cloned())?;
         // From here on the hold's guard answers for the id.
         self.holds = true;
+        #[cfg(feature = "testing")]
+        self.core.store.taken(self.entry.owner);
         let hold = Hold::new(self.core.clone(), self.entry.clone(), grip);
         Some(Arc::new(hold))
     }

@@ -70,7 +70,7 @@ pub(crate) fn renew_all(core: &Core) {
 }
 
 /// Tells of a hold that is lost, and releases what it may have left.
-fn settle(core: &Arc<Core>, entry: &Arc<Entry>) {
+pub(crate) fn settle(core: &Arc<Core>, entry: &Arc<Entry>) {
     let (is_over, is_gone) = core.claims.with(entry, |claim| {
         (claim.standing() == Standing::Over, claim.poll_release())
     });

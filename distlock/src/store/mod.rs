@@ -42,6 +42,16 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// What becomes of a call that is about to ask, for a store whose outcomes are scripted.
+    #[cfg(feature = "testing")]
+    fn begin(&self, _key: &LockKey, options: Options) -> Options {
+        options
+    }
+
+    /// The call of this owner has its lock, and goes on.
+    #[cfg(feature = "testing")]
+    fn taken(&self, _owner: Owner) {}
+
     /// Turns a short grant into a hold for the full lease; `None` if the lock is not the owner's.
     fn confirm<'a>(
         &'a self,

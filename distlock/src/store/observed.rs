@@ -96,6 +96,16 @@ impl LockStore for Observed {
         self.store.check(key, options)
     }
 
+    #[cfg(feature = "testing")]
+    fn begin(&self, key: &LockKey, options: Options) -> Options {
+        self.store.begin(key, options)
+    }
+
+    #[cfg(feature = "testing")]
+    fn taken(&self, owner: Owner) {
+        self.store.taken(owner);
+    }
+
     fn confirm<'a>(
         &'a self,
         key: &'a LockKey,
