@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use distlock::observer::{Event, Observer};
-use distlock_tests::eventually_async;
+use distlock_tests::{eventually_async, within};
 
 use crate::heard::heard;
 use crate::kit::{LONG, Notes, Store, ms};
@@ -41,14 +41,15 @@ async fn who_blocks_delays_no_renewal() {
         let builder = store.builder().observer(gate.clone());
         let manager = builder.connect().await.unwrap();
         let lease = ms(600);
-        let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+        let lock = manager.lock("k").lease(lease);
+        let guard = within(LONG, lock.acquire()).await.unwrap();
         tokio::select! {
             error = guard.lost() => panic!("{error}"),
             () = tokio::time::sleep(lease * 4) => {}
         }
         assert!(gate.notes.all().is_empty(), "nothing came through");
         assert!(guard.is_held(), "it was not renewed");
-        guard.release().await.unwrap();
+        within(LONG, guard.release()).await.unwrap();
         gate.open();
         let all = [
             "asking",
@@ -104,6 +105,36 @@ async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
     // There is room again.
     manager.lock("late").run(async |_| ()).await.unwrap();
     gate.notes.until("late", &all).await;
+}
+
+/// Takes its time for each event.
+#[derive(Debug, Default)]
+struct Slow(Notes);
+
+impl Observer for Slow {
+    fn observe(&self, event: &Event) {
+        std::thread::sleep(ms(10));
+        self.0.observe(event);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_waits_until_all_is_told() {
+    for store in Store::both("shutdown") {
+        let slow = Arc::new(Slow::default());
+        let builder = store.builder().observer(slow.clone());
+        let manager = builder.connect().await.unwrap();
+        for _ in 0..5 {
+            manager.lock("k").run(async |_| ()).await.unwrap();
+        }
+        let guard = manager.lock("held").acquire().await.unwrap();
+        manager.shutdown().await;
+        let told = slow.0.of("k");
+        assert_eq!(told.len(), 5 * 4, "{told:?}");
+        let told = slow.0.of("held");
+        assert!(told.contains(&"ended lost".to_owned()), "{told:?}");
+        drop(guard);
+    }
 }
 
 /// Panics at each event.
