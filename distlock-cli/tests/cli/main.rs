@@ -1,0 +1,5 @@
+//! The command line, as a program against real servers.
+
+mod kit;
+mod losing;
+mod running;
