@@ -161,6 +161,11 @@ impl Supervisor {
             running.hear_of_children();
             if let Some(exit) = running.exit {
                 if running.group.is_gone() {
+                    if exit == Exit::Signal(Signal::SIGKILL as i32) && !held.is_held() {
+                        // The keeper was faster.
+                        let error = held.lost().await;
+                        running.why.get_or_insert(Why::Lost(error.into()));
+                    }
                     running.keeper.end();
                     terminal::take_back(running.group.leader());
                     return (exit, running.why);

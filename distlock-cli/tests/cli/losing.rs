@@ -139,7 +139,7 @@ async fn a_lock_that_was_deleted_ends_the_command_at_the_next_renewal() {
     let scene = Scene::new();
     let script = that_is_deaf(&scene.file("beats"));
     let mut worker = scene.start(&scene.server.url(), "signal", &script);
-    scene.server.client().cmd(&["DEL", "distlock:lock:k"]);
+    scene.server.client().cmd(&["DEL", "distlock:lock:{k}"]);
     assert_eq!(worker.wait(SOON).code(), Some(118));
 }
 
