@@ -3,6 +3,7 @@
 mod cli;
 mod completions;
 mod connect;
+mod doctor;
 mod exit;
 mod output;
 mod run;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Become { parent, command } => run::program::main(parent, &command),
         Command::Completions { shell } => completions::main(shell),
         Command::Run(options) => on_runtime(run::main(global, options)),
+        Command::Doctor(options) => on_runtime(doctor::main(global, options)),
         _ => todo!(),
     };
     ended.unwrap_or_else(|failure| {

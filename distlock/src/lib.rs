@@ -48,6 +48,7 @@ pub use key::escape;
 pub use lock::Lock;
 pub use manager::LockManager;
 pub use manager::builder::LockManagerBuilder;
+pub use manager::finding::{Finding, Verdict};
 pub use manager::inspect::{KeyState, ServerState};
 pub use quorum::Quorum;
 pub use scope::{current, try_current, with_manager};

@@ -4,6 +4,9 @@ use std::io::{self, ErrorKind, Write as _};
 
 use serde_json::Value;
 
+pub(crate) mod table;
+pub(crate) mod time;
+
 use crate::exit::{FAILED, Failure};
 
 /// Writes bytes. Who reads has gone as soon as it has seen enough (`head`): that is no error, and there is nobody to tell

@@ -17,6 +17,7 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
 };
+use crate::store::facts::{Facts, Part};
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::node::Node;
@@ -37,6 +38,7 @@ pub(crate) mod config;
 mod durable;
 mod ended;
 mod exchange;
+mod facts;
 mod failover;
 mod give_back;
 mod handshake;
@@ -237,6 +239,10 @@ impl LockStore for RedisStore {
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
         Box::pin(async move { self.located(self.node.inspect(&[], key, within).await) })
+    }
+
+    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        Box::pin(async move { Ok(vec![self.node.facts(Part::Whole, within).await]) })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

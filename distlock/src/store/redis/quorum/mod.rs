@@ -23,6 +23,7 @@ use crate::protocol::words::{
     RenewalFailure, Renewed,
 };
 use crate::random::Random;
+use crate::store::facts::{Facts, Part};
 use crate::store::redis::at_once;
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
@@ -289,6 +290,16 @@ impl LockStore for QuorumStore {
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
         Box::pin(self.quorum.inspect(key, within))
+    }
+
+    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        Box::pin(async move {
+            let mut facts = Vec::new();
+            for node in &self.quorum.polls.members.nodes {
+                facts.push(node.facts(Part::Voter, within).await);
+            }
+            Ok(facts)
+        })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
