@@ -50,9 +50,10 @@ if not value then
 end
 
 if value then
-  local holder, token, limit = string.match(value, '^2 (%x+:%d+) 0*(%d+) (%d+) %d+ ')
+  local holder, zeros, token, limit = string.match(value, '^2 (%x+:%d+) (0*)(%d+) (%d+) %d+ ')
   if not holder then return { 5, now } end
   if holder == owner then
+    if zeros == '00' then return { 3, now, value } end -- it was taken away before its owner heard of it
     redis.call('PEXPIRE', lock, ttl)
     remove(owner)
     return 'held ' .. token .. ' ' .. stamp

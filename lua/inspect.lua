@@ -1,10 +1,25 @@
 -- inspect: what a lock looks like now. Reads only.
--- KEYS  lock queue fence
--- Reply {now, value or '', ttl left, waiters not counting a marked one, last token or '', 1 there is a value or 0}
+-- KEYS  lock queue entry fence
+-- ARGV  how many waiters are to be named
+-- Reply {now, value or '', ttl left, waiters not counting a marked one, last token or '', 1 there is a value or 0,
+--        for each of the first waiters its owner, its place (µs) and what its entry says}
 local time = redis.call('TIME')
 local value = redis.call('GET', KEYS[1])
 local waiters = redis.call('ZCARD', KEYS[2])
 local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
-if head[1] and tonumber(head[2]) < 0 then waiters = waiters - 1 end
-return { time[1] * 1000000 + time[2], value or '', redis.call('PTTL', KEYS[1]),
-  waiters, (string.gsub(redis.call('GET', KEYS[3]) or '', '%+$', '')), value and 1 or 0 }
+local first = 0
+if head[1] and tonumber(head[2]) < 0 then
+  waiters = waiters - 1
+  first = 1
+end
+local reply = { time[1] * 1000000 + time[2], value or '', redis.call('PTTL', KEYS[1]),
+  waiters, (string.gsub(redis.call('GET', KEYS[4]) or '', '%+$', '')), value and 1 or 0 }
+if ARGV[1] ~= '0' and waiters > 0 then
+  local named = redis.call('ZRANGE', KEYS[2], first, first + ARGV[1] - 1, 'WITHSCORES')
+  for i = 1, #named, 2 do
+    reply[#reply + 1] = named[i]
+    reply[#reply + 1] = named[i + 1]
+    reply[#reply + 1] = redis.call('HGET', KEYS[3], named[i]) or ''
+  end
+end
+return reply

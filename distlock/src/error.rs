@@ -321,6 +321,12 @@ pub enum LossReason {
     },
     /// The store says that the lock is not ours any more: it expired, was deleted, or the data is gone.
     Gone,
+    /// It was taken away ([`LockManager::unlock`](crate::LockManager::unlock), or the command `distlock unlock`).
+    #[non_exhaustive]
+    Revoked {
+        /// The name of the client that took it, or an empty string where that is not known.
+        by: String,
+    },
     /// The manager was shut down while the lock was held, or this is a forked child of the process that
     /// holds it.
     ShutDown,
@@ -340,6 +346,8 @@ impl fmt::Display for LossReason {
             LossReason::Gone => f.write_str(
                 "the store no longer has it (deleted, expired, evicted, or the server lost its data)",
             ),
+            LossReason::Revoked { by } if by.is_empty() => f.write_str("it was taken away (`unlock`)"),
+            LossReason::Revoked { by } => write!(f, "it was taken away by {by} (`unlock`)"),
             LossReason::ShutDown => {
                 f.write_str("the lock manager was shut down, or is that of the process that forked")
             }

@@ -49,7 +49,8 @@ pub use lock::Lock;
 pub use manager::LockManager;
 pub use manager::builder::LockManagerBuilder;
 pub use manager::finding::{Finding, Verdict};
-pub use manager::inspect::{KeyState, ServerState};
+pub use manager::inspect::{KeyState, ServerState, Waiter};
+pub use manager::unlock::{HowUnlocked, Unlock, Unlocked};
 pub use quorum::Quorum;
 pub use scope::{current, try_current, with_manager};
 #[cfg(feature = "tls")]

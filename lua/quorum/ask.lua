@@ -26,7 +26,7 @@ local state, holder, token, than, limit
 if value then
   state, holder, token, than, limit = string.match(value, '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) ')
   if not state then return { 5, now } end
-  if holder == owner and state ~= 'kept' then
+  if holder == owner and not is_over(state) then
     if state == 'vote' then redis.call('PEXPIRE', lock, limit) end
     local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
     local lower = head[1] and is_lower(head[2], head[1], ticket, owner)
@@ -53,7 +53,7 @@ if not value then
   local whose, given, is_confirmed = drive(owner, named, ttl)
   if whose == owner then return { 1, now, tonumber(given), is_confirmed } end
   value = redis.call('GET', lock) or ''
-elseif state ~= 'kept' and is_lower(ticket, owner, than, holder) then
+elseif not is_over(state) and is_lower(ticket, owner, than, holder) then
   -- Also to one who has confirmed: with too few votes elsewhere it gives this one back.
   redis.pcall('PUBLISH', channels .. client_of(holder), 'lower ' .. holder .. ' ' .. token .. ' ' .. stamp .. ' ' .. lock)
 end

@@ -15,7 +15,7 @@ if now < votes_from(ARGV[7], ARGV[6], ARGV[5]) then return { 0, now } end
 local value = redis.call('GET', lock)
 local state, holder, given, ticket, _, since, name =
   string.match(value or '', '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-if holder ~= owner or state == 'kept' then return { 0, now } end
+if holder ~= owner or is_over(state) then return { 0, now } end
 -- Others may have held meanwhile, with tokens above the one that is confirmed.
 if tonumber(given) > tonumber(token) then return { 2, now, tonumber(given) } end
 if last_token() < tonumber(token) then keep_fence(token) end

@@ -2,7 +2,7 @@
 -- KEYS  epoch, and a lock each
 -- ARGV  run id, quarantine ms, newest time µs, and for each lock: 'owner token', ttl ms (lease + grace)
 -- Reply only the failures: {index, '' (somebody else's, or nobody knows whose), 'FREE' (nobody's, or a vote that somebody
---       has not confirmed) or the server's error}
+--       has not confirmed), 'REVOKED' (it was taken away) or the server's error}
 local epoch = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -23,6 +23,8 @@ for i = 2, #KEYS do
     if type(kept) == 'table' then trouble = kept.err end
   elseif type(value) == 'table' and value.err and string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then
     trouble = value.err
+  elseif type(value) == 'string' and string.sub(value, 1, #prefix + 3) == '3 revoked ' .. ARGV[2 * i] .. ' ' then
+    trouble = 'REVOKED'
   else
     trouble = ''
   end

@@ -6,6 +6,11 @@ local WORK, SLICE = 500, 100
 -- Clients of which it is known whether they are there. The caller is.
 local alive = { [client] = true }
 
+-- Its owner cannot use it any more: it was released and is kept, or is taken away.
+local function is_over(state)
+  return state == 'kept' or state == 'revoked'
+end
+
 local function client_of(owner)
   return string.match(owner, '^[^:]+')
 end

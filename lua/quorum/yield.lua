@@ -12,7 +12,7 @@ local now = tonumber(stamp)
 --@include quorum/votes
 
 local state, holder, token = string.match(redis.call('GET', lock) or '', '^3 (%a+) (%x+:%d+) (%d+) ')
-if holder == owner and token == ARGV[2] and state ~= 'kept' then
+if holder == owner and token == ARGV[2] and not is_over(state) then
   redis.call('DEL', lock)
   stand(owner, ticket, ARGV[4], ARGV[5])
   drive('')

@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRunner};
 use tokio::runtime::Runtime;
 
 use crate::key::LockKey;
-use crate::protocol::words::{AskReply, Grant};
+use crate::protocol::words::AskReply;
 
 mod keys;
 mod op;
@@ -20,7 +20,7 @@ mod step;
 
 use op::Op;
 use reply::{Reply, Seen};
-use side::{InMemory, InRedis};
+use side::{InMemory, InRedis, Message};
 use step::Step;
 
 const CASES: u32 = 10_000;
@@ -96,7 +96,7 @@ impl Bench {
         let redis = &mut self.redis;
         if std::mem::replace(&mut self.broke_off, true) {
             for client in 0..CLIENTS {
-                redis.grants(client).await;
+                redis.messages(client).await;
             }
         }
         let mut both = Both {
@@ -152,22 +152,25 @@ impl Both<'_> {
             kinds.push("room made");
         }
         for client in 0..CLIENTS {
-            let grants = self.memory.grants(client);
+            let messages = self.memory.messages(client);
             // Not listening saves a round trip. What nobody expected is found in the end.
-            if !grants.is_empty() {
-                kinds.push("granted");
-                self.grants(client, grants).await?;
+            if !messages.is_empty() {
+                kinds.extend(messages.iter().map(|message| match message {
+                    Message::Grant(_) => "granted",
+                    Message::Revocation(_) => "told to stop",
+                }));
+                self.messages(client, messages).await?;
             }
         }
         Ok(kinds)
     }
 
-    async fn grants(&mut self, client: usize, in_memory: Vec<Grant>) -> Result<(), String> {
-        let in_redis = self.redis.grants(client).await;
-        let rank = |seen: &mut Seen, grants: Vec<Grant>| -> Vec<_> {
-            let grants = grants.into_iter();
-            grants
-                .map(|grant| seen.grant(client, &self.keys, grant))
+    async fn messages(&mut self, client: usize, in_memory: Vec<Message>) -> Result<(), String> {
+        let in_redis = self.redis.messages(client).await;
+        let rank = |seen: &mut Seen, messages: Vec<Message>| -> Vec<_> {
+            let messages = messages.into_iter();
+            messages
+                .map(|message| seen.message(client, &self.keys, message))
                 .collect()
         };
         same(
@@ -176,10 +179,10 @@ impl Both<'_> {
         )
     }
 
-    /// No grant is left, and the locks have the same future.
+    /// No message is left, and the locks have the same future.
     async fn end(&mut self) -> Result<(), String> {
         for client in 0..CLIENTS {
-            self.grants(client, Vec::new()).await?;
+            self.messages(client, Vec::new()).await?;
         }
         for (at, key) in self.keys.iter().enumerate() {
             let (mut in_memory, mut in_redis) =

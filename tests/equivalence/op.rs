@@ -48,6 +48,13 @@ pub(super) enum Op {
         client: usize,
         key: usize,
     },
+    /// Whoever holds it loses it; the token is right, or not.
+    Revoke {
+        client: usize,
+        key: usize,
+        right: bool,
+        deletes: bool,
+    },
     /// The lock's key is deleted, as an expiry does it.
     DeleteHold {
         key: usize,
@@ -143,6 +150,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(picks, right, timing)| Op::Renew { picks, right, timing }),
         4 => client().prop_map(|client| Op::Look { client }),
         2 => (client(), key()).prop_map(|(client, key)| Op::Inspect { client, key }),
+        3 => (client(), key(), right(), prop::bool::ANY)
+            .prop_map(|(client, key, right, deletes)| Op::Revoke { client, key, right, deletes }),
         3 => key().prop_map(|key| Op::DeleteHold { key }),
         1 => key().prop_map(|key| Op::DeleteAll { key }),
         2 => (prop::option::of(client()), key(), prop_oneof![4 => Just(1), 1 => Just(MANY)])

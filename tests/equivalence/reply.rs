@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::KEYS;
 use super::op::OWNERS;
+use super::side::Message;
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    AskReply, Grant, Inspection, LookReply, Occupant, Owner, Proof, Renewed,
+    AskReply, Inspection, LookReply, Occupant, Owner, Proof, RenewalFailure, Renewed, Revoked,
 };
 use crate::store::memory::hooks::Snapshot;
 
@@ -23,13 +24,14 @@ pub(super) enum Reply {
     Release(bool),
     Look(Vec<LookReply>),
     Inspect(Inspection),
+    Revoke(Revoked),
     Failed(Trouble),
     /// It was no client's operation.
     None,
 }
 
 /// What must have occurred many times for the comparison to mean something.
-pub(super) const KINDS: [&str; 17] = [
+pub(super) const KINDS: [&str; 23] = [
     "held",
     "queued",
     "busy",
@@ -43,6 +45,12 @@ pub(super) const KINDS: [&str; 17] = [
     "all missing",
     "some here",
     "inspected",
+    "ending",
+    "deleted",
+    "connected",
+    "not held",
+    "revoked",
+    "told to stop",
     "granted",
     "unfinished",
     "purging",
@@ -60,7 +68,11 @@ impl Reply {
             Reply::Confirm(Some(_)) => vec!["confirmed"],
             Reply::Confirm(None) => vec!["not confirmed"],
             Reply::Renew(Renewed { failures, .. }) => {
-                let mut kinds = vec!["gone"; failures.len()];
+                let failed = failures.iter().map(|(_, failure)| match failure {
+                    RenewalFailure::Revoked => "revoked",
+                    RenewalFailure::Gone | RenewalFailure::Trouble(_) => "gone",
+                });
+                let mut kinds: Vec<_> = failed.collect();
                 kinds.resize(KEYS, "renewed");
                 kinds
             }
@@ -76,6 +88,10 @@ impl Reply {
                 })
                 .collect(),
             Reply::Inspect(_) => vec!["inspected"],
+            Reply::Revoke(Revoked::Ending(_)) => vec!["ending"],
+            Reply::Revoke(Revoked::Deleted(_)) => vec!["deleted"],
+            Reply::Revoke(Revoked::Connected) => vec!["connected"],
+            Reply::Revoke(Revoked::NotHeld) => vec!["not held"],
             Reply::Failed(_) => vec!["failed"],
             Reply::None => Vec::new(),
         }
@@ -229,32 +245,76 @@ impl Seen {
         if let Some(token) = &mut reply.last_token {
             self.token(key, token);
         }
+        reply.left = reply.left.map(|_| Duration::ZERO);
+        for waiting in &mut reply.waiting {
+            waiting.since = 0;
+            // Each store has its own idea of a client that is not there.
+            waiting.this_process = true;
+        }
         Reply::Inspect(reply)
     }
 
-    /// A pushed grant. Where the grant's time is known, it is known locally only.
-    pub(super) fn grant(&mut self, client: usize, keys: &[LockKey; KEYS], grant: Grant) -> Pushed {
-        let key = keys.iter().position(|key| key.same_lock(&grant.key));
-        let key = key.unwrap_or_else(|| panic!("a grant from nowhere: {grant:?}"));
-        self.tell(client, key, grant.owner, grant.token);
-        let mut token = grant.token;
-        self.token(key, &mut token);
-        Pushed {
-            client,
-            key,
-            owner: grant.owner,
-            token,
-            lease: grant.lease,
+    pub(super) fn revoke(&mut self, key: usize, mut reply: Revoked) -> Reply {
+        if let Revoked::Ending(token) | Revoked::Deleted(token) = &mut reply {
+            self.token(key, token);
+        }
+        Reply::Revoke(reply)
+    }
+
+    /// A message. Where a grant's time is known, it is known locally only.
+    pub(super) fn message(
+        &mut self,
+        client: usize,
+        keys: &[LockKey; KEYS],
+        message: Message,
+    ) -> Pushed {
+        let place = |named: &LockKey| {
+            let key = keys.iter().position(|key| key.same_lock(named));
+            key.unwrap_or_else(|| panic!("a message about another lock: {named}"))
+        };
+        match message {
+            Message::Grant(grant) => {
+                let key = place(&grant.key);
+                self.tell(client, key, grant.owner, grant.token);
+                let mut token = grant.token;
+                self.token(key, &mut token);
+                Pushed::Grant {
+                    client,
+                    key,
+                    owner: grant.owner,
+                    token,
+                    lease: grant.lease,
+                }
+            }
+            Message::Revocation(revocation) => {
+                let key = place(&revocation.key);
+                let mut token = revocation.token;
+                self.token(key, &mut token);
+                Pushed::Revocation {
+                    client,
+                    key,
+                    token,
+                    by: revocation.by,
+                }
+            }
         }
     }
 }
 
-/// A grant as its client got it.
+/// A message as its client got it.
 #[derive(Debug, PartialEq)]
-pub(super) struct Pushed {
-    client: usize,
-    key: usize,
-    owner: Owner,
-    token: FencingToken,
-    lease: Duration,
+pub(super) enum Pushed {
+    Grant {
+        client: usize,
+        key: usize,
+        owner: Owner,
+        token: FencingToken,
+        lease: Duration,
+    },
+    Revocation {
+        client: usize,
+        key: usize,
+        token: FencingToken,
+        by: String,
+    },
 }

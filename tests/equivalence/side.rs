@@ -14,7 +14,7 @@ use crate::clock::BootClock;
 use crate::key::LockKey;
 use crate::options::FENCE_TTL;
 use crate::protocol::timing::Timing;
-use crate::protocol::words::{Grant, Owner};
+use crate::protocol::words::{Grant, Owner, Revocation};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -61,9 +61,17 @@ fn events() -> (EventSink, Events) {
     (Arc::new(sink), receiver)
 }
 
-fn granted(event: StoreEvent) -> Grant {
+/// A message to a client.
+#[derive(Debug)]
+pub(super) enum Message {
+    Grant(Grant),
+    Revocation(Revocation),
+}
+
+fn said(event: StoreEvent) -> Message {
     match event {
-        StoreEvent::Granted(grant) => grant,
+        StoreEvent::Granted(grant) => Message::Grant(grant),
+        StoreEvent::Revoked(revocation) => Message::Revocation(revocation),
         other => panic!("the server is well, and yet: {other:?}"),
     }
 }
@@ -181,11 +189,11 @@ impl InMemory {
         kinds
     }
 
-    /// What a client was granted since the last call.
-    pub(super) fn grants(&mut self, client: usize) -> Vec<Grant> {
+    /// What a client was told since the last call.
+    pub(super) fn messages(&mut self, client: usize) -> Vec<Message> {
         let events = &mut self.events[client];
         std::iter::from_fn(|| events.try_recv().ok())
-            .map(granted)
+            .map(said)
             .collect()
     }
 
@@ -274,20 +282,20 @@ impl InRedis {
         }
     }
 
-    /// What a client was granted since the last call. Messages of a channel arrive in order, so one of
+    /// What a client was told since the last call. Messages of a channel arrive in order, so one of
     /// our own shows that nothing is on its way any more.
-    pub(super) async fn grants(&mut self, client: usize) -> Vec<Grant> {
+    pub(super) async fn messages(&mut self, client: usize) -> Vec<Message> {
         let id = &self.clients.ids[client];
         let message = format!("{} 1 1 1 {NAMESPACE}:lock:{{end}}", owner_text(id, END));
         let channel = format!("{NAMESPACE}:client:{}", id.as_str());
         let receivers = self.raw.cmd(&["PUBLISH", &channel, &message]);
         assert_eq!(receivers.int(), 1, "each client is subscribed once");
-        let mut grants = Vec::new();
+        let mut messages = Vec::new();
         loop {
             let event = within(LIMIT, self.events[client].recv()).await;
-            match granted(event.unwrap()) {
-                Grant { owner: END, .. } => return grants,
-                grant => grants.push(grant),
+            match said(event.unwrap()) {
+                Message::Grant(Grant { owner: END, .. }) => return messages,
+                message => messages.push(message),
             }
         }
     }

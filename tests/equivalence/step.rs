@@ -19,6 +19,9 @@ use crate::store::client_id::ClientId;
 /// No answer and no grant takes longer, however loaded the machine is.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
+/// Waiters that an inspection names: fewer than there may be.
+const NAMED: usize = 3;
+
 /// See [`Op`].
 #[derive(Debug)]
 pub(super) enum Step {
@@ -40,6 +43,12 @@ pub(super) enum Step {
     Inspect {
         client: usize,
         key: usize,
+    },
+    Revoke {
+        client: usize,
+        key: usize,
+        right: bool,
+        deletes: bool,
     },
     DeleteHold {
         key: usize,
@@ -96,6 +105,17 @@ impl Step {
             }
             Op::Look { client } => Step::Look { client },
             Op::Inspect { client, key } => Step::Inspect { client, key },
+            Op::Revoke {
+                client,
+                key,
+                right,
+                deletes,
+            } => Step::Revoke {
+                client,
+                key,
+                right,
+                deletes,
+            },
             Op::DeleteHold { key } => Step::DeleteHold { key },
             Op::DeleteAll { key } => Step::DeleteAll { key },
             Op::Enter { whose, key, count } => {
@@ -194,7 +214,19 @@ impl Step {
                 seen.look(stores[client].look(&looks, LIMIT).await?)
             }
             Step::Inspect { client, key } => {
-                seen.inspect(key, stores[client].inspect(&keys[key], LIMIT).await?)
+                seen.inspect(key, stores[client].inspect(&keys[key], NAMED, LIMIT).await?)
+            }
+            Step::Revoke {
+                client,
+                key,
+                right,
+                deletes,
+            } => {
+                let (store, name) = (&stores[client], &keys[key]);
+                let occupant = store.inspect(name, 0, LIMIT).await?.occupant;
+                let held = occupant.map_or(1, |occupant| occupant.token.get());
+                let token = FencingToken::new(held + u64::from(!right));
+                seen.revoke(key, store.revoke(name, token, deletes, LIMIT).await?)
             }
             Step::DeleteAll { key } => seen.flushed(key),
             Step::Ahead { key } => seen.behind(key),

@@ -17,7 +17,7 @@ use super::*;
 use crate::clock::BootClock;
 use crate::fencing::FencingToken;
 use crate::options::Durability;
-use crate::protocol::words::{Grant, RenewalFailure};
+use crate::protocol::words::{Grant, Inspection, RenewalFailure};
 use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::redis::scripts::Scripts;
@@ -390,17 +390,30 @@ fn releases_and_inspections_read_anything() {
     let bench = Bench::new();
     let texts = bench.texts();
     let bit = || (0..2i64).prop_map(Frame::Int);
-    let inspect = (now(), text(&texts), number(), number(), text(&texts), bit()).prop_map(
-        |(now, value, left, waiters, last, held)| {
-            Frame::Array(vec![now, value, left, waiters, last, held])
-        },
-    );
+    let waiter = || (text(&texts), text(&texts), text(&texts));
+    let waiting = prop::collection::vec(waiter(), 0..3);
+    let inspect = (
+        now(),
+        text(&texts),
+        number(),
+        number(),
+        text(&texts),
+        bit(),
+        waiting,
+    )
+        .prop_map(|(now, value, left, waiters, last, held, waiting)| {
+            let waiting = waiting
+                .into_iter()
+                .flat_map(|(owner, place, entry)| [owner, place, entry]);
+            let seen = [now, value, left, waiters, last, held];
+            Frame::Array(seen.into_iter().chain(waiting).collect())
+        });
     let right = prop_oneof![2 => bit(), 2 => inspect, 1 => junk(texts.clone())];
     check(nearly(right.boxed(), texts), |answer| {
         // What says that there is more to do is tested by itself.
         let more = answer.int().is_some_and(|answer| answer & 2 != 0);
         let inspected = bench.run(std::slice::from_ref(&answer), async |node| {
-            node.inspect(&[], &bench.key, WITHIN).await
+            node.inspect(&[], &bench.key, 0, WITHIN).await
         });
         if let Ok(Inspection {
             occupant: Some(occupant),
@@ -534,7 +547,7 @@ fn a_push_grants_only_what_it_says() {
         ];
         let answer = Frame::Array(inspection.to_vec());
         let inspected = bench.run(&[pushed.clone(), answer], async |node| {
-            node.inspect(&[], &bench.key, WITHIN).await
+            node.inspect(&[], &bench.key, 0, WITHIN).await
         });
         prop_assert!(inspected.is_ok(), "{:?}", inspected);
         let received = bench.node.shared.clock.now();

@@ -162,6 +162,7 @@ impl MemoryServer {
             key: key.clone(),
             timing,
             deadline: now + left,
+            since: self.wall_micros(),
             name: "entered".into(),
         };
         (self.state().slots).with(key, now, |slot| slot.queue.join(entry));

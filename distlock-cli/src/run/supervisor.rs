@@ -181,7 +181,7 @@ impl Supervisor {
             tokio::select! {
                 event = self.signals.next() => running.heed(event),
                 error = held.lost(), if !running.knows_of_loss() => {
-                    running.lose(error);
+                    running.lose(error, self.on_lost, self.grace);
                 }
                 () = tokio::time::sleep(pause) => {}
             }
@@ -300,9 +300,23 @@ impl Running {
         }
     }
 
-    fn lose(&mut self, error: Error) {
+    /// A lock that was taken away is nobody else's before it is released, or its time is over: there is some of it left. What
+    /// was lost otherwise may be another's.
+    fn lose(&mut self, error: Error, on_lost: OnLost, grace: Duration) {
+        let revoked = matches!(
+            &error,
+            Error::Lost {
+                reason: LossReason::Revoked { .. },
+                ..
+            }
+        );
         self.why = Some(Why::Lost(Box::new(error)));
-        self.kill();
+        if !revoked || on_lost == OnLost::Kill {
+            self.kill();
+        } else if self.stage == Stage::Runs {
+            let kill_at = keeper::now().saturating_add(grace);
+            self.terminate(kill_at.min(self.until));
+        }
     }
 
     fn terminate(&mut self, kill_at: Duration) {

@@ -7,7 +7,7 @@ use once_cell::sync::OnceCell;
 use crate::manager::core::Core;
 use crate::manager::executor::Executor;
 use crate::manager::{release, report, watch};
-use crate::protocol::words::{Grant, Owner};
+use crate::protocol::words::{Grant, Owner, Revocation};
 use crate::store::{EventSink, StoreEvent};
 
 /// Where a store's events go. It is there before the store is, and does not keep the manager alive.
@@ -63,6 +63,11 @@ impl Mailbox {
                     granted(&core, grant);
                 }
             }
+            StoreEvent::Revoked(revocation) => {
+                if let Some(core) = self.core() {
+                    revoked(&core, &revocation);
+                }
+            }
             StoreEvent::Unheard(owners) => {
                 if let Some(core) = self.core() {
                     unheard(&core, owners);
@@ -98,6 +103,18 @@ fn granted(core: &Arc<Core>, grant: Grant) {
             entry.changed.notify_one();
         }
         None => release::undo_unknown(core, grant.key, grant.owner, grant.lease),
+    }
+}
+
+/// Its holder stops, and releases then.
+fn revoked(core: &Arc<Core>, revocation: &Revocation) {
+    for entry in core.claims.held() {
+        if entry.request.key.same_lock(&revocation.key) {
+            let now = core.clock.now();
+            core.claims
+                .with(&entry, |claim| claim.handle_revocation(revocation, now));
+            release::tell_loss(core, &entry);
+        }
     }
 }
 

@@ -122,6 +122,7 @@ impl Hold {
                 let last_failure = last_failure.clone();
                 (LossReason::NotRenewed { last_failure }, false)
             }
+            End::Revoked(by) => (LossReason::Revoked { by: by.clone() }, false),
             End::ShutDown => (LossReason::ShutDown, false),
             End::Released => (LossReason::Released, true),
         };

@@ -1,6 +1,8 @@
 //! What a lock looks like, for those who ask.
 
-use std::time::Duration;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::oneshot;
 
@@ -8,22 +10,42 @@ use crate::error::{Error, Holder};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::core::shut_down_error;
-use crate::protocol::words::{AtServer, Inspection, Occupant};
+use crate::manager::core::{Core, shut_down_error};
+use crate::protocol::words::{AtServer, Inspection, Occupant, Waiting, wall};
 
 /// How long an inspection may take.
-const INSPECT_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const INSPECT_WITHIN: Duration = Duration::from_secs(1);
+
+/// So many waiters are named, at most.
+const NAMED: usize = 1_000;
 
 /// What a lock looks like, see [`LockManager::inspect`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyState {
+    /// Its key; braces around the whole of it are left out where [`list`](LockManager::list) found it.
+    pub key: String,
     holders: Vec<Holder>,
+    /// When others can have it if it is neither renewed nor released; `None` if it is free.
+    pub remaining: Option<Duration>,
     /// How many stand in its queue.
     pub waiters: u64,
+    waiting: Vec<Waiter>,
     /// The last fencing token, kept for the [`fence_ttl`](crate::LockManagerBuilder::fence_ttl) beyond its acquisition.
     pub last_token: Option<FencingToken>,
     servers: Vec<ServerState>,
+}
+
+/// Who stands in the queue of a lock, see [`KeyState::waiting`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// The client's name: `host:pid`, unless the builder's `client_name` says otherwise.
+    pub client: String,
+    /// Since when, by the store's clock.
+    pub since: SystemTime,
+    /// Whether it is a call of this very process.
+    pub this_process: bool,
 }
 
 /// What one server of a quorum has of a lock, see [`KeyState::servers`].
@@ -76,6 +98,12 @@ impl KeyState {
         &self.holders
     }
 
+    /// Who waits for it, in the order in which they are served: the first thousand.
+    #[must_use]
+    pub fn waiting(&self) -> &[Waiter] {
+        &self.waiting
+    }
+
     /// What each server of a quorum has of it, in the order of the URL; nothing where there is no quorum.
     #[must_use]
     pub fn servers(&self) -> &[ServerState] {
@@ -84,34 +112,81 @@ impl KeyState {
 }
 
 impl LockManager {
-    /// What a lock looks like now: who holds it, and how many wait.
+    /// What a lock looks like now: who holds it, and who waits.
+    ///
+    /// ```
+    /// # async fn f() -> Result<(), distlock::Error> {
+    /// let manager = distlock::LockManager::memory();
+    /// let guard = manager.lock("report").acquire().await?;
+    ///
+    /// let seen = manager.inspect("report").await?;
+    /// assert_eq!(seen.holders().len(), 1);
+    /// assert_eq!(seen.last_token, Some(guard.fencing_token()));
+    /// assert_eq!(seen.waiters, 0);
+    /// # Ok(()) }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
     /// [`Error::InvalidKey`], [`Error::ForeignKey`], [`Error::Unavailable`], [`Error::ShutDown`].
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing, whenever the future is dropped.
     pub async fn inspect(&self, key: impl Into<String>) -> Result<KeyState, Error> {
-        let text = key.into();
-        let key = LockKey::new(&text)?;
+        let key = LockKey::new(&key.into())?;
+        self.at_home(|core| async move { inspect(&core, key, NAMED).await })
+            .await
+    }
+
+    /// Does something on the manager's thread, where its connections are. It goes on if this is dropped.
+    pub(super) async fn at_home<T, Fut>(
+        &self,
+        work: impl FnOnce(Arc<Core>) -> Fut,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        Fut: Future<Output = Result<T, Error>> + Send + 'static,
+    {
         self.check_alive()?;
-        let core = self.core().clone();
         let (reply, answer) = oneshot::channel();
+        let work = work(self.core().clone());
         self.core().executor.spawn_later(async move {
             // The caller may have gone.
-            let _ = reply.send(core.store.inspect(&key, INSPECT_WITHIN).await);
+            let _ = reply.send(work.await);
         });
-        match answer.await {
-            Ok(Ok(Inspection {
-                foreign: Some(detail),
-                ..
-            })) => Err(Error::ForeignKey { key: text, detail }),
-            Ok(Ok(seen)) => Ok(KeyState {
-                holders: seen.occupant.iter().map(Occupant::holder).collect(),
-                waiters: seen.waiters,
-                last_token: seen.last_token,
-                servers: seen.servers.into_iter().map(ServerState::of).collect(),
-            }),
-            Ok(Err(trouble)) => Err(trouble.into_error(Some(text), Duration::ZERO)),
-            Err(_) => Err(shut_down_error()),
+        answer.await.unwrap_or_else(|_| Err(shut_down_error()))
+    }
+}
+
+pub(super) async fn inspect(core: &Core, key: LockKey, waiters: usize) -> Result<KeyState, Error> {
+    let seen = core.store.inspect(&key, waiters, INSPECT_WITHIN).await;
+    let key = key.to_string();
+    match seen {
+        Ok(Inspection {
+            foreign: Some(detail),
+            ..
+        }) => Err(Error::ForeignKey { key, detail }),
+        Ok(seen) => Ok(KeyState {
+            key,
+            holders: seen.occupant.iter().map(Occupant::holder).collect(),
+            remaining: seen.left.filter(|_| seen.occupant.is_some()),
+            waiters: seen.waiters,
+            waiting: seen.waiting.into_iter().map(Waiter::of).collect(),
+            last_token: seen.last_token,
+            servers: seen.servers.into_iter().map(ServerState::of).collect(),
+        }),
+        Err(trouble) => Err(trouble.into_error(Some(key), Duration::ZERO)),
+    }
+}
+
+impl Waiter {
+    fn of(waiting: Waiting) -> Self {
+        Waiter {
+            client: waiting.name,
+            since: wall(waiting.since),
+            this_process: waiting.this_process,
         }
     }
 }

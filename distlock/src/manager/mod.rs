@@ -29,6 +29,7 @@ pub(crate) mod executor;
 pub(crate) mod finding;
 pub(crate) mod hold;
 pub(crate) mod inspect;
+pub(crate) mod list;
 pub(crate) mod look;
 pub(crate) mod quorum;
 pub(crate) mod release;
@@ -37,6 +38,7 @@ pub(crate) mod report;
 pub(crate) mod shutdown;
 pub(crate) mod sole;
 pub(crate) mod table;
+pub(crate) mod unlock;
 pub(crate) mod verdicts;
 pub(crate) mod watch;
 

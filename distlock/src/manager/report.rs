@@ -31,9 +31,9 @@ pub(crate) fn refused(label: Option<&str>, error: &Error) {
 pub(crate) fn lost(hold: &Hold, error: &Error) {
     let (lock, fencing_token) = (label(hold), hold.token().get());
     match error {
-        // Asked for: by a shutdown, or by its own `max_hold`.
+        // Asked for: by a shutdown, an operator, or its own `max_hold`.
         Error::Lost {
-            reason: LossReason::ShutDown,
+            reason: LossReason::ShutDown | LossReason::Revoked { .. },
             ..
         }
         | Error::HoldLimit { .. } => tracing::warn!(

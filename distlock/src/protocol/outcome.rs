@@ -60,5 +60,7 @@ pub(crate) enum End {
     NotRenewed(String),
     /// It lasted as long as it may.
     Limit,
+    /// It was taken away, by whom that is known.
+    Revoked(String),
     ShutDown,
 }

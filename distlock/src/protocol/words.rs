@@ -119,6 +119,8 @@ pub(crate) struct Renewed {
 pub(crate) enum RenewalFailure {
     /// The lock is not this owner's (any more).
     Gone,
+    /// It was taken away, and is this owner's until its TTL ends, or it releases.
+    Revoked,
     /// The server refused; it may work later.
     Trouble(Trouble),
 }
@@ -153,10 +155,14 @@ pub(crate) enum LookReply {
 }
 
 /// The answer to an inspection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inspection {
     pub(crate) occupant: Option<Occupant>,
+    /// Until the store forgets it, if it is not renewed.
+    pub(crate) left: Option<Duration>,
     pub(crate) waiters: u64,
+    /// The first of them, in order.
+    pub(crate) waiting: Vec<Waiting>,
     pub(crate) last_token: Option<FencingToken>,
     /// Something else stands at one of the lock's keys.
     pub(crate) foreign: Option<String>,
@@ -171,11 +177,45 @@ pub(crate) struct AtServer {
     pub(crate) seen: Result<Inspected, Trouble>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inspected {
     /// Who holds it there; a vote is no hold.
     pub(crate) holder: Option<Occupant>,
+    pub(crate) left: Option<Duration>,
     pub(crate) waiters: u64,
+    pub(crate) waiting: Vec<Waiting>,
     pub(crate) last_token: Option<FencingToken>,
     pub(crate) is_foreign: bool,
+}
+
+/// Who stands in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) this_process: bool,
+    /// Server time, µs.
+    pub(crate) since: u64,
+    pub(crate) name: String,
+}
+
+/// A message to a holder: its lock is taken away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Revocation {
+    pub(crate) key: LockKey,
+    /// Of the hold that is meant: only who may read the lock knows it.
+    pub(crate) token: FencingToken,
+    /// Who takes it.
+    pub(crate) by: String,
+}
+
+/// What became of a hold that was to be taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Revoked {
+    /// The lock is free, or another's.
+    NotHeld,
+    /// Nobody can renew it any more. The token is above its own: who was told that one refuses the old holder.
+    Ending(FencingToken),
+    /// The store has it no more.
+    Deleted(FencingToken),
+    /// It was to be deleted, and its client is connected.
+    Connected,
 }

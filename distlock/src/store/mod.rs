@@ -9,12 +9,14 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::options::{Durability, FENCE_TTL, Options};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
+    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
+    Renewed, Revocation, Revoked,
 };
 use crate::store::facts::Facts;
 
@@ -73,12 +75,30 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         within: Duration,
     ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>>;
 
-    /// What a lock looks like now.
+    /// What a lock looks like now, with so many of its waiters.
     fn inspect<'a>(
         &'a self,
         key: &'a LockKey,
+        waiters: usize,
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>>;
+
+    /// The keys of all locks that are taken and begin so, in any order. `within` is for each step.
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>>;
+
+    /// Takes the hold with this token away: it cannot be renewed any more, and its holder is told. With `deletes` it is
+    /// removed at once, unless its client is connected, or the store cannot tell.
+    fn revoke<'a>(
+        &'a self,
+        key: &'a LockKey,
+        token: FencingToken,
+        deletes: bool,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Revoked, Trouble>>;
 
     /// What each server of it says about itself; each question may take `within`. A store inside this process has none.
     fn facts(&self, _within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
@@ -147,6 +167,8 @@ impl Settings {
 pub(crate) enum StoreEvent {
     /// A waiting owner was given the lock.
     Granted(Grant),
+    /// A hold was taken away.
+    Revoked(Revocation),
     /// Commands of these owners are long over their deadlines on a lane, and their callers do not run.
     Unheard(Vec<Owner>),
     /// Commands go to a new connection: renew what is held, then ask for all that is waited for.

@@ -155,7 +155,7 @@ impl Client {
     }
 
     fn inspect(&self, name: &str) -> Inspection {
-        at_once(self.store.inspect(&key(name), WITHIN)).unwrap()
+        at_once(self.store.inspect(&key(name), 10, WITHIN)).unwrap()
     }
 
     /// The owners granted since the last call.

@@ -72,7 +72,7 @@ fn dead_clients_are_passed_over() {
     assert_eq!(dead.granted(), []);
     assert_eq!(live.granted(), [1]);
     assert!(
-        at_once(dead.store.inspect(&key("k"), WITHIN)).is_err(),
+        at_once(dead.store.inspect(&key("k"), 0, WITHIN)).is_err(),
         "it is closed"
     );
 }

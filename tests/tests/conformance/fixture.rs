@@ -124,7 +124,11 @@ impl Fixture {
 
     /// How many hand-offs a test makes: fewer where each is found by a look, after half a second at most.
     pub(crate) fn hand_offs(&self, many: u64, few: u64) -> u64 {
-        if self.proxy.is_some() { few } else { many }
+        if self.is_proxied() { few } else { many }
+    }
+
+    pub(crate) fn is_proxied(&self) -> bool {
+        self.proxy.is_some()
     }
 
     pub(crate) fn is_redis(&self) -> bool {

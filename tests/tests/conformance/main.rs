@@ -28,4 +28,5 @@ mod scripts;
 mod shutdown;
 mod siblings;
 mod texts;
+mod unlocking;
 mod waiting;

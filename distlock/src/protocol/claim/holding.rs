@@ -40,6 +40,8 @@ pub(super) enum Verdict {
     Ours,
     /// The store has no such lock: no retry can change that.
     Gone,
+    /// It was taken away.
+    Revoked,
 }
 
 impl Holding {
@@ -180,6 +182,7 @@ impl Holding {
         match answer {
             Ok(()) => self.prove(request, rules, sent, now),
             Err(RenewalFailure::Gone) => return Verdict::Gone,
+            Err(RenewalFailure::Revoked) => return Verdict::Revoked,
             Err(RenewalFailure::Trouble(trouble)) => {
                 self.failure = trouble.to_string();
                 let again = sent + request.timing.retry_pause();

@@ -17,7 +17,9 @@ use crate::protocol::outcome::{Command, End, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{AskReply, Grant, Occupant, Proof, ReleaseReply, RenewalFailure};
+use crate::protocol::words::{
+    AskReply, Grant, Occupant, Proof, ReleaseReply, RenewalFailure, Revocation,
+};
 
 pub(crate) mod asking;
 pub(crate) mod holding;
@@ -267,6 +269,15 @@ impl Claim {
         }
     }
 
+    /// Its hold is taken away, if it is the one with that token.
+    pub(crate) fn handle_revocation(&mut self, revocation: &Revocation, now: Moment) {
+        let held = matches!(self.stage, Stage::Held(_));
+        let is_meant = |grip: &Grip| grip.token == revocation.token;
+        if held && self.grip.as_ref().is_some_and(is_meant) {
+            self.lose(End::Revoked(revocation.by.clone()), now);
+        }
+    }
+
     /// Time passes: a hold may be over by itself, and a wait at its end.
     pub(crate) fn handle_time(&mut self, now: Moment) {
         let is_taken = self.is_taken();
@@ -472,10 +483,15 @@ impl Claim {
     }
 
     fn judge(&mut self, verdict: Verdict, now: Moment) {
-        if verdict == Verdict::Gone {
-            self.lose(End::Gone, now);
-            self.leaving = Some(Leaving::new(now));
-            self.unsent = true;
+        match verdict {
+            Verdict::Ours => {}
+            Verdict::Gone => {
+                self.lose(End::Gone, now);
+                self.leaving = Some(Leaving::new(now));
+                self.unsent = true;
+            }
+            // Nobody else can have it before its holder has stopped and releases it, or its TTL ends.
+            Verdict::Revoked => self.lose(End::Revoked(String::new()), now),
         }
     }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::queue::Who;
 use crate::clock::Moment;
-use crate::protocol::words::{Grant, Owner};
-use crate::store::EventSink;
+use crate::protocol::words::Owner;
 use crate::store::client_id::ClientId;
+use crate::store::{EventSink, StoreEvent};
 
 /// A client that is there.
 pub(super) struct Client {
@@ -31,7 +31,7 @@ pub(super) struct Call<'a> {
     /// What the call may still do in queues.
     pub(super) work: i64,
     pub(super) clients: &'a HashMap<ClientId, Client>,
-    pub(super) pushes: Vec<(EventSink, Grant)>,
+    pub(super) pushes: Vec<(EventSink, StoreEvent)>,
 }
 
 impl Call<'_> {
@@ -46,10 +46,10 @@ impl Call<'_> {
         self.clients.contains_key(client)
     }
 
-    /// Tells a client of its grant, once the call is over.
-    pub(super) fn push(&mut self, client: &ClientId, grant: Grant) {
+    /// Tells a client something, once the call is over.
+    pub(super) fn push(&mut self, client: &ClientId, event: StoreEvent) {
         if let Some(known) = self.clients.get(client) {
-            self.pushes.push((Arc::clone(&known.events), grant));
+            self.pushes.push((Arc::clone(&known.events), event));
         }
     }
 }

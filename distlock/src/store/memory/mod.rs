@@ -7,13 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
-    RenewalFailure, Renewed,
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
+    Revoked,
 };
 use crate::store::client_id::ClientId;
 use crate::store::memory::server::MemoryServer;
@@ -106,8 +107,10 @@ impl LockStore for MemoryStore {
             self.server.call(&self.client, |slots, call| {
                 let mut failures = Vec::new();
                 for (index, renewal) in batch.iter().enumerate() {
-                    if !slots.with(&renewal.key, call.now, |slot| slot.renew(call, renewal)) {
-                        failures.push((index, RenewalFailure::Gone));
+                    let renewed =
+                        slots.with(&renewal.key, call.now, |slot| slot.renew(call, renewal));
+                    if let Err(failure) = renewed {
+                        failures.push((index, failure));
                     }
                 }
                 Renewed {
@@ -152,11 +155,43 @@ impl LockStore for MemoryStore {
     fn inspect<'a>(
         &'a self,
         key: &'a LockKey,
+        waiters: usize,
         _within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
         Box::pin(async move {
             self.server.call(&self.client, |slots, call| {
-                slots.with(key, call.now, |slot| slot.inspect(call))
+                slots.with(key, call.now, |slot| slot.inspect(call, waiters))
+            })
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        _within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>> {
+        Box::pin(async move {
+            self.server.call(&self.client, |slots, call| {
+                let taken = slots.taken(call.now);
+                taken
+                    .filter(|key| key.as_str().starts_with(prefix))
+                    .collect()
+            })
+        })
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        key: &'a LockKey,
+        token: FencingToken,
+        deletes: bool,
+        _within: Duration,
+    ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
+        Box::pin(async move {
+            self.server.call(&self.client, |slots, call| {
+                slots.with(key, call.now, |slot| {
+                    slot.revoke(call, key, token, deletes, &self.name)
+                })
             })
         })
     }

@@ -33,6 +33,8 @@ pub(super) struct Entry {
     pub(super) key: LockKey,
     pub(super) timing: Timing,
     pub(super) deadline: Moment,
+    /// When it came here, wall time, µs.
+    pub(super) since: u64,
     pub(super) name: Arc<str>,
 }
 
@@ -88,7 +90,7 @@ impl Queue {
     }
 
     /// Joins the queue at its end, or stays at its place with a new deadline and lease.
-    pub(super) fn join(&mut self, entry: Entry) {
+    pub(super) fn join(&mut self, mut entry: Entry) {
         let until = entry.deadline + KEPT;
         self.until = if self.is_empty() {
             until
@@ -104,6 +106,9 @@ impl Queue {
                 order
             }
         };
+        if let Some(known) = self.entries.get(&order) {
+            entry.since = known.since;
+        }
         self.entries.insert(order, entry);
     }
 

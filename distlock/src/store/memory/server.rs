@@ -14,8 +14,8 @@ use crate::clock::{BootClock, Clock, Moment};
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
+use crate::store::EventSink;
 use crate::store::client_id::ClientId;
-use crate::store::{EventSink, StoreEvent};
 
 /// Slots examined by each call for whether they can be forgotten. More than one, so that calls that
 /// all use new keys still get around.
@@ -110,8 +110,8 @@ impl MemoryServer {
             let reply = verb(slots, &mut call);
             (reply, call.pushes)
         };
-        for (events, grant) in pushes {
-            events(StoreEvent::Granted(grant));
+        for (events, event) in pushes {
+            events(event);
         }
         Ok(reply)
     }
@@ -158,6 +158,14 @@ impl Slots {
             self.by_name.insert(name, slot);
         }
         reply
+    }
+
+    /// The keys that are taken, as Redis has them: with their tags, unless these are the whole of them.
+    pub(super) fn taken(&mut self, now: Moment) -> impl Iterator<Item = LockKey> {
+        self.by_name.iter_mut().filter_map(move |(name, slot)| {
+            slot.settle(now);
+            slot.is_taken().then(|| LockKey::from_tagged(name))
+        })
     }
 
     fn sweep(&mut self, now: Moment) {

@@ -7,10 +7,13 @@ use super::call::{Call, WORK};
 use super::queue::{Entry, Queue, REMOVAL, Who};
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
+use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{
-    Ask, AskReply, Grant, Inspection, LookReply, Occupant, Owner, Proof, Renewal,
+    Ask, AskReply, Grant, Inspection, LookReply, Occupant, Owner, Proof, Renewal, RenewalFailure,
+    Revocation, Revoked, Waiting,
 };
+use crate::store::StoreEvent;
 
 /// What each lock of a look may cost at least (see [`Call::work`]): none waits for the dead of another.
 const LEAST_WORK: i64 = 10;
@@ -30,14 +33,23 @@ pub(super) struct Slot {
 pub(super) struct Hold {
     pub(super) who: Who,
     pub(super) token: FencingToken,
-    /// Released, and kept taken by `min_hold`: no renewal lengthens it.
-    pub(super) kept: bool,
+    pub(super) state: State,
     /// The longest time the holder may set, from the moment it sets it.
     pub(super) limit: Duration,
     pub(super) until: Moment,
     /// Wall time, µs.
     pub(super) since: u64,
     pub(super) name: Arc<str>,
+}
+
+/// What may become of a hold: only one that is `Held` can be renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Held,
+    /// Released, and kept taken by `min_hold`.
+    Kept,
+    /// Taken away, and over when its time is, or its holder releases it.
+    Revoked,
 }
 
 #[derive(Debug)]
@@ -85,6 +97,11 @@ impl Slot {
             let ttl = ask.timing.ttl();
             return AskReply::Held(self.take(call, who, ttl, ttl, name));
         }
+        let revoked = |hold: &Hold| hold.who == who && hold.state == State::Revoked;
+        if self.hold.as_ref().is_some_and(revoked) {
+            // It was taken away before its owner heard of it.
+            return AskReply::Busy(self.occupant(call));
+        }
         if let Some(proof) = self.prolong(call, &who, ask.timing) {
             return AskReply::Held(proof);
         }
@@ -105,6 +122,7 @@ impl Slot {
             key: ask.key.clone(),
             timing: ask.timing,
             deadline: call.now + ask.wait + SLACK,
+            since: call.wall,
             name: Arc::clone(name),
         });
         AskReply::Queued(occupant)
@@ -127,23 +145,72 @@ impl Slot {
         owner: Owner,
         timing: Timing,
     ) -> Option<Proof> {
-        // What min_hold keeps has been released: a late confirmation changes nothing.
-        if self.hold.as_ref().is_some_and(|hold| hold.kept) {
+        // What min_hold keeps has been released, and what was taken away is to end: a late confirmation changes nothing.
+        if (self.hold.as_ref()).is_some_and(|hold| hold.state != State::Held) {
             return None;
         }
         self.prolong(call, &call.who(owner), timing)
     }
 
     /// Whether the hold is (still) this one, which then lives on.
-    pub(super) fn renew(&mut self, call: &mut Call<'_>, renewal: &Renewal) -> bool {
+    pub(super) fn renew(
+        &mut self,
+        call: &mut Call<'_>,
+        renewal: &Renewal,
+    ) -> Result<(), RenewalFailure> {
         let who = call.who(renewal.owner);
-        match &mut self.hold {
-            Some(hold) if hold.who == who && hold.token == renewal.token && !hold.kept => {
+        let ours = |hold: &&mut Hold| hold.who == who && hold.token == renewal.token;
+        let hold = self.hold.as_mut().filter(ours);
+        let hold = hold.ok_or(RenewalFailure::Gone)?;
+        match hold.state {
+            State::Held => {
                 hold.until = call.now + renewal.timing.ttl();
-                true
+                Ok(())
             }
-            _ => false,
+            State::Revoked => Err(RenewalFailure::Revoked),
+            State::Kept => Err(RenewalFailure::Gone),
         }
+    }
+
+    /// Takes the hold with this token away.
+    pub(super) fn revoke(
+        &mut self,
+        call: &mut Call<'_>,
+        key: &LockKey,
+        token: FencingToken,
+        deletes: bool,
+        by: &Arc<str>,
+    ) -> Revoked {
+        let Some(hold) = self.hold.as_ref().filter(|hold| hold.token == token) else {
+            return Revoked::NotHeld;
+        };
+        let (who, state) = (hold.who.clone(), hold.state);
+        let is_kept = state == State::Kept;
+        if deletes && !is_kept && call.is_alive(&who.client) {
+            return Revoked::Connected;
+        }
+        let newest = match state {
+            State::Held => self.next_token(call),
+            State::Kept | State::Revoked => {
+                (self.fence.as_ref()).map_or(token, |fence| fence.token)
+            }
+        };
+        if is_kept || deletes {
+            self.hold = None;
+            self.queue.remove(&who);
+            self.drive(call, None);
+            return Revoked::Deleted(newest);
+        }
+        if let Some(hold) = &mut self.hold {
+            hold.state = State::Revoked;
+        }
+        let revocation = Revocation {
+            key: key.clone(),
+            token,
+            by: by.to_string(),
+        };
+        call.push(&who.client, StoreEvent::Revoked(revocation));
+        Revoked::Ending(newest)
     }
 
     pub(super) fn release(&mut self, call: &mut Call<'_>, owner: Owner, keep: Duration) -> bool {
@@ -152,7 +219,7 @@ impl Slot {
         if held && keep.is_zero() {
             self.hold = None;
         } else if held && let Some(hold) = &mut self.hold {
-            hold.kept = true;
+            hold.state = State::Kept;
             hold.limit = keep;
             hold.until = call.now + keep;
         }
@@ -182,15 +249,28 @@ impl Slot {
         }
     }
 
-    pub(super) fn inspect(&self, call: &Call<'_>) -> Inspection {
+    pub(super) fn inspect(&self, call: &Call<'_>, waiters: usize) -> Inspection {
+        // The marked entry's owner waits no more.
+        let marked = usize::from(self.queue.marked().is_some());
+        let waiting = self.queue.entries.values().skip(marked).take(waiters);
         Inspection {
             occupant: self.occupant(call),
-            // The marked entry's owner waits no more.
-            waiters: (self.queue.len() - usize::from(self.queue.marked().is_some())) as u64,
+            left: self.hold.as_ref().map(|hold| hold.until.since(call.now)),
+            waiters: (self.queue.len() - marked) as u64,
+            waiting: waiting
+                .map(|entry| Waiting {
+                    this_process: true,
+                    since: entry.since,
+                    name: entry.name.to_string(),
+                })
+                .collect(),
             last_token: self.fence.as_ref().map(|fence| fence.token),
-            foreign: None,
-            servers: Vec::new(),
+            ..Inspection::default()
         }
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        self.hold.is_some()
     }
 
     fn occupant(&self, call: &Call<'_>) -> Option<Occupant> {
@@ -254,7 +334,7 @@ impl Slot {
             granted_at: Some(call.now),
             lease: timing.grant().lease,
         };
-        call.push(&who.client, grant);
+        call.push(&who.client, StoreEvent::Granted(grant));
     }
 
     fn take(
@@ -269,7 +349,7 @@ impl Slot {
         self.hold = Some(Hold {
             who,
             token,
-            kept: false,
+            state: State::Held,
             limit,
             until: call.now + ttl,
             since: call.wall,

@@ -145,6 +145,10 @@ impl Shared {
 
     /// Passes a message on this client's channel on, which arrives at this moment.
     pub(super) fn hears(&self, message: &[Value]) {
+        if let Some(revocation) = self.decoder(&self.id()).revocation(message) {
+            (self.events)(StoreEvent::Revoked(revocation));
+            return;
+        }
         match &self.votes {
             Some(votes) => {
                 let received = self.clock.now();

@@ -3,19 +3,21 @@
 //! `node` is one server: a `link` for commands and one for renewals, each kept open by a `handshake` over a
 //! `transport`, which is `sockets` in production, where `sentinel` may say which server it is, and `lanes`, each of which is
 //! a `lane` on a runtime that calls; `acks` has links for what replicas are to have, and `durable` is what goes over them.
-//! An `exchange` is a command on one of the others, and its answer. `codec` turns the protocol's words into commands and
+//! An `exchange` is a command on one of the others, and its answer; `seen` is what those say who look on. `codec` turns the protocol's words into commands and
 //! answers into words, by `scripts` and `names`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
+    Revoked,
 };
 use crate::store::facts::{Facts, Part};
 use crate::store::redis::client::Client;
@@ -59,6 +61,7 @@ mod reply;
 mod role;
 mod same_server;
 pub(crate) mod scripts;
+mod seen;
 mod sentinel;
 mod server_time;
 mod session;
@@ -236,9 +239,34 @@ impl LockStore for RedisStore {
     fn inspect<'a>(
         &'a self,
         key: &'a LockKey,
+        waiters: usize,
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        Box::pin(async move { self.located(self.node.inspect(&[], key, within).await) })
+        Box::pin(async move {
+            let inspected = self.node.inspect(&[], key, waiters, within);
+            self.located(inspected.await)
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>> {
+        Box::pin(async move { self.located(self.node.list(prefix, within).await) })
+    }
+
+    fn revoke<'a>(
+        &'a self,
+        key: &'a LockKey,
+        token: FencingToken,
+        deletes: bool,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
+        Box::pin(async move {
+            let revoked = self.node.revoke(key, token, deletes, within);
+            self.located(revoked.await)
+        })
     }
 
     fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {

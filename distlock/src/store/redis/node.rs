@@ -15,7 +15,7 @@ use crate::mutex::lock;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
+    Ask, AskReply, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
 };
 use crate::store::redis::acks::AcksByNeed;
 use crate::store::redis::client::{Client, Shared};
@@ -304,30 +304,6 @@ impl Node {
                 self.note_role(&session, trouble);
             }
         }
-        Ok(decoded.said)
-    }
-
-    pub(super) async fn inspect(
-        &self,
-        before: &[Cmd],
-        key: &LockKey,
-        within: Duration,
-    ) -> Result<Inspection, Trouble> {
-        let shared = &*self.shared;
-        let session = self.commands.session()?;
-        let encoder = shared.encoder(&session.client);
-        let inspected = self.call(&self.commands, &session, before, within, |by| {
-            encoder.inspect(by, key)
-        });
-        let inspected = inspected.await;
-        let id = shared.id();
-        let decoder = shared.decoder(&id);
-        let (sent, answer) = match inspected {
-            Ok(answered) => answered,
-            Err(refusal) => return decoder.refused_inspection(key, refusal),
-        };
-        let decoded = decoder.inspect(key, answer)?;
-        shared.server_time.learn(sent, decoded.at);
         Ok(decoded.said)
     }
 

@@ -24,6 +24,7 @@ pub(crate) struct Scripts {
     pub(crate) release: Script,
     pub(crate) look: Script,
     pub(crate) inspect: Script,
+    pub(crate) revoke: Script,
     pub(crate) probe: Script,
     /// Of a node of a quorum.
     pub(crate) votes: Option<VoteScripts>,
@@ -77,6 +78,7 @@ impl Scripts {
             release: edit.script("release", include_str!("../../../lua/release.lua")),
             look: edit.script("look", include_str!("../../../lua/look.lua")),
             inspect: edit.script("inspect", include_str!("../../../lua/inspect.lua")),
+            revoke: edit.script("revoke", include_str!("../../../lua/revoke.lua")),
             probe: edit.script("probe", include_str!("../../../lua/probe.lua")),
             votes: None,
             edit,
@@ -91,6 +93,10 @@ impl Scripts {
             release: script(
                 "quorum/release",
                 include_str!("../../../lua/quorum/release.lua"),
+            ),
+            revoke: script(
+                "quorum/revoke",
+                include_str!("../../../lua/quorum/revoke.lua"),
             ),
             votes: Some(VoteScripts {
                 ask: script("quorum/ask", include_str!("../../../lua/quorum/ask.lua")),
@@ -128,6 +134,7 @@ impl Scripts {
             release: sharded(&self.release),
             look: sharded(&self.look),
             inspect: sharded(&self.inspect),
+            revoke: sharded(&self.revoke),
             probe: sharded(&self.probe),
             votes: None,
             edit: self.edit.clone(),

@@ -11,12 +11,14 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use crate::error::{Error, Outage};
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
+    Revoked,
 };
 use crate::store::facts::{Facts, Part};
 use crate::store::redis::at_once;
@@ -355,12 +357,55 @@ impl Cluster {
         }
     }
 
-    async fn inspect(&self, key: &LockKey, within: Duration) -> Result<Inspection, Trouble> {
+    async fn inspect(
+        &self,
+        key: &LockKey,
+        waiters: usize,
+        within: Duration,
+    ) -> Result<Inspection, Trouble> {
         let mut route = Route::past_queues(&self.nodes, slot(key), within, Role::Commands);
         loop {
             let hop = route.next().await?;
-            match hop.node.inspect(&hop.before, key, hop.within).await {
+            match hop
+                .node
+                .inspect(&hop.before, key, waiters, hop.within)
+                .await
+            {
                 Ok(inspection) => return Ok(inspection),
+                Err(trouble) => route.refused(&hop, trouble).await?,
+            }
+        }
+    }
+
+    /// Of each primary the keys that are taken there.
+    async fn list(&self, prefix: &str, within: Duration) -> Result<Vec<LockKey>, Trouble> {
+        let topology = &self.nodes.topology;
+        if let Some(trouble) = topology.unknown() {
+            return Err(trouble);
+        }
+        let mut keys = Vec::new();
+        for address in topology.map().primaries() {
+            let node = self.nodes.at(&address)?;
+            // One that does not come is told of by what is asked next.
+            let _ = tokio::time::timeout(OPENING, node.ready()).await;
+            let listed = node.list(prefix, within).await;
+            keys.extend(listed.map_err(|trouble| trouble.at(node.address()))?);
+        }
+        Ok(keys)
+    }
+
+    async fn revoke(
+        &self,
+        key: &LockKey,
+        token: FencingToken,
+        within: Duration,
+    ) -> Result<Revoked, Trouble> {
+        // What is kept is handed on, which finds those who listen.
+        let mut route = Route::new(&self.nodes, slot(key), within).with_consideration();
+        loop {
+            let hop = route.next().await?;
+            match hop.node.revoke(key, token, false, hop.within).await {
+                Ok(revoked) => return Ok(revoked),
                 Err(trouble) => route.refused(&hop, trouble).await?,
             }
         }
@@ -475,9 +520,29 @@ impl LockStore for ClusterStore {
     fn inspect<'a>(
         &'a self,
         key: &'a LockKey,
+        waiters: usize,
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        Box::pin(self.cluster.inspect(key, within))
+        Box::pin(self.cluster.inspect(key, waiters, within))
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>> {
+        Box::pin(self.cluster.list(prefix, within))
+    }
+
+    /// Nothing is deleted: who holds and did not wait listens in no slot, so that no node knows whether it is connected.
+    fn revoke<'a>(
+        &'a self,
+        key: &'a LockKey,
+        token: FencingToken,
+        _deletes: bool,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
+        Box::pin(self.cluster.revoke(key, token, within))
     }
 
     fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {

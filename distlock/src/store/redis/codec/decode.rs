@@ -12,6 +12,7 @@ use crate::protocol::timing::Timing;
 use crate::protocol::trouble::{Trouble, one_line};
 use crate::protocol::words::{
     AskReply, Inspection, Look, LookReply, Occupant, Owner, Proof, Renewal, RenewalFailure,
+    Revocation, Revoked, Waiting,
 };
 use crate::store::client_id::{ClientId, plain_number};
 use crate::store::redis::names::Names;
@@ -166,7 +167,7 @@ impl Decoder<'_> {
         let mut reply = Reply::list(answer)?;
         let at = reply.int()?;
         let value = reply.text()?;
-        let _ttl_left = reply.signed()?;
+        let left = reply.signed()?;
         let waiters = reply.int()?;
         let last = reply.text()?;
         let held = reply.int()? == 1;
@@ -176,10 +177,11 @@ impl Decoder<'_> {
         } else {
             Inspection {
                 occupant,
+                left: left_of(left),
                 waiters,
+                waiting: waiting(self.client, &mut reply)?,
                 last_token: last.parse().ok().map(FencingToken::new),
-                foreign: None,
-                servers: Vec::new(),
+                ..Inspection::default()
             }
         };
         Ok(Dated { at, said })
@@ -200,11 +202,8 @@ impl Decoder<'_> {
 
     fn foreign_lock(&self, key: &LockKey, what: &str) -> Inspection {
         Inspection {
-            occupant: None,
-            waiters: 0,
-            last_token: None,
             foreign: Some(self.foreign(key, what)),
-            servers: Vec::new(),
+            ..Inspection::default()
         }
     }
 
@@ -230,6 +229,38 @@ impl Decoder<'_> {
             // Whatever it says, it is short (R4).
             lease: Timing::new(Duration::from_millis(lease)).grant().lease,
         })
+    }
+
+    /// Reads the same message, if it says that a lock is taken away.
+    pub(crate) fn revocation(&self, message: &[Value]) -> Option<Revocation> {
+        let Some(Value::BulkString(payload)) = message.get(1) else {
+            return None;
+        };
+        let text = std::str::from_utf8(payload)
+            .ok()?
+            .strip_prefix("revoked ")?;
+        let (said, by) = text.split_once('\n')?;
+        let (token, key) = said.split_once(' ')?;
+        Some(Revocation {
+            key: LockKey::from_tagged(key.strip_prefix(&self.names.lock)?),
+            token: FencingToken::new(plain_number(token)?),
+            by: one_line(by.to_owned()),
+        })
+    }
+
+    /// The keys of a step of a scan, and where the next begins, if there is one.
+    pub(crate) fn scanned(&self, answer: Value) -> Result<(Vec<LockKey>, Option<String>), Trouble> {
+        let mut reply = Reply::list(answer)?;
+        let cursor = reply.text()?;
+        let mut names = Reply::list(reply.next().unwrap_or(Value::Nil))?;
+        let mut keys = Vec::new();
+        while let Some(name) = names.next() {
+            // Whatever is not a text of ours is no lock.
+            let name = Reply::one(name).text().unwrap_or_default();
+            let key = name.strip_prefix(&self.names.lock).map(untagged);
+            keys.extend(key.and_then(|key| LockKey::new(key).ok()));
+        }
+        Ok((keys, (cursor != "0").then_some(cursor)))
     }
 
     /// Who stands in a lock's value; `None` for an empty or a foreign one.
@@ -258,6 +289,51 @@ impl Decoder<'_> {
         let [lock, queue, entry, fence] = self.names.of(key);
         format!("{what} (one of `{lock}`, `{queue}`, `{entry}`, `{fence}`)")
     }
+}
+
+/// A key as its user wrote it, as far as that can be told: braces around the whole of it only steer its slot.
+fn untagged(key: &str) -> &str {
+    let inner = key.strip_prefix('{').and_then(|key| key.strip_suffix('}'));
+    inner.unwrap_or(key)
+}
+
+/// What is left of a lock, if it is there and ends.
+pub(crate) fn left_of(left: i64) -> Option<Duration> {
+    u64::try_from(left).ok().map(Duration::from_millis)
+}
+
+/// The rest of an inspection: three fields for each waiter.
+pub(crate) fn waiting(client: &ClientId, reply: &mut Reply) -> Result<Vec<Waiting>, Trouble> {
+    let mut waiting = Vec::new();
+    while let Some(owner) = reply.next() {
+        let (this_process, _) = client.recognise(&Reply::one(owner).text()?);
+        let place = reply.text()?;
+        let entry = reply.text()?;
+        waiting.push(Waiting {
+            this_process,
+            since: place.parse().unwrap_or_default(),
+            name: one_line(entry.splitn(4, ' ').nth(3).unwrap_or_default().to_owned()),
+        });
+    }
+    Ok(waiting)
+}
+
+pub(crate) fn revoke(answer: Value) -> Result<Revoked, Trouble> {
+    let mut reply = Reply::list(answer)?;
+    let verdict = reply.int()?;
+    let fence = reply.text()?;
+    let newest = || {
+        let token = plain_number(&fence).filter(|token| *token > 0);
+        let token = token.ok_or_else(|| reply::nonsense("a revocation's token"))?;
+        Ok(FencingToken::new(token))
+    };
+    Ok(match verdict {
+        0 => Revoked::NotHeld,
+        1 => Revoked::Ending(newest()?),
+        2 => Revoked::Deleted(newest()?),
+        3 => Revoked::Connected,
+        other => return Err(reply::nonsense(&format!("{other} to a revocation"))),
+    })
 }
 
 /// `held token`, which is the server's time as well, or `held token now`.
@@ -303,6 +379,7 @@ pub(crate) fn renew(
         let error = failure.text()?;
         failures.push(match error.as_str() {
             "" => (index, RenewalFailure::Gone),
+            "REVOKED" => (index, RenewalFailure::Revoked),
             error => (index, RenewalFailure::Trouble(trouble::of_text(error))),
         });
     }

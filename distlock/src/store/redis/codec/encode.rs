@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::options::Durability;
 use crate::protocol::timing::Timing;
@@ -15,6 +16,9 @@ use crate::store::redis::scripts::{By, Scripts};
 
 /// The scripts compare times as texts of sixteen digits, which are enough until the year 2286.
 const LATEST: u64 = 9_999_999_999_999_999;
+
+/// Keys that one step of a scan looks at: the server does nothing else meanwhile.
+const SCANNED_AT_ONCE: u32 = 1_000;
 
 /// What a client writes into every command.
 #[derive(Clone, Copy, Debug)]
@@ -87,12 +91,9 @@ impl Encoder<'_> {
                 cmd.arg(&self.names.epoch);
             }
         }
-        cmd.arg(self.owner(owner)).arg(millis(keep)).arg(format!(
-            "{} {} {}",
-            millis(self.settings.fence_ttl),
-            self.client.as_str(),
-            self.names.channels(key),
-        ));
+        cmd.arg(self.owner(owner))
+            .arg(millis(keep))
+            .arg(self.of_client(key));
         if let Some(next) = next {
             cmd.arg(next);
         }
@@ -119,10 +120,29 @@ impl Encoder<'_> {
         cmd
     }
 
-    pub(crate) fn inspect(&self, by: By, key: &LockKey) -> Cmd {
+    pub(crate) fn inspect(&self, by: By, key: &LockKey, waiters: usize) -> Cmd {
         let mut cmd = self.scripts.inspect.by(by);
-        let [lock, queue, _, fence] = self.names.of(key);
-        cmd.arg(3).arg(lock).arg(queue).arg(fence);
+        self.names.all(&mut cmd, key);
+        cmd.arg(waiters);
+        cmd
+    }
+
+    pub(crate) fn revoke(&self, by: By, key: &LockKey, token: FencingToken, deletes: bool) -> Cmd {
+        let mut cmd = self.scripts.revoke.by(by);
+        self.names.all(&mut cmd, key);
+        cmd.arg(token.to_string())
+            .arg(u8::from(deletes))
+            .arg(self.of_client(key))
+            .arg(&self.settings.name);
+        cmd
+    }
+
+    /// The keys that are taken, some at a time: from `cursor` on.
+    pub(crate) fn scan(&self, cursor: &str) -> Cmd {
+        let mut cmd = redis::cmd("SCAN");
+        let pattern = format!("{}*", literally(&self.names.lock));
+        cmd.arg(cursor).arg("MATCH").arg(pattern);
+        cmd.arg("COUNT").arg(SCANNED_AT_ONCE);
         cmd
     }
 
@@ -133,10 +153,32 @@ impl Encoder<'_> {
         cmd
     }
 
+    /// What a script that hands on needs to know of who calls it.
+    fn of_client(&self, key: &LockKey) -> String {
+        format!(
+            "{} {} {}",
+            millis(self.settings.fence_ttl),
+            self.client.as_str(),
+            self.names.channels(key),
+        )
+    }
+
     /// An owner as it stands in the store.
     fn owner(&self, owner: Owner) -> String {
         format!("{}:{owner}", self.client.as_str())
     }
+}
+
+/// A text as a pattern that matches nothing else.
+fn literally(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
 }
 
 /// Waits for as many as need be, for so long: never for good, which is what zero would mean.

@@ -2,7 +2,7 @@
 //!
 //! `members` are the servers, each a `Node` with the scripts of `lua/quorum`; by their `seats` none of them votes twice. A `candidate` collects the votes for one owner,
 //! without I/O; its `ballot` says to the nodes what it wants said, by the `verbs`. `asking`, `renewing`, `releasing` and `looking` are
-//! what a client wants of all of them.
+//! what a client wants of all of them, and `seen` is for those who look on.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::mutex::lock;
 use crate::options::{Durability, Options};
@@ -20,7 +21,7 @@ use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
-    RenewalFailure, Renewed,
+    RenewalFailure, Renewed, Revoked,
 };
 use crate::random::Random;
 use crate::store::facts::{Facts, Part};
@@ -42,6 +43,7 @@ mod members;
 mod releasing;
 mod renewing;
 pub(super) mod seats;
+mod seen;
 pub(crate) mod terms;
 pub(super) mod told;
 mod verbs;
@@ -168,10 +170,10 @@ impl Quorum {
                 }
                 (self.polls.events)(StoreEvent::RenewalsReconnected);
             }
-            event @ (StoreEvent::NotAuthenticated(_) | StoreEvent::Lost(_)) => {
-                (self.polls.events)(event);
-            }
-            event @ StoreEvent::Back(_) => (self.polls.events)(event),
+            event @ (StoreEvent::NotAuthenticated(_)
+            | StoreEvent::Lost(_)
+            | StoreEvent::Back(_)
+            | StoreEvent::Revoked(_)) => (self.polls.events)(event),
             StoreEvent::Granted(_) | StoreEvent::Unheard(_) | StoreEvent::Moved => {}
         }
     }
@@ -287,9 +289,29 @@ impl LockStore for QuorumStore {
     fn inspect<'a>(
         &'a self,
         key: &'a LockKey,
+        waiters: usize,
         within: Duration,
     ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        Box::pin(self.quorum.inspect(key, within))
+        Box::pin(self.quorum.inspect(key, waiters, within))
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>> {
+        Box::pin(self.quorum.list(prefix, within))
+    }
+
+    /// Nothing is deleted: a client that one node knows to be connected may be away from all others.
+    fn revoke<'a>(
+        &'a self,
+        key: &'a LockKey,
+        token: FencingToken,
+        _deletes: bool,
+        within: Duration,
+    ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
+        Box::pin(self.quorum.revoke(key, token, within))
     }
 
     fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {

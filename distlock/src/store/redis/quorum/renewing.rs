@@ -87,7 +87,7 @@ impl Quorum {
                 token: FencingToken::new(token),
             })),
             Some(Err(RenewalFailure::Trouble(trouble))) => Err(trouble),
-            Some(Err(RenewalFailure::Gone)) | None => Ok(None),
+            Some(Err(RenewalFailure::Gone | RenewalFailure::Revoked)) | None => Ok(None),
         }
     }
 
@@ -116,6 +116,7 @@ impl Quorum {
 struct Tally {
     ours: usize,
     not_ours: usize,
+    is_revoked: bool,
     trouble: Option<Trouble>,
 }
 
@@ -125,6 +126,10 @@ impl Tally {
             Kept::Ours => self.ours += 1,
             // What is repaired counts from the next renewal on.
             Kept::NotOurs => self.not_ours += 1,
+            Kept::Revoked => {
+                self.not_ours += 1;
+                self.is_revoked = true;
+            }
             Kept::Free => {}
             Kept::Trouble(trouble) => self.trouble = Some(trouble),
         }
@@ -134,7 +139,11 @@ impl Tally {
         if self.ours >= quorum || self.ours > 0 && !Rules::in_force().quorum_extends {
             Ok(())
         } else if self.not_ours > nodes - quorum {
-            Err(RenewalFailure::Gone)
+            Err(if self.is_revoked {
+                RenewalFailure::Revoked
+            } else {
+                RenewalFailure::Gone
+            })
         } else {
             let trouble = self.trouble.unwrap_or_else(|| {
                 Trouble::new(

@@ -12,6 +12,7 @@ use crate::protocol::trouble::{Trouble, one_line};
 use crate::protocol::words::{Inspected, Occupant, Owner, ReleaseReply};
 use crate::store::client_id::ClientId;
 use crate::store::redis::client::Shared;
+use crate::store::redis::codec::decode;
 use crate::store::redis::codec::encode::millis;
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::candidate::{Heard, Token};
@@ -62,6 +63,8 @@ pub(super) enum Kept {
     /// Nobody has it there: it may be repaired.
     Free,
     NotOurs,
+    /// It was taken away.
+    Revoked,
     Trouble(Trouble),
 }
 
@@ -314,6 +317,7 @@ impl Node {
             *kept = match &*failure.text()? {
                 "" => Kept::NotOurs,
                 "FREE" => Kept::Free,
+                "REVOKED" => Kept::Revoked,
                 error => Kept::Trouble(trouble::of_text(error)),
             };
         }
@@ -323,21 +327,20 @@ impl Node {
     pub(super) async fn inspect_votes(
         &self,
         key: &LockKey,
+        waiters: usize,
         within: Duration,
     ) -> Result<Inspected, Trouble> {
         let shared = &*self.shared;
         let session = self.commands.session()?;
         let encoder = shared.encoder(&session.client);
         let inspected = self.call(&self.commands, &session, &[], within, |by| {
-            encoder.inspect(by, key)
+            encoder.inspect(by, key, waiters)
         });
         let (sent, answer) = match inspected.await {
             Err(refusal) if trouble::is_foreign(&refusal) => {
                 return Ok(Inspected {
-                    holder: None,
-                    waiters: 0,
-                    last_token: None,
                     is_foreign: true,
+                    ..Inspected::default()
                 });
             }
             inspected => inspected?,
@@ -347,7 +350,7 @@ impl Node {
             .server_time
             .hear(sent, reply.int()?, shared.clock.now());
         let value = reply.text()?;
-        let _ttl_left = reply.signed()?;
+        let left = reply.signed()?;
         let waiters = reply.int()?;
         let last = reply.text()?;
         let is_there = reply.int()? == 1;
@@ -358,7 +361,9 @@ impl Node {
                 Seen::Occupied { by, is_held: true } => Some(by),
                 _ => None,
             },
+            left: decode::left_of(left),
             waiters,
+            waiting: decode::waiting(&session.client, &mut reply)?,
             last_token: last.parse().ok().map(FencingToken::new),
         })
     }

@@ -1,0 +1,282 @@
+//! What operators do: they see who holds and who waits, and take a lock away, without two ever holding it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use distlock::{Error, HowUnlocked, LossReason};
+use distlock_tests::{eventually_async, within};
+
+use crate::fixture::{PATIENCE, ms};
+use crate::holding::Dropped;
+
+fn assert_revoked(error: &Error) {
+    match error {
+        Error::Lost {
+            reason: LossReason::Revoked { .. },
+            ..
+        } => {}
+        // Where a message does not reach a holder that was slow to renew.
+        other => panic!("{other:?}"),
+    }
+    assert!(error.to_string().contains("taken away"), "{error}");
+}
+
+/// A lease that is renewed soon: where no message comes, that is when its holder is told.
+const LEASE: Duration = ms(1_500);
+
+for_each_store! {
+    async fn what_is_held_is_listed_by_its_prefix(store) {
+        let manager = store.named("lister").await;
+        if store.is_proxied() {
+            let error = manager.list("").await.unwrap_err();
+            assert!(error.to_string().contains("proxy"), "{error}");
+            return;
+        }
+        let keys = ["shop:1", "shop:2", "shop:{eu}:3", "shop*", "shelf:1", "{shop:4}"];
+        let mut guards = Vec::new();
+        for key in keys {
+            guards.push(manager.lock(key).acquire().await.unwrap());
+        }
+        let another = store.builder().namespace(store.another_namespace()).connect().await.unwrap();
+        let _elsewhere = another.lock("shop:elsewhere").acquire().await.unwrap();
+        let waiting = store.manager().await.lock("shop:2").wait(PATIENCE);
+        let waiting = tokio::spawn(async move { waiting.acquire().await });
+        store.until_waiting("shop:2", 1).await;
+
+        let listed = async |prefix: &str| -> Vec<String> {
+            let locks = manager.list(prefix).await.unwrap();
+            locks.into_iter().map(|lock| lock.key).collect()
+        };
+        assert_eq!(listed("shop:").await, ["shop:1", "shop:2", "shop:4", "shop:{eu}:3"]);
+        assert_eq!(listed("shop*").await, ["shop*"]);
+        assert_eq!(listed("").await.len(), keys.len());
+        assert_eq!(listed("nothing").await, Vec::<String>::new());
+        let locks = manager.list("shop:2").await.unwrap();
+        assert_eq!((locks[0].waiters, locks[0].waiting().len()), (1, 0), "counted, not named");
+        assert_eq!(locks[0].holders()[0].client, "lister");
+        assert!(locks[0].remaining.unwrap() > Duration::ZERO);
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(listed("").await, Vec::<String>::new());
+    }
+
+    /// More than one step of a scan looks at.
+    async fn many_are_listed(store) {
+        if store.is_proxied() {
+            return;
+        }
+        let manager = store.manager().await;
+        let mut guards = Vec::new();
+        for number in 0..1_200 {
+            guards.push(manager.lock(format!("k{number:04}")).acquire().await.unwrap());
+        }
+        let locks = manager.list("k").await.unwrap();
+        let keys: Vec<_> = locks.iter().map(|lock| lock.key.clone()).collect();
+        let expected: Vec<_> = (0..1_200).map(|number| format!("k{number:04}")).collect();
+        assert_eq!(keys, expected);
+    }
+
+    async fn waiters_are_named_in_their_order(store) {
+        let began = SystemTime::now();
+        let guard = store.hold("k").await;
+        let mut calls = Vec::new();
+        for (number, name) in ["first", "second client", "third"].into_iter().enumerate() {
+            let lock = store.named(name).await.lock("k").wait(PATIENCE);
+            calls.push(tokio::spawn(async move { lock.acquire().await.unwrap().release().await }));
+            store.until_waiting("k", number as u64 + 1).await;
+        }
+        let seen = store.seen("k").await;
+        let names: Vec<_> = seen.waiting().iter().map(|waiter| waiter.client.clone()).collect();
+        assert_eq!(names, ["first", "second client", "third"]);
+        for waiter in seen.waiting() {
+            // The servers run here, so their clock is ours, but for what it is set ahead by in a quorum.
+            let since = waiter.since.duration_since(began - ms(1_000));
+            assert!(since.unwrap() < Duration::from_secs(300), "{waiter:?}");
+            assert!(waiter.this_process);
+        }
+        assert!(seen.waiting().is_sorted_by_key(|waiter| waiter.since));
+        guard.release().await.unwrap();
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        let seen = store.seen("k").await;
+        assert_eq!((seen.remaining, seen.waiting()), (None, &[][..]));
+    }
+
+    /// Its body is stopped, and only then has the next one the lock, with a newer token than that of the old one.
+    async fn a_body_is_stopped_when_its_lock_is_taken_away(store) {
+        let lock = store.named("holder").await.lock("k").lease(LEASE);
+        let gone = Arc::new(AtomicBool::new(false));
+        let flag = gone.clone();
+        let (started, told) = tokio::sync::oneshot::channel();
+        let running = tokio::spawn(async move {
+            lock.run(async |held| {
+                let _flag = Dropped(&flag);
+                started.send(held.fencing_token()).unwrap();
+                std::future::pending::<()>().await;
+            })
+            .await
+        });
+        let token = told.await.unwrap();
+        let next = store.manager().await.lock("k").wait(PATIENCE);
+        let next = tokio::spawn(async move {
+            let guard = next.acquire().await.unwrap();
+            assert!(gone.load(Ordering::SeqCst), "two at once");
+            guard
+        });
+        store.until_waiting("k", 1).await;
+
+        let operator = store.named("operator").await;
+        let unlocked = within(PATIENCE, operator.unlock("k").wait(PATIENCE).into_future()).await.unwrap();
+        assert_eq!(unlocked.how, HowUnlocked::Released);
+        assert_eq!(unlocked.holder.unwrap().client, "holder");
+        let newest = unlocked.fencing_token.unwrap();
+        assert!(newest > token, "{newest} after {token}");
+        assert_revoked(&running.await.unwrap().unwrap_err());
+        let guard = next.await.unwrap();
+        assert!(guard.fencing_token() > newest, "{} after {newest}", guard.fencing_token());
+        guard.release().await.unwrap();
+    }
+
+    /// Nothing stops the code that has a guard, but it is told, and the lock is another's after the lease, not before.
+    async fn a_guard_is_told_and_cannot_renew(store) {
+        let guard = store.named("holder").await.lock("k").lease(LEASE).acquire().await.unwrap();
+        let operator = store.named("operator").await;
+        let error = operator.unlock("k").wait(ms(1)).into_future().await.unwrap_err();
+        assert!(error.is_busy() && error.holders()[0].client == "holder", "{error:?}");
+        let error = within(PATIENCE, guard.lost()).await;
+        assert_revoked(&error);
+        assert!(!guard.is_held());
+        // Told once more, it is the same hold.
+        let forced = within(PATIENCE, operator.unlock("k").force().into_future()).await.unwrap();
+        assert_eq!(forced.how, HowUnlocked::Expired);
+        assert_revoked(&guard.release().await.unwrap_err());
+        store.until_free("k", PATIENCE).await;
+    }
+
+    async fn a_free_lock_stays_free(store) {
+        let operator = store.manager().await;
+        let unlocked = operator.unlock("k").await.unwrap();
+        assert_eq!((unlocked.how, unlocked.holder), (HowUnlocked::WasFree, None));
+        assert!(matches!(operator.unlock("").await, Err(Error::InvalidKey { .. })));
+    }
+
+    /// Only the hold that was seen is taken away, not the one that follows it.
+    async fn the_next_holder_keeps_it(store) {
+        for _ in 0..store.hand_offs(10, 2) {
+            let holder = store.manager().await;
+            let guard = holder.lock("k").lease(LEASE).acquire().await.unwrap();
+            let next = store.manager().await.lock("k").wait(PATIENCE);
+            let next = tokio::spawn(async move { next.acquire().await.unwrap() });
+            store.until_waiting("k", 1).await;
+            let operator = store.manager().await;
+            let unlocking = tokio::spawn(async move { operator.unlock("k").wait(PATIENCE).await });
+            within(PATIENCE, guard.lost()).await;
+            drop(guard);
+            assert_eq!(unlocking.await.unwrap().unwrap().how, HowUnlocked::Released);
+            let next = next.await.unwrap();
+            assert!(next.is_held());
+            next.release().await.unwrap();
+        }
+    }
+
+    /// The operator's word is not enough.
+    async fn nothing_of_a_connected_client_is_deleted(store) {
+        let guard = store.named("holder").await.lock("k").lease(LEASE).acquire().await.unwrap();
+        let operator = store.manager().await;
+        let unlocking = operator.unlock("k").holder_is_gone().wait(ms(1)).into_future();
+        let error = within(PATIENCE, unlocking).await.unwrap_err();
+        assert!(error.is_busy(), "{error:?}");
+        let other = store.manager().await.lock("k").wait(ms(100));
+        assert!(other.acquire().await.unwrap_err().is_busy());
+        // It may have been taken away (over a quorum), or not: it is never two's.
+        drop(guard);
+        store.until_free("k", PATIENCE).await;
+    }
+
+    async fn what_min_hold_keeps_is_nobodys(store) {
+        store.vanished_holder("k", Duration::from_secs(3)).await;
+        let operator = store.manager().await;
+        let unlocked = within(PATIENCE, operator.unlock("k").force().into_future()).await.unwrap();
+        assert!(matches!(unlocked.how, HowUnlocked::Released | HowUnlocked::Expired), "{unlocked:?}");
+        store.until_free("k", PATIENCE).await;
+    }
+}
+
+for_redis! {
+    /// A process that is gone, as far as the server and the operator know.
+    async fn what_a_dead_process_held_is_deleted_at_once(fixture) {
+        fixture.hold_elsewhere("k", "dead", Duration::from_secs(3_600));
+        let next = fixture.manager().await.lock("k").wait(PATIENCE);
+        let next = tokio::spawn(async move { next.acquire().await });
+        fixture.until_waiting("k", 1).await;
+        let operator = fixture.manager().await;
+        let error = operator.unlock("k").wait(ms(1)).into_future().await.unwrap_err();
+        assert!(error.is_busy(), "nobody is there to release it: {error:?}");
+        let unlocking = operator.unlock("k").holder_is_gone().into_future();
+        let unlocked = within(PATIENCE, unlocking).await.unwrap();
+        assert_eq!(unlocked.how, HowUnlocked::Deleted);
+        let guard = within(PATIENCE, next).await.unwrap().unwrap();
+        assert!(guard.fencing_token() > unlocked.fencing_token.unwrap());
+        guard.release().await.unwrap();
+    }
+
+    /// The server's TTL is not cut: whoever does not hear believes for as long as before, and no longer.
+    async fn what_is_taken_away_keeps_its_time(fixture) {
+        fixture.hold_elsewhere("k", "deaf", Duration::from_secs(3_600));
+        let left = fixture.seen("k").await.remaining.unwrap();
+        let operator = fixture.manager().await;
+        let unlocking = operator.unlock("k").wait(ms(1)).into_future();
+        unlocking.await.unwrap_err();
+        let still = fixture.seen("k").await.remaining.unwrap();
+        assert!(still <= left && still > Duration::from_secs(3_500), "{still:?} of {left:?}");
+    }
+
+    /// Who may publish and not read the locks takes nothing away.
+    async fn a_message_with_another_token_changes_nothing(fixture) {
+        let manager = fixture.manager().await;
+        let guard = manager.lock("k").lease(LEASE).acquire().await.unwrap();
+        let name = fixture.name("lock", "k");
+        let value = fixture.raw().cmd(&["GET", &name]);
+        let owner = value.text().unwrap().split(' ').nth(1).unwrap().to_owned();
+        let client = owner.split(':').next().unwrap();
+        let channel = fixture.name("client", "").replace("{}", client);
+        let token = guard.fencing_token().get();
+        for message in [
+            format!("revoked {} {name}\nsomebody", token + 1),
+            format!("revoked 0 {name}\nsomebody"),
+            format!("revoked {token} {}\nsomebody", fixture.name("lock", "another")),
+            format!("revoked {token}"),
+        ] {
+            assert_eq!(fixture.raw().cmd(&["PUBLISH", &channel, &message]).int(), 1, "{message}");
+        }
+        // What is published is heard in order.
+        let other = fixture.manager().await.lock("k").wait(PATIENCE);
+        let other = tokio::spawn(async move { other.acquire().await });
+        fixture.until_waiting("k", 1).await;
+        assert!(guard.is_held());
+        let right = format!("revoked {token} {name}\nsomebody");
+        fixture.raw().cmd(&["PUBLISH", &channel, &right]);
+        let error = within(PATIENCE, guard.lost()).await;
+        assert!(error.to_string().contains("taken away by somebody"), "{error}");
+        drop(guard);
+        let guard = within(PATIENCE, other).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+
+    /// A key of another type, or another's text, is not a lock.
+    async fn what_is_foreign_is_not_listed(fixture) {
+        let guard = fixture.hold("mine").await;
+        fixture.raw().cmd(&["SET", &fixture.name("lock", "foreign"), "text"]);
+        fixture.raw().cmd(&["LPUSH", &fixture.name("lock", "list"), "text"]);
+        let manager = fixture.manager().await;
+        let locks = manager.list("").await.unwrap();
+        assert_eq!(locks.len(), 1);
+        assert!(matches!(manager.unlock("foreign").await, Err(Error::ForeignKey { .. })));
+        guard.release().await.unwrap();
+        eventually_async(PATIENCE, async || manager.list("").await.unwrap().is_empty()).await;
+    }
+}
