@@ -5,8 +5,12 @@ mod completions;
 mod connect;
 mod doctor;
 mod exit;
+mod inspect;
+mod list;
 mod output;
 mod run;
+mod unlock;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -27,7 +31,10 @@ fn main() -> ExitCode {
         Command::Completions { shell } => completions::main(shell),
         Command::Run(options) => on_runtime(run::main(global, options)),
         Command::Doctor(options) => on_runtime(doctor::main(global, options)),
-        _ => todo!(),
+        Command::List(options) => on_runtime(list::main(global, options)),
+        Command::Inspect(options) => on_runtime(inspect::main(global, options)),
+        Command::Unlock(options) => on_runtime(unlock::main(global, options)),
+        Command::Watch(options) => on_runtime(watch::main(global, options)),
     };
     ended.unwrap_or_else(|failure| {
         failure.tell(as_json);

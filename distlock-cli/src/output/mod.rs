@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Write as _};
 
 use serde_json::Value;
 
+pub(crate) mod lock;
 pub(crate) mod table;
 pub(crate) mod time;
 
