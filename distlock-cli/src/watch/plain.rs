@@ -25,10 +25,7 @@ pub(crate) fn line(at: SystemTime, change: &Change) -> String {
     match change {
         Change::Queue(_) => format!("{at}Z  {word:<8}  {key}  {} wait", lock.waiters),
         Change::Acquired(_) if lock.waiters > 0 => {
-            format!(
-                "{at}Z  {word:<8}  {key}  {holder}, {} wait",
-                lock.waiters
-            )
+            format!("{at}Z  {word:<8}  {key}  {holder}, {} wait", lock.waiters)
         }
         Change::Acquired(_) | Change::Freed(_) => format!("{at}Z  {word:<8}  {key}  {holder}"),
     }

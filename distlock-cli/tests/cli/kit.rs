@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use distlock::LockManager;
+use distlock_tests::eventually_async;
 use serde_json::Value;
 
 /// Long enough for a loaded machine.
@@ -55,8 +56,43 @@ pub(crate) fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
+/// The object that a command writes, which must succeed.
+#[track_caller]
+pub(crate) fn object(command: &mut Command) -> Value {
+    let output = output(command);
+    assert!(output.status.success(), "{output:?}");
+    json(&text(&output.stdout))
+}
+
+/// What a command writes, which must succeed, and fit a terminal.
+#[track_caller]
+pub(crate) fn page(command: &mut Command) -> String {
+    let output = output(command);
+    assert!(output.status.success(), "{output:?}");
+    let page = text(&output.stdout);
+    for line in page.lines() {
+        assert!(line.chars().count() <= 80, "wider than 80 columns: {line}");
+    }
+    page
+}
+
 pub(crate) async fn manager(url: &str) -> LockManager {
     LockManager::connect(url).await.expect("a manager")
+}
+
+/// One that is called so.
+pub(crate) async fn named(url: &str, name: &str) -> LockManager {
+    let builder = LockManager::builder().url(url).client_name(name);
+    builder.connect().await.expect("a manager")
+}
+
+/// Returns once so many wait.
+pub(crate) async fn until_waiting(locks: &LockManager, key: &str, count: u64) {
+    eventually_async(SOON, async || {
+        let state = locks.inspect(key).await.expect("an inspection");
+        state.waiters == count
+    })
+    .await;
 }
 
 pub(crate) fn wall_nanos() -> u128 {

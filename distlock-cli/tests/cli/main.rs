@@ -1,5 +1,10 @@
 //! The command line, as a program against real servers.
 
+mod doctor;
 mod kit;
 mod losing;
 mod running;
+mod seeing;
+mod told;
+mod unlocking;
+mod watching;
