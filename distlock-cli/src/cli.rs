@@ -15,6 +15,7 @@ use crate::exit::TABLE;
     version,
     about = "Locks of distlock, from the command line: run a command under one, and see and free those that are held",
     after_help = TABLE,
+    term_width = 80,
     disable_help_subcommand = true
 )]
 pub(crate) struct Cli {

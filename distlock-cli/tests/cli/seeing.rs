@@ -121,6 +121,7 @@ async fn who_waits_is_named_in_order() {
 #[tokio::test]
 async fn every_server_of_a_quorum_is_shown() {
     let servers = RedisQuorum::start(3);
+    servers.vote("distlock");
     let locks = named(&servers.url(), "holder").await;
     let _held = locks.lock("k").acquire().await.expect("a free lock");
     let seen = object(&mut distlock(&servers.url(), &["--json", "inspect", "k"]));
