@@ -177,7 +177,7 @@ fn every_primary_of_a_cluster_is_asked() {
         assert_eq!(of_it("coverage"), "good", "the kit has it so");
         assert_eq!(of_it("messages-when-down"), "good");
         node.client()
-            .cmd(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+            .cmd(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]);
     }
     let (found, _) = self::findings(&cluster.url());
     assert_eq!(verdict(&found, "coverage"), "mind");
