@@ -189,6 +189,22 @@ async fn a_keeper_that_was_killed_is_replaced() {
     assert_eq!(worker.wait(SOON).code(), Some(118));
 }
 
+/// Both at once: then the kernel kills the command itself.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_command_does_not_outlive_both() {
+    let scene = Scene::new();
+    let script = that_is_deaf(&scene.file("beats"));
+    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    let keeper = keeper_of(worker.pid()).expect("a keeper");
+    // So that it starts no other one.
+    worker.stop_process();
+    let keeper = nix::unistd::Pid::from_raw(keeper as i32);
+    nix::sys::signal::kill(keeper, nix::sys::signal::Signal::SIGKILL).expect("a signal");
+    worker.kill();
+    scene.nobody_lives_when_another_has_the_lock().await;
+}
+
 /// The process `distlock keeper` of a parent.
 fn keeper_of(parent: u32) -> Option<u32> {
     let children = format!("/proc/{parent}/task/{parent}/children");

@@ -5,6 +5,7 @@ mod kit;
 mod losing;
 mod running;
 mod seeing;
+mod terminal;
 mod told;
 mod unlocking;
 mod watching;

@@ -118,12 +118,16 @@ fn what_a_dead_process_holds_is_deleted_at_an_operator_s_word() {
 /// A command under `run` is told with SIGTERM, and then killed; only then another has the lock.
 #[tokio::test]
 async fn a_command_whose_lock_is_taken_away_is_stopped_first() {
-    for (trap, told) in [("exit 0", true), ("", false)] {
+    for listens in [true, false] {
         let server = RedisServer::start();
         let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("beats");
+        let (file, told) = (dir.path().join("beats"), dir.path().join("told"));
+        let trap = match listens {
+            true => format!("echo > {}; exit 0", told.display()),
+            false => String::new(),
+        };
         let script = format!("trap '{trap}' TERM; {}", heartbeat(&file));
-        let words = ["run", "--grace", "500ms", "k", "--", "sh", "-c", &script];
+        let words = ["run", "--grace", "2s", "k", "--", "sh", "-c", &script];
         let mut worker = Worker::spawn(&mut distlock(&server.url(), &words));
         eventually(SOON, || !beats(&file).is_empty());
         let shown = output(&mut distlock(
@@ -136,8 +140,9 @@ async fn a_command_whose_lock_is_taken_away_is_stopped_first() {
         std::thread::sleep(Duration::from_millis(200));
         assert!(
             *beats(&file).last().expect("a beat") < free,
-            "it lived longer (told: {told})"
+            "it lived longer"
         );
         assert_eq!(worker.wait(SOON).code(), Some(118));
+        assert_eq!(told.exists(), listens);
     }
 }
