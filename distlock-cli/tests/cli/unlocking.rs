@@ -127,7 +127,10 @@ async fn a_command_whose_lock_is_taken_away_is_stopped_first() {
             false => String::new(),
         };
         let script = format!("trap '{trap}' TERM; {}", heartbeat(&file));
-        let words = ["run", "--grace", "2s", "k", "--", "sh", "-c", &script];
+        // So long that nobody but the one who follows the command kills it in time.
+        let words = [
+            "run", "--lease", "10m", "--grace", "2s", "k", "--", "sh", "-c", &script,
+        ];
         let mut worker = Worker::spawn(&mut distlock(&server.url(), &words));
         eventually(SOON, || !beats(&file).is_empty());
         let shown = output(&mut distlock(
