@@ -54,6 +54,7 @@ pub use key::escape;
 pub use lock::Lock;
 pub use manager::LockManager;
 pub use manager::builder::LockManagerBuilder;
+pub use manager::finding::{Finding, Verdict};
 pub use manager::inspect::{KeyState, ServerState, Waiter};
 pub use manager::unlock::{HowUnlocked, Unlock, Unlocked};
 pub use quorum::Quorum;

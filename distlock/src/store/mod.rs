@@ -20,8 +20,10 @@ use crate::protocol::words::{
     Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
     Renewed, Revocation, Revoked,
 };
+use crate::store::facts::Facts;
 
 pub(crate) mod client_id;
+pub(crate) mod facts;
 pub(crate) mod memory;
 pub(crate) mod observed;
 pub(crate) mod redis;
@@ -110,6 +112,11 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         deletes: bool,
         within: Duration,
     ) -> BoxFuture<'a, Result<Revoked, Trouble>>;
+
+    /// What each server of it says about itself; each question may take `within`. A store inside this process has none.
+    fn facts(&self, _within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 
     /// Resolves once the store can be used, or at once if it cannot tell.
     fn ready(&self) -> BoxFuture<'_, ()>;

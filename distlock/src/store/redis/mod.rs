@@ -19,6 +19,7 @@ use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
     Revoked,
 };
+use crate::store::facts::{Facts, Part};
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::node::Node;
@@ -40,6 +41,7 @@ pub(crate) mod config;
 mod durable;
 mod ended;
 mod exchange;
+mod facts;
 mod failover;
 mod give_back;
 mod handshake;
@@ -266,6 +268,10 @@ impl LockStore for RedisStore {
             let revoked = self.node.revoke(key, token, deletes, within);
             self.located(revoked.await)
         })
+    }
+
+    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        Box::pin(async move { Ok(vec![self.node.facts(Part::Whole, within).await]) })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

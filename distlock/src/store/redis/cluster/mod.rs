@@ -20,6 +20,7 @@ use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
     Revoked,
 };
+use crate::store::facts::{Facts, Part};
 use crate::store::redis::at_once;
 use crate::store::redis::client::Client;
 use crate::store::redis::cluster::elsewhere::Elsewhere;
@@ -415,6 +416,21 @@ impl Cluster {
         }
     }
 
+    /// What each primary says about itself.
+    async fn facts(&self, within: Duration) -> Result<Vec<Facts>, Trouble> {
+        if let Some(trouble) = self.nodes.topology.unknown() {
+            return Err(trouble);
+        }
+        let mut facts = Vec::new();
+        for primary in self.nodes.topology.map().primaries() {
+            facts.push(match self.nodes.at(&primary) {
+                Ok(node) => node.facts(Part::Primary, within).await,
+                Err(trouble) => Facts::out_of_reach(&primary.to_string(), Part::Primary, trouble),
+            });
+        }
+        Ok(facts)
+    }
+
     /// Resolves once it is known where slots are.
     async fn ready(&self) {
         let topology = &self.nodes.topology;
@@ -532,6 +548,10 @@ impl LockStore for ClusterStore {
         within: Duration,
     ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
         Box::pin(self.cluster.revoke(key, token, within))
+    }
+
+    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        Box::pin(self.cluster.facts(within))
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

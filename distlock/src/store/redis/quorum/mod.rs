@@ -24,6 +24,7 @@ use crate::protocol::words::{
     RenewalFailure, Renewed, Revoked,
 };
 use crate::random::Random;
+use crate::store::facts::{Facts, Part};
 use crate::store::redis::at_once;
 use crate::store::redis::client::Client;
 use crate::store::redis::config::RedisConfig;
@@ -315,6 +316,16 @@ impl LockStore for QuorumStore {
         within: Duration,
     ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
         Box::pin(self.quorum.revoke(key, token, within))
+    }
+
+    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        Box::pin(async move {
+            let mut facts = Vec::new();
+            for node in &self.quorum.polls.members.nodes {
+                facts.push(node.facts(Part::Voter, within).await);
+            }
+            Ok(facts)
+        })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

@@ -1,0 +1,229 @@
+//! What the command line may say.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::exit::TABLE;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "distlock",
+    version,
+    about = "Locks of distlock, from the command line: run a command under one, and see and free those that are held",
+    after_help = TABLE,
+    term_width = 80,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// Where the locks are, such as redis://host:6379 [default: $DISTLOCK_URL, with $DISTLOCK_USERNAME and
+    /// $DISTLOCK_PASSWORD]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// What the locks' keys in the store begin with
+    #[arg(
+        long,
+        global = true,
+        env = "DISTLOCK_NAMESPACE",
+        default_value = "distlock",
+        value_name = "NAME"
+    )]
+    pub(crate) namespace: String,
+    /// Writes JSON, errors as well: one object, or with `watch` one a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// How long the store may take until it is connected to
+    #[arg(long, global = true, default_value = "5s", value_parser = duration, value_name = "TIME")]
+    pub(crate) timeout: Duration,
+    /// Writes what the library tells its log to stderr
+    #[arg(long, global = true, value_enum, value_name = "LEVEL")]
+    pub(crate) log: Option<LogLevel>,
+}
+
+/// From which level on the library's log is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+/// What is to be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a command while a lock is held
+    Run(Run),
+    /// Lists the locks that are held
+    List(Select),
+    /// Shows one lock: who holds it, and who waits in which order
+    Inspect(Key),
+    /// Asks the holder of a lock to stop, and waits until the lock is free
+    Unlock(Unlock),
+    /// Shows holders, queues and rates while they change
+    Watch(Watch),
+    /// Checks whether a store is set up as locks need it
+    Doctor(Doctor),
+    /// Writes the completions for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// The second process of `run`, which ends the command when the first one cannot.
+    #[command(hide = true)]
+    Keeper,
+    /// Becomes a command that does not outlive its parent.
+    #[command(hide = true)]
+    Become {
+        parent: i32,
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+}
+
+/// What `run` is told.
+#[derive(Debug, Args)]
+#[command(after_help = TABLE)]
+pub(crate) struct Run {
+    /// How long the lock outlives the last renewal: how soon it is free when this machine dies, and how long an outage
+    /// of the store is survived
+    #[arg(long, default_value = "15s", value_parser = duration, value_name = "TIME")]
+    pub(crate) lease: Duration,
+    /// How long to wait for the lock; 0 tries once
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub(crate) wait: Duration,
+    /// How the command is stopped when the lock is about to be lost
+    #[arg(long, value_enum, default_value = "signal", value_name = "HOW")]
+    pub(crate) on_lost: OnLost,
+    /// How long before the lock is lost SIGTERM is sent, with `--on-lost signal`, and how long processes that the
+    /// command leaves behind may take after theirs; at most half of the lease [default: a third of the lease]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    pub(crate) grace: Option<Duration>,
+    /// The key of the lock
+    pub(crate) key: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How a command is stopped when its lock is about to be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// SIGTERM while there is time, then SIGKILL before the lock can be another's
+    Signal,
+    /// SIGKILL before the lock can be another's, and nothing earlier
+    Kill,
+}
+
+/// Which locks.
+#[derive(Debug, Args)]
+pub(crate) struct Select {
+    /// Only keys that begin with this
+    #[arg(default_value = "")]
+    pub(crate) prefix: String,
+}
+
+/// Which lock.
+#[derive(Debug, Args)]
+pub(crate) struct Key {
+    /// The key of the lock
+    pub(crate) key: String,
+}
+
+/// What `unlock` is told.
+#[derive(Debug, Args)]
+#[command(after_help = TABLE)]
+pub(crate) struct Unlock {
+    /// The key of the lock
+    pub(crate) key: String,
+    /// How long to wait until it is free
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    pub(crate) wait: Duration,
+    /// Waits for as long as it takes the lease and the grace of the holder to end, if it does not release
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Your word that the holder's process is dead: the lock is deleted at once, unless its client is connected
+    #[arg(long, requires = "force")]
+    pub(crate) holder_is_gone: bool,
+}
+
+/// What `watch` is told.
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    pub(crate) select: Select,
+    /// How often the store is asked
+    #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME")]
+    pub(crate) interval: Duration,
+    /// Writes a line for each change, as it does without a terminal
+    #[arg(long)]
+    pub(crate) plain: bool,
+}
+
+/// What `doctor` is told.
+#[derive(Debug, Args)]
+#[command(after_help = TABLE)]
+pub(crate) struct Doctor {
+    /// The store to check [default: that of --url]
+    #[arg(value_name = "URL")]
+    pub(crate) store: Option<String>,
+}
+
+/// A duration as `500ms`, `15s`, `1m30s`; a plain `0` is none at all.
+fn duration(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write 500ms, 15s, 2m or 1m30s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_description_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_written_as_elsewhere() {
+        for (text, millis) in [
+            ("0", 0),
+            ("0s", 0),
+            ("500ms", 500),
+            ("15s", 15_000),
+            ("1m30s", 90_000),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        let error = duration("15").expect_err("a number without a unit");
+        assert!(error.contains("15s"), "{error}");
+    }
+
+    #[test]
+    fn a_command_may_have_options_of_its_own() {
+        let cli = Cli::try_parse_from(["distlock", "run", "k", "--", "ls", "--json", "-l"]);
+        let cli = cli.expect("a command line");
+        assert!(!cli.global.json);
+        let Command::Run(run) = cli.command else {
+            panic!("{cli:?}");
+        };
+        assert_eq!(run.command, ["ls", "--json", "-l"]);
+    }
+}

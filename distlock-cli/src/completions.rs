@@ -1,0 +1,17 @@
+//! `distlock completions`: what a shell needs to complete the command line.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::exit::Ended;
+use crate::output;
+
+pub(crate) fn main(shell: Shell) -> Ended {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "distlock", &mut script);
+    output::write(&script)?;
+    Ok(ExitCode::SUCCESS)
+}

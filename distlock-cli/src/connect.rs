@@ -1,0 +1,69 @@
+//! The way to the store: from the command line, else from the environment.
+
+use std::env::{self, VarError};
+use std::time::Duration;
+
+use distlock::{Credentials, LockManager, LockManagerBuilder};
+
+use crate::cli::Global;
+use crate::exit::{Failure, MISCONFIGURED};
+
+/// Connects to the store that the command line or the environment names.
+pub(crate) async fn connect(global: &Global) -> Result<LockManager, Failure> {
+    Ok(builder(global)?.connect().await?)
+}
+
+fn builder(global: &Global) -> Result<LockManagerBuilder, Failure> {
+    let url = match &global.url {
+        Some(url) => url.clone(),
+        None => variable("DISTLOCK_URL")?.ok_or_else(|| {
+            refuse(
+                "it is not known where the locks are: give --url redis://host:6379, or set DISTLOCK_URL",
+            )
+        })?,
+    };
+    let mut builder = LockManager::builder()
+        .namespace(&global.namespace)
+        .connect_timeout(global.timeout.max(Duration::from_millis(1)))
+        .url(&url)
+        // There is one call, and it may as well take the thread's way.
+        .lanes(0);
+    if url.contains("+sentinel:")
+        && let Some(credentials) = credentials("DISTLOCK_SENTINEL_")?
+    {
+        builder = builder.sentinel_credentials(credentials);
+    }
+    // Who writes user and password on the command line means these.
+    let has_some = global.url.is_some() && url.contains('@');
+    if !has_some && let Some(credentials) = credentials("DISTLOCK_")? {
+        builder = builder.credentials(move || std::future::ready(Ok(credentials.clone())));
+    }
+    Ok(builder)
+}
+
+fn credentials(prefix: &str) -> Result<Option<Credentials>, Failure> {
+    let password = variable(&format!("{prefix}PASSWORD"))?;
+    let username = variable(&format!("{prefix}USERNAME"))?;
+    match (username, password) {
+        (None, None) => Ok(None),
+        (None, Some(password)) => Ok(Some(Credentials::password(password))),
+        (Some(username), Some(password)) => Ok(Some(Credentials::new(username, password))),
+        (Some(_), None) => Err(refuse(&format!(
+            "{prefix}USERNAME is set, and {prefix}PASSWORD is not: set both, or none"
+        ))),
+    }
+}
+
+fn variable(name: &str) -> Result<Option<String>, Failure> {
+    match env::var(name) {
+        Ok(value) => Ok(Some(value)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(refuse(&format!(
+            "the environment variable {name} is not UTF-8"
+        ))),
+    }
+}
+
+fn refuse(why: &str) -> Failure {
+    Failure::new(MISCONFIGURED, why)
+}

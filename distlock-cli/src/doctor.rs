@@ -1,0 +1,75 @@
+//! `distlock doctor`: whether a store is set up as locks need it.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use distlock::{Finding, Verdict};
+use serde_json::{Value, json};
+
+use crate::cli::{Doctor, Global};
+use crate::connect::connect;
+use crate::exit::{BAD, Ended};
+use crate::output;
+use crate::output::table::wrap;
+
+/// Where what was found begins.
+const INDENT: usize = 28;
+
+pub(crate) async fn main(mut global: Global, options: Doctor) -> Ended {
+    global.url = options.store.or(global.url);
+    let manager = connect(&global).await?;
+    let findings = manager.diagnose().await;
+    manager.shutdown().await;
+    let findings = findings?;
+    let is_bad = findings
+        .iter()
+        .any(|finding| finding.verdict == Verdict::Bad);
+    if global.json {
+        let findings: Vec<_> = findings.iter().map(as_json).collect();
+        output::json(&json!({ "bad": is_bad, "findings": findings }))?;
+    } else {
+        output::write(as_text(&findings).as_bytes())?;
+    }
+    Ok(ExitCode::from(if is_bad { BAD } else { 0 }))
+}
+
+fn as_json(finding: &Finding) -> Value {
+    json!({
+        "server": finding.server,
+        "check": finding.check,
+        "verdict": finding.verdict.to_string(),
+        "found": finding.found,
+        "advice": finding.advice,
+    })
+}
+
+/// The findings, by server.
+fn as_text(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    let mut server = None;
+    for finding in findings {
+        if server.replace(&finding.server) != Some(&finding.server) {
+            let _ = writeln!(text, "{}", wrap(&finding.server, 0));
+        }
+        let found = wrap(&finding.found, INDENT);
+        let (verdict, check) = (finding.verdict, finding.check);
+        // Two spaces, four of the verdict, two more, and the check.
+        let _ = writeln!(text, "  {verdict:<4}  {check:<18}  {found}");
+        if !finding.advice.is_empty() {
+            let _ = writeln!(
+                text,
+                "{:INDENT$}-> {}",
+                "",
+                wrap(&finding.advice, INDENT + 3)
+            );
+        }
+    }
+    let count = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
+    let (good, mind, bad) = (
+        count(Verdict::Good),
+        count(Verdict::Mind),
+        count(Verdict::Bad),
+    );
+    let _ = writeln!(text, "{good} good, {mind} mind, {bad} bad");
+    text
+}

@@ -1,0 +1,133 @@
+//! How the program ends: its exit codes, and what it says when something went wrong.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use distlock::Error;
+use serde_json::{Value, json};
+
+/// Somebody else has the lock.
+pub(crate) const BUSY: u8 = 116;
+/// The store could not be used.
+pub(crate) const UNAVAILABLE: u8 = 117;
+/// The lock was lost, and the command was stopped.
+pub(crate) const LOST: u8 = 118;
+/// The URL, a credential, a right or an option cannot work.
+pub(crate) const MISCONFIGURED: u8 = 119;
+/// The command line is wrong.
+pub(crate) const USAGE: u8 = 2;
+/// `doctor` has found something bad.
+pub(crate) const BAD: u8 = 1;
+/// The operating system refuses something.
+pub(crate) const FAILED: u8 = 1;
+/// The command cannot be executed.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// There is no such command.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// The exit codes, for `--help`.
+pub(crate) const TABLE: &str = "\
+Exit codes:
+  0    done
+  1    doctor: something is bad; others: the operating system refuses
+  2    the command line is wrong
+  116  busy: somebody else has the lock
+  117  unavailable: the store could not be used
+  118  lost: the lock was lost, and the command was stopped
+  119  misconfigured: a URL, a credential, a right or a setting cannot work
+  126  run: the command cannot be executed
+  127  run: there is no such command
+  128+n  ended by signal n
+`run` ends with the code of its command, whatever that is. 116 to 119 are used by no
+shell, by none of sysexits.h (64 to 78), and not by timeout, xargs, env or Python.";
+
+/// Why the program ends with something else than success.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The exit code.
+    pub(crate) code: u8,
+    /// One word for programs.
+    kind: &'static str,
+    /// The lock that it is about.
+    key: Option<String>,
+    /// What happened and what to do, in one line.
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        let kind = match code {
+            BUSY => "busy",
+            UNAVAILABLE => "unavailable",
+            LOST => "lost",
+            MISCONFIGURED => "misconfigured",
+            USAGE => "usage",
+            NOT_EXECUTABLE => "not-executable",
+            NOT_FOUND => "not-found",
+            _ => "failed",
+        };
+        Failure {
+            code,
+            kind,
+            key: None,
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn about(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Tells stderr. Nothing can be told to who does not read it.
+    pub(crate) fn tell(&self, as_json: bool) {
+        let line = if as_json {
+            self.as_json().to_string()
+        } else {
+            // What servers say may have lines of its own.
+            let words: Vec<_> = self.message.lines().map(str::trim).collect();
+            format!("distlock: {}", words.join(" "))
+        };
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+
+    fn as_json(&self) -> Value {
+        json!({
+            "error": {
+                "kind": self.kind,
+                "code": self.code,
+                "key": self.key,
+                "message": self.message,
+            }
+        })
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let code = match &error {
+            Error::Busy { .. } => BUSY,
+            Error::Unavailable { .. } | Error::ShutDown { .. } => UNAVAILABLE,
+            Error::Lost { .. } | Error::HoldLimit { .. } => LOST,
+            Error::InvalidKey { .. } => USAGE,
+            _ => MISCONFIGURED,
+        };
+        Failure {
+            key: error.key().map(str::to_owned),
+            ..Failure::new(code, error.to_string())
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Failure::new(FAILED, format!("the operating system refuses: {error}"))
+    }
+}
+
+/// How a command ends that did what it was asked to.
+pub(crate) type Ended = Result<ExitCode, Failure>;

@@ -1,0 +1,134 @@
+//! `distlock inspect`: one lock, and all who want it.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use distlock::{Holder, KeyState, ServerState, Waiter};
+use serde_json::{Value, json};
+
+use crate::cli::{Global, Key};
+use crate::connect::connect;
+use crate::exit::Ended;
+use crate::output::table::{Column, table, wrap};
+use crate::output::time::{ago, millis, moment, short};
+use crate::output::{self, lock};
+
+/// Where what is said about it begins.
+const INDENT: usize = 10;
+
+const WAITING: &[Column] = &[
+    Column::Number("#"),
+    Column::Text("WAITING"),
+    Column::Text("SINCE"),
+    Column::Number("FOR"),
+];
+
+const SERVERS: &[Column] = &[
+    Column::Text("SERVER"),
+    Column::Text("HOLDER"),
+    Column::Number("TOKEN"),
+    Column::Number("WAITING"),
+];
+
+pub(crate) async fn main(global: Global, options: Key) -> Ended {
+    let manager = connect(&global).await?;
+    let seen = manager.inspect(options.key).await;
+    manager.shutdown().await;
+    let seen = seen?;
+    if global.json {
+        output::json(&as_json(&seen))?;
+    } else {
+        output::write(as_text(&seen).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(seen: &KeyState) -> Value {
+    let waiting = seen.waiting().iter().map(|waiter| {
+        json!({
+            "client": waiter.client,
+            "since": moment(waiter.since),
+            "waited_ms": millis(Some(ago(waiter.since))),
+        })
+    });
+    let servers = seen.servers().iter().map(|server| {
+        json!({
+            "address": server.address,
+            "holder": server.holder().map(lock::holder),
+            "fencing_token": server.last_token.map(|token| token.get()),
+            "waiters": server.waiters,
+            "trouble": server.trouble(),
+        })
+    });
+    let mut object = lock::as_json(seen);
+    object["waiting"] = waiting.collect();
+    object["servers"] = servers.collect();
+    object
+}
+
+fn as_text(seen: &KeyState) -> String {
+    let mut text = String::new();
+    let mut say = |name: &str, what: &str| {
+        let what = wrap(what, INDENT);
+        let _ = writeln!(text, "{name:<INDENT$}{what}");
+    };
+    say("key", &seen.key);
+    match seen.holders() {
+        [] => say("state", "free"),
+        holders => {
+            for holder in holders {
+                say("held by", &held_by(holder));
+            }
+        }
+    }
+    if let Some(token) = seen.last_token {
+        say("token", &token.to_string());
+    }
+    if let Some(left) = seen.remaining {
+        let left = format!("{}, unless it is renewed or released", short(left));
+        say("free in", &left);
+    }
+    say("waiting", &seen.waiters.to_string());
+    let waiting = seen.waiting().iter().enumerate();
+    let waiting: Vec<_> = waiting.map(|(place, waiter)| row(place, waiter)).collect();
+    if !waiting.is_empty() {
+        text.push('\n');
+        text.push_str(&table(WAITING, &waiting));
+    }
+    let servers: Vec<_> = seen.servers().iter().map(server).collect();
+    if !servers.is_empty() {
+        text.push('\n');
+        text.push_str(&table(SERVERS, &servers));
+    }
+    text
+}
+
+fn held_by(holder: &Holder) -> String {
+    let (since, held) = (moment(holder.held_since), short(ago(holder.held_since)));
+    format!("{} since {since} ({held})", holder.client)
+}
+
+fn row(place: usize, waiter: &Waiter) -> Vec<String> {
+    vec![
+        (place + 1).to_string(),
+        waiter.client.clone(),
+        moment(waiter.since),
+        short(ago(waiter.since)),
+    ]
+}
+
+fn server(server: &ServerState) -> Vec<String> {
+    let holder = match (server.trouble(), server.holder()) {
+        (Some(trouble), _) => format!("? {trouble}"),
+        (None, Some(holder)) => holder.client.clone(),
+        (None, None) => "-".into(),
+    };
+    vec![
+        server.address.clone(),
+        holder,
+        server
+            .last_token
+            .map_or("-".into(), |token| token.to_string()),
+        server.waiters.to_string(),
+    ]
+}

@@ -1,0 +1,27 @@
+//! A lock, as JSON: the same object wherever one is shown.
+
+use distlock::{Holder, KeyState};
+use serde_json::{Value, json};
+
+use crate::output::time::{ago, millis, moment};
+
+/// What is known of a lock.
+pub(crate) fn as_json(lock: &KeyState) -> Value {
+    let holders: Vec<_> = lock.holders().iter().map(holder).collect();
+    json!({
+        "key": lock.key,
+        "holders": holders,
+        "fencing_token": lock.last_token.map(|token| token.get()),
+        "left_ms": millis(lock.remaining),
+        "waiters": lock.waiters,
+    })
+}
+
+/// Who holds it.
+pub(crate) fn holder(holder: &Holder) -> Value {
+    json!({
+        "client": holder.client,
+        "since": moment(holder.held_since),
+        "held_ms": millis(Some(ago(holder.held_since))),
+    })
+}

@@ -1,0 +1,27 @@
+//! What goes to stdout.
+
+use std::io::{self, ErrorKind, Write as _};
+
+use serde_json::Value;
+
+pub(crate) mod lock;
+pub(crate) mod table;
+pub(crate) mod time;
+
+use crate::exit::{FAILED, Failure};
+
+/// Writes bytes. Who reads has gone as soon as it has seen enough (`head`): that is no error, and there is nobody to tell
+/// more to, so the process ends.
+pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        written => written
+            .map_err(|error| Failure::new(FAILED, format!("stdout cannot be written to: {error}"))),
+    }
+}
+
+/// Writes an object in a line of its own.
+pub(crate) fn json(value: &Value) -> Result<(), Failure> {
+    write(format!("{value}\n").as_bytes())
+}

@@ -1,0 +1,81 @@
+//! Times and durations, for people and for programs.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+/// A moment that nobody means: the year 9999.
+const LATEST: Duration = Duration::from_secs(253_402_300_799);
+
+/// A moment, as RFC 3339 has it, in UTC. Clocks of servers may say anything.
+pub(crate) fn moment(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    let since = since.unwrap_or_default().min(LATEST);
+    humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since).to_string()
+}
+
+/// How long ago, by our clock.
+pub(crate) fn ago(time: SystemTime) -> Duration {
+    time.elapsed().unwrap_or_default()
+}
+
+/// A duration in at most two units, such as `0.4s`, `45s`, `3m12s`, `2h05m`, `3d04h`.
+pub(crate) fn short(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    if seconds < 10 {
+        format!("{:.1}s", duration.as_millis() as f64 / 1000.0)
+    } else if minutes == 0 {
+        format!("{seconds}s")
+    } else if hours == 0 {
+        format!("{minutes}m{:02}s", seconds % 60)
+    } else if days == 0 {
+        format!("{hours}h{:02}m", minutes % 60)
+    } else {
+        format!("{days}d{:02}h", hours % 24)
+    }
+}
+
+/// Whole milliseconds, or nothing.
+pub(crate) fn millis(duration: Option<Duration>) -> Value {
+    duration.map_or(Value::Null, |duration| {
+        u64::try_from(duration.as_millis()).map_or(Value::Null, Value::from)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_at_most_two_units() {
+        for (millis, shown) in [
+            (0, "0.0s"),
+            (400, "0.4s"),
+            (45_900, "45s"),
+            (192_000, "3m12s"),
+            (7_500_000, "2h05m"),
+            (273_600_000, "3d04h"),
+        ] {
+            assert_eq!(short(Duration::from_millis(millis)), shown);
+        }
+    }
+
+    #[test]
+    fn a_clock_may_say_anything() {
+        let zero = SystemTime::UNIX_EPOCH;
+        assert_eq!(
+            moment(zero + Duration::from_secs(1)),
+            "1970-01-01T00:00:01.000Z"
+        );
+        assert_eq!(
+            moment(zero - Duration::from_secs(9)),
+            "1970-01-01T00:00:00.000Z"
+        );
+        assert!(moment(zero + LATEST * 2).starts_with("9999"));
+        assert_eq!(
+            ago(SystemTime::now() + Duration::from_secs(99)),
+            Duration::ZERO
+        );
+    }
+}

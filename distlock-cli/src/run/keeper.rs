@@ -1,0 +1,191 @@
+//! A dead man's switch beside `run`: a process that is told until when the lock is believed, and kills the command's group
+//! when that moment passes, or when `run` is gone.
+//!
+//! So the command does not outlive the lock when `run` is killed with SIGKILL, or stands still (SIGSTOP). What it cannot
+//! outlive is that both are killed at the same moment; then the kernel still kills the command itself, where it can
+//! (`program`).
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+
+use crate::exit::{Failure, NOT_EXECUTABLE};
+use crate::run::group::Group;
+use crate::run::program::this_program;
+
+/// A timer may sleep through a suspend of the machine: the clock is looked at as often as this.
+const TICK: Duration = Duration::from_millis(100);
+
+/// The size of what is told: a group, and a moment.
+const WORD: usize = 16;
+
+/// The end of the switch that `run` holds.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    line: UnixStream,
+    process: Pid,
+}
+
+impl Keeper {
+    /// Starts it, in a process group of its own, so that what the terminal sends does not reach it.
+    pub(super) fn start() -> Result<Self, Failure> {
+        let (line, other) = UnixStream::pair()?;
+        // A keeper that does not read is not waited for.
+        line.set_nonblocking(true)?;
+        let keeper = Command::new(this_program()?)
+            .arg("keeper")
+            .stdin(Stdio::from(OwnedFd::from(other)))
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(|error| {
+                Failure::new(
+                    NOT_EXECUTABLE,
+                    format!(
+                        "the process that watches over the command could not be started: {error}"
+                    ),
+                )
+            })?;
+        let id = i32::try_from(keeper.id()).unwrap_or_default();
+        Ok(Keeper {
+            line,
+            process: Pid::from_raw(id),
+        })
+    }
+
+    pub(super) fn is(&self, process: Pid) -> bool {
+        self.process == process
+    }
+
+    /// Tells it until when the group may live.
+    pub(super) fn extend(&mut self, group: Group, until: Duration) {
+        let mut word = [0; WORD];
+        let id = i64::from(group.leader().as_raw());
+        let nanos = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        word[..8].copy_from_slice(&id.to_le_bytes());
+        word[8..].copy_from_slice(&nanos.to_le_bytes());
+        // It is told again soon, and one that is dead is replaced.
+        let _ = self.line.write_all(&word);
+    }
+
+    /// Ends it. The group must be gone.
+    pub(super) fn end(self) {
+        let _ = kill(self.process, Signal::SIGKILL);
+        let _ = nix::sys::wait::waitpid(self.process, None);
+    }
+}
+
+/// What a keeper was told last.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    group: Group,
+    until: Duration,
+}
+
+impl Told {
+    fn read(word: [u8; WORD]) -> Option<Self> {
+        let (mut id, mut nanos) = ([0; 8], [0; 8]);
+        id.copy_from_slice(&word[..8]);
+        nanos.copy_from_slice(&word[8..]);
+        let id = u32::try_from(i64::from_le_bytes(id)).ok()?;
+        Some(Told {
+            group: Group::of(id)?,
+            until: Duration::from_nanos(u64::from_le_bytes(nanos)),
+        })
+    }
+}
+
+/// The keeper's process: its stdin is the line to `run`.
+pub(crate) fn main() -> Result<ExitCode, Failure> {
+    let stdin = std::io::stdin();
+    let mut line = UnixStream::from(stdin.as_fd().try_clone_to_owned()?);
+    let mut heard = Heard::default();
+    loop {
+        // All of it: a keeper that stood still itself must not judge by what it was told first.
+        line.set_nonblocking(true)?;
+        while heard.read(&mut line)? {}
+        match heard.told {
+            Some(told) if told.group.is_gone() && heard.is_over => return Ok(ExitCode::SUCCESS),
+            Some(told) if heard.is_over => {
+                told.group.stop(Signal::SIGKILL);
+                return ended("the process that had the lock was killed, and so was the command");
+            }
+            Some(told) if told.until <= now() => {
+                told.group.stop(Signal::SIGKILL);
+                return ended(
+                    "the process that has the lock stood still until it was lost; the command was killed",
+                );
+            }
+            None if heard.is_over => return Ok(ExitCode::SUCCESS),
+            _ => {}
+        }
+        let until = heard.told.map_or(Duration::MAX, |told| told.until);
+        let left = until.saturating_sub(now());
+        line.set_nonblocking(false)?;
+        line.set_read_timeout(Some(left.clamp(Duration::from_millis(1), TICK)))?;
+        heard.read(&mut line)?;
+    }
+}
+
+/// What has come over the line.
+#[derive(Debug, Default)]
+struct Heard {
+    told: Option<Told>,
+    /// Nobody is at the other end.
+    is_over: bool,
+    word: [u8; WORD],
+    filled: usize,
+}
+
+impl Heard {
+    /// Reads on; whether there may be more.
+    fn read(&mut self, line: &mut UnixStream) -> Result<bool, Failure> {
+        match line.read(&mut self.word[self.filled..]) {
+            Ok(0) => {
+                self.is_over = true;
+                Ok(false)
+            }
+            Ok(read) => {
+                self.filled += read;
+                if self.filled == WORD {
+                    self.told = Told::read(self.word);
+                    self.filled = 0;
+                }
+                Ok(true)
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::Interrupted => Ok(true),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(false),
+                // `run` was killed before all that it was told was read.
+                ErrorKind::ConnectionReset => {
+                    self.is_over = true;
+                    Ok(false)
+                }
+                _ => Err(error.into()),
+            },
+        }
+    }
+}
+
+fn ended(why: &str) -> Result<ExitCode, Failure> {
+    let _ = writeln!(std::io::stderr(), "distlock: {why}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The time since the machine was started, suspends included, which is the clock by which leases are believed.
+pub(super) fn now() -> Duration {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
+    // On a Mac this one counts suspends.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
+    // A machine without a clock has no leases: nothing is believed there.
+    clock_gettime(CLOCK).map_or(Duration::MAX, Duration::from)
+}

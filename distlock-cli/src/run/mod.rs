@@ -1,0 +1,99 @@
+//! `distlock run`: a command that runs while a lock is held, and not a moment longer.
+//!
+//! `supervisor` has the lock and follows the command, which is a `group` of processes that `program` starts; `keeper` is a
+//! second process for when this one cannot do anything. `signals` are what this process is told, `terminal` who may read.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::cli::{Global, OnLost, Run};
+use crate::connect::connect;
+use crate::exit::{Ended, Failure, USAGE};
+use crate::run::signals::Signals;
+use crate::run::supervisor::{Finished, Supervisor};
+
+mod group;
+pub(crate) mod keeper;
+pub(crate) mod program;
+mod signals;
+mod supervisor;
+mod terminal;
+
+pub(crate) async fn main(global: Global, options: Run) -> Ended {
+    let grace = grace(&options)?;
+    // From here on a signal is an event, and never ends this process by itself.
+    let mut signals = Signals::listen()?;
+    let started = Instant::now();
+    let manager = tokio::select! {
+        manager = connect(&global) => manager?,
+        exit = signals.ending() => return Ok(ExitCode::from(exit.code())),
+    };
+    let lock = manager
+        .lock(&options.key)
+        .lease(options.lease)
+        .wait(options.wait);
+    let acquired = tokio::select! {
+        acquired = lock.acquire() => acquired.map_err(Failure::from),
+        exit = signals.ending() => {
+            // The call was dropped, and its place in the queue is given back.
+            manager.shutdown().await;
+            return Ok(ExitCode::from(exit.code()));
+        }
+    };
+    let guard = match acquired {
+        Ok(guard) => guard,
+        Err(failure) => {
+            manager.shutdown().await;
+            return Err(failure);
+        }
+    };
+    let waited = started.elapsed();
+    let token = guard.fencing_token();
+    let supervisor = Supervisor::new(guard, options.on_lost, grace, signals);
+    let started = Instant::now();
+    let finished = supervisor.run(&options.command).await;
+    manager.shutdown().await;
+    if global.json {
+        let (code, lost) = match &finished {
+            Ok(Finished { exit, .. }) => (exit.code(), None),
+            Err(failure) => (failure.code, Some(failure.kind())),
+        };
+        eprintln!(
+            "{}",
+            json!({
+                "run": {
+                    "key": options.key,
+                    "fencing_token": token.get(),
+                    "waited_ms": millis(waited),
+                    "held_ms": millis(started.elapsed()),
+                    "failure": lost,
+                    "code": code,
+                }
+            })
+        );
+    }
+    Ok(ExitCode::from(finished?.exit.code()))
+}
+
+/// How long before the loss the command is told.
+fn grace(options: &Run) -> Result<Duration, Failure> {
+    let grace = options.grace.unwrap_or(options.lease / 3);
+    if options.on_lost == OnLost::Signal && grace > options.lease / 2 {
+        return Err(Failure::new(
+            USAGE,
+            format!(
+                "--grace {} is more than half of --lease {}: a single renewal that is late would end the command",
+                humantime::format_duration(grace),
+                humantime::format_duration(options.lease),
+            ),
+        )
+        .about(&options.key));
+    }
+    Ok(grace)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

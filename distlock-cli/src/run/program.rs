@@ -1,0 +1,82 @@
+//! The command of `run`: how it is started, and becomes what the user wrote.
+//!
+//! Between the two stands this program itself, as `distlock become`: it asks the kernel to be killed when its parent dies,
+//! which only a process can ask for itself, and then becomes the command.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode};
+
+use distlock::FencingToken;
+use nix::unistd::{Pid, getppid};
+
+use crate::exit::{Failure, NOT_EXECUTABLE, NOT_FOUND};
+use crate::run::terminal;
+
+/// Starts the command in a process group of its own, which has the number of the process.
+pub(super) fn start(
+    command: &[OsString],
+    key: &str,
+    token: FencingToken,
+) -> Result<Child, Failure> {
+    Command::new(this_program()?)
+        .arg("become")
+        .arg(std::process::id().to_string())
+        .arg("--")
+        .args(command)
+        .env("DISTLOCK_KEY", key)
+        .env("DISTLOCK_FENCING_TOKEN", token.to_string())
+        .process_group(0)
+        .spawn()
+        .map_err(|error| {
+            Failure::new(
+                NOT_EXECUTABLE,
+                format!("the command could not be started: {error}"),
+            )
+        })
+}
+
+/// Becomes the command.
+pub(crate) fn main(parent: i32, command: &[OsString]) -> Result<ExitCode, Failure> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
+        .map_err(std::io::Error::from)?;
+    // It may have died before the kernel was asked.
+    if getppid() != Pid::from_raw(parent) {
+        return Err(Failure::new(
+            NOT_EXECUTABLE,
+            "the process that has the lock is gone; the command was not started",
+        ));
+    }
+    terminal::take_from(getppid());
+    let Some((name, arguments)) = command.split_first() else {
+        return Err(Failure::new(NOT_FOUND, "there is no command"));
+    };
+    let error = Command::new(name).args(arguments).exec();
+    let shown = name.to_string_lossy();
+    Err(match error.kind() {
+        ErrorKind::NotFound => Failure::new(
+            NOT_FOUND,
+            format!("`{shown}` was not found; check its path, or $PATH"),
+        ),
+        _ => Failure::new(
+            NOT_EXECUTABLE,
+            format!("`{shown}` cannot be executed: {error}"),
+        ),
+    })
+}
+
+/// The file of this program. Where an update has replaced it, the one that runs is meant.
+pub(super) fn this_program() -> Result<PathBuf, Failure> {
+    if cfg!(target_os = "linux") {
+        return Ok("/proc/self/exe".into());
+    }
+    std::env::current_exe().map_err(|error| {
+        Failure::new(
+            NOT_EXECUTABLE,
+            format!("the file of this program cannot be found: {error}"),
+        )
+    })
+}

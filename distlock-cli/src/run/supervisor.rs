@@ -1,0 +1,342 @@
+//! Who has the lock and follows the command.
+//!
+//! The lock is believed for `remaining`, and each renewal extends that; what is left then, the store keeps the lock for a
+//! while longer. So there are two moments: when less than the grace is left the command gets SIGTERM, and when nothing is
+//! left SIGKILL. The lock is released when nobody of the command's group is left, and not before.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use distlock::{Error, LockGuard, LossReason};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use crate::cli::OnLost;
+use crate::exit::{Failure, LOST};
+use crate::run::group::{self, Exit, Group, LOOK_EVERY, News};
+use crate::run::keeper::{self, Keeper};
+use crate::run::signals::{Event, Signals};
+use crate::run::{program, terminal};
+
+/// The keeper is told how long the lock is believed this often, at least.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// A lock, and the command that runs under it.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    guard: LockGuard,
+    on_lost: OnLost,
+    grace: Duration,
+    signals: Signals,
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Finished {
+    pub(super) exit: Exit,
+}
+
+/// How far the end of the command has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Runs,
+    /// It was sent SIGTERM, and is killed at this moment of the keeper's clock.
+    Told {
+        kill_at: Duration,
+    },
+    /// It was sent SIGKILL.
+    Killed,
+}
+
+/// Why the command is stopped.
+#[derive(Debug)]
+enum Why {
+    /// No renewal has succeeded for so long that less than the grace is left.
+    Failing,
+    Lost(Box<Error>),
+}
+
+/// A command that runs.
+#[derive(Debug)]
+struct Running {
+    group: Group,
+    keeper: Keeper,
+    /// How its first process has ended.
+    exit: Option<Exit>,
+    stage: Stage,
+    why: Option<Why>,
+    /// Until when the lock is believed, or was when that was asked last.
+    until: Duration,
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        guard: LockGuard,
+        on_lost: OnLost,
+        grace: Duration,
+        signals: Signals,
+    ) -> Self {
+        Supervisor {
+            guard,
+            on_lost,
+            grace,
+            signals,
+        }
+    }
+
+    /// Runs the command, releases the lock, and tells how the command ended.
+    pub(super) async fn run(mut self, command: &[OsString]) -> Result<Finished, Failure> {
+        let key = self.guard.key().to_owned();
+        let running = match self.start(command, &key) {
+            Ok(running) => running,
+            Err(failure) => {
+                let _ = self.guard.release().await;
+                return Err(failure.about(key));
+            }
+        };
+        let (exit, why) = self.follow(running).await;
+        let token = self.guard.fencing_token();
+        let late = self.guard.release().await.err();
+        let lost = |text: String| {
+            let text = format!("lock `{key}` {text} (fencing token {token})");
+            Err(Failure::new(LOST, text).about(&key))
+        };
+        match (why, late) {
+            (Some(Why::Lost(error)), _) => lost(format!(
+                "was lost: {}; the command was stopped, so check for what it left half done",
+                reason(&error)
+            )),
+            (Some(Why::Failing), _) => lost(
+                "was about to be lost, for its lease could not be renewed; the command was stopped before another could \
+                 have the lock, so check for what it left half done, and whether the store can be reached"
+                    .into(),
+            ),
+            (None, Some(error)) => lost(format!(
+                "was lost before the command ended (with code {}): {}; another holder may have run at the same time, so \
+                 check what it did",
+                exit.code(),
+                reason(&error)
+            )),
+            (None, None) => Ok(Finished { exit }),
+        }
+    }
+
+    fn start(&self, command: &[OsString], key: &str) -> Result<Running, Failure> {
+        group::adopt_orphans();
+        let mut keeper = Keeper::start()?;
+        let child = program::start(command, key, self.guard.fencing_token());
+        let group = child.and_then(|child| {
+            Group::of(child.id())
+                .ok_or_else(|| std::io::Error::other("a process without a number").into())
+        });
+        let group = match group {
+            Ok(group) => group,
+            Err(failure) => {
+                keeper.end();
+                return Err(failure);
+            }
+        };
+        let until = self.believed_until();
+        keeper.extend(group, until);
+        Ok(Running {
+            group,
+            keeper,
+            exit: None,
+            stage: Stage::Runs,
+            why: None,
+            until,
+        })
+    }
+
+    /// Until when the lock is believed, by the keeper's clock; never later than it really is.
+    fn believed_until(&self) -> Duration {
+        let now = keeper::now();
+        now.saturating_add(self.guard.remaining())
+    }
+
+    /// Follows the command until nobody of its group is left.
+    async fn follow(&mut self, mut running: Running) -> (Exit, Option<Why>) {
+        let held = self.guard.held();
+        loop {
+            running.hear_of_children();
+            if let Some(exit) = running.exit {
+                if running.group.is_gone() {
+                    if exit == Exit::Signal(Signal::SIGKILL as i32) && !held.is_held() {
+                        // The keeper was faster.
+                        let error = held.lost().await;
+                        running.why.get_or_insert(Why::Lost(error.into()));
+                    }
+                    running.keeper.end();
+                    terminal::take_back(running.group.leader());
+                    return (exit, running.why);
+                }
+                running.clear_away(self.grace);
+            }
+            if held.is_held() {
+                running.until = self.believed_until();
+                running.keeper.extend(running.group, running.until);
+            }
+            self.judge(&mut running);
+            let pause = self.pause(&running);
+            tokio::select! {
+                event = self.signals.next() => running.heed(event),
+                error = held.lost(), if !running.knows_of_loss() => {
+                    running.lose(error, self.on_lost, self.grace);
+                }
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Stops the command if it is time to.
+    fn judge(&self, running: &mut Running) {
+        let left = running.until.saturating_sub(keeper::now());
+        let is_failing = self.on_lost == OnLost::Signal && left < self.grace;
+        match running.stage {
+            // What was being forked then may have got away.
+            Stage::Killed => running.kill(),
+            _ if left.is_zero() => {
+                running.why.get_or_insert(Why::Failing);
+                running.kill();
+            }
+            Stage::Told { kill_at } if kill_at <= keeper::now() => running.kill(),
+            Stage::Runs if is_failing => {
+                running.why.get_or_insert(Why::Failing);
+                running.terminate(running.until);
+            }
+            Stage::Runs | Stage::Told { .. } => {}
+        }
+    }
+
+    /// How long nothing has to be done.
+    fn pause(&self, running: &Running) -> Duration {
+        let now = keeper::now();
+        let left = running.until.saturating_sub(now);
+        let pause = match running.stage {
+            Stage::Killed => LOOK_EVERY,
+            Stage::Told { kill_at } => kill_at.saturating_sub(now).min(left),
+            Stage::Runs => match self.on_lost {
+                OnLost::Signal => left.saturating_sub(self.grace),
+                OnLost::Kill => left,
+            },
+        };
+        let longest = if running.exit.is_some() {
+            // Others than our children are in the group, perhaps.
+            LOOK_EVERY
+        } else {
+            // The belief is told on at least ten times before it ends.
+            TELL_EVERY.min(self.grace / 4).max(Duration::from_millis(5))
+        };
+        pause.clamp(
+            Duration::from_millis(1),
+            longest.max(Duration::from_millis(1)),
+        )
+    }
+}
+
+impl Running {
+    fn hear_of_children(&mut self) {
+        for news in group::news() {
+            match news {
+                News::Ended(process, exit) if process == self.group.leader() => {
+                    self.exit = Some(exit);
+                }
+                News::Ended(process, _) if self.keeper.is(process) => self.replace_keeper(),
+                News::Stopped(process, signal) if process == self.group.leader() => {
+                    self.stopped(process, signal);
+                }
+                // An orphan that the command has left behind, or one of its processes stands still.
+                News::Ended(..) | News::Stopped(..) => {}
+            }
+        }
+    }
+
+    fn replace_keeper(&mut self) {
+        match Keeper::start() {
+            Ok(mut keeper) => {
+                keeper.extend(self.group, self.until);
+                self.keeper = keeper;
+            }
+            Err(failure) => failure.tell(false),
+        }
+    }
+
+    /// The command stands still by a key (Ctrl-Z), or because it wants the terminal.
+    fn stopped(&self, leader: Pid, signal: Signal) {
+        match signal {
+            Signal::SIGTSTP => {
+                eprintln!("distlock: a command under a lock is not put to sleep; it goes on");
+                self.group.signal(Signal::SIGCONT);
+            }
+            Signal::SIGTTIN | Signal::SIGTTOU if terminal::lend(leader) => {
+                self.group.signal(Signal::SIGCONT);
+            }
+            // As a job in the background does, or as somebody wants it to.
+            _ => {}
+        }
+    }
+
+    /// The command has ended, and others of its group have not.
+    fn clear_away(&mut self, grace: Duration) {
+        if self.stage == Stage::Runs {
+            self.terminate(keeper::now().saturating_add(grace));
+        }
+    }
+
+    fn knows_of_loss(&self) -> bool {
+        matches!(self.why, Some(Why::Lost(_)))
+    }
+
+    fn heed(&self, event: Event) {
+        match event {
+            Event::ForCommand(signal) => self.group.signal(signal),
+            // The shell has put this job into the foreground, or lets it go on in the background.
+            Event::GoesOn => {
+                terminal::lend(self.group.leader());
+                self.group.signal(Signal::SIGCONT);
+            }
+            // It is looked at in each round.
+            Event::Child => {}
+        }
+    }
+
+    /// A lock that was taken away is nobody else's before it is released, or its time is over: there is some of it left. What
+    /// was lost otherwise may be another's.
+    fn lose(&mut self, error: Error, on_lost: OnLost, grace: Duration) {
+        let revoked = matches!(
+            &error,
+            Error::Lost {
+                reason: LossReason::Revoked { .. },
+                ..
+            }
+        );
+        self.why = Some(Why::Lost(Box::new(error)));
+        if !revoked || on_lost == OnLost::Kill {
+            self.kill();
+        } else if self.stage == Stage::Runs {
+            let kill_at = keeper::now().saturating_add(grace);
+            self.terminate(kill_at.min(self.until));
+        }
+    }
+
+    fn terminate(&mut self, kill_at: Duration) {
+        self.stage = Stage::Told { kill_at };
+        self.group.stop(Signal::SIGTERM);
+    }
+
+    fn kill(&mut self) {
+        self.stage = Stage::Killed;
+        self.group.stop(Signal::SIGKILL);
+    }
+}
+
+/// How a lock was lost, without what the library advises to code.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::Lost { reason, .. } => match reason {
+            LossReason::Released => "it was released".into(),
+            reason => reason.to_string(),
+        },
+        error => error.to_string(),
+    }
+}

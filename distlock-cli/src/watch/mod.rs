@@ -1,0 +1,147 @@
+//! `distlock watch`: the locks, while they change.
+//!
+//! `model` is what was seen, look after look, `view` shows it on a terminal, `plain` in lines; `screen` is the terminal and
+//! its keys.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use distlock::{Error, LockManager};
+use ratatui::widgets::TableState;
+use serde_json::json;
+
+use crate::cli::{Global, Watch};
+use crate::connect::connect;
+use crate::exit::{Ended, Failure};
+use crate::output;
+use crate::output::time::moment;
+use crate::watch::model::{Change, Model, Seen};
+use crate::watch::screen::{Key, Screen};
+
+mod model;
+mod plain;
+mod screen;
+mod view;
+
+/// A store is not asked more often.
+const LEAST_PAUSE: Duration = Duration::from_millis(50);
+
+pub(crate) async fn main(global: Global, options: Watch) -> Ended {
+    let manager = connect(&global).await?;
+    let has_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    let mut watching = Watching {
+        manager,
+        prefix: options.select.prefix,
+        interval: options.interval.max(LEAST_PAUSE),
+        model: Model::default(),
+        looked: Instant::now(),
+    };
+    if options.plain || global.json || !has_terminal {
+        watching.in_lines(global.json).await?;
+    } else {
+        let namespace = &global.namespace;
+        let title = format!("distlock, namespace {namespace}, keys {}*", watching.prefix);
+        watching.on_screen(&title).await?;
+    }
+    watching.manager.shutdown().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Watching {
+    manager: LockManager,
+    prefix: String,
+    interval: Duration,
+    model: Model,
+    looked: Instant,
+}
+
+impl Watching {
+    /// Looks once. What stays wrong by itself ends it; an outage of the store is passed on once.
+    async fn look(&mut self) -> Result<Vec<Change>, Outcome> {
+        let listed = self.manager.list(&self.prefix).await;
+        let after = self.looked.elapsed();
+        self.looked = Instant::now();
+        match listed {
+            Ok(locks) => {
+                let seen = locks.iter().filter_map(Seen::of).collect();
+                Ok(self.model.look(seen, after))
+            }
+            Err(error) if is_passing(&error) => {
+                let is_news = self.model.fail(error.to_string());
+                Err(Outcome::Away { is_news, error })
+            }
+            Err(error) => Err(Outcome::Ended(error.into())),
+        }
+    }
+
+    /// A line for each change, until somebody ends it.
+    async fn in_lines(&mut self, as_json: bool) -> Result<(), Failure> {
+        loop {
+            let looked = self.look().await;
+            let at = SystemTime::now();
+            match looked {
+                Ok(changes) => {
+                    for change in changes {
+                        if as_json {
+                            output::json(&plain::as_json(at, &change))?;
+                        } else {
+                            let line = plain::line(at, &change);
+                            output::write(format!("{line}\n").as_bytes())?;
+                        }
+                    }
+                }
+                Err(Outcome::Ended(failure)) => return Err(failure),
+                Err(Outcome::Away { is_news: false, .. }) => {}
+                Err(Outcome::Away { error, .. }) if as_json => {
+                    let message = error.to_string();
+                    let change = "unavailable";
+                    output::json(
+                        &json!({ "at": moment(at), "change": change, "message": message }),
+                    )?;
+                }
+                Err(Outcome::Away { error, .. }) => Failure::from(error).tell(false),
+            }
+            tokio::time::sleep(self.interval).await;
+        }
+    }
+
+    /// The terminal, until somebody quits.
+    async fn on_screen(&mut self, title: &str) -> Result<(), Failure> {
+        let mut screen = Screen::open()?;
+        let mut table = TableState::default();
+        loop {
+            if let Err(Outcome::Ended(failure)) = self.look().await {
+                return Err(failure);
+            }
+            let next = tokio::time::Instant::now() + self.interval;
+            loop {
+                screen.draw(|frame| view::draw(frame, &self.model, title, &mut table))?;
+                let key = tokio::select! {
+                    key = screen.key() => key,
+                    () = tokio::time::sleep_until(next) => break,
+                };
+                match key {
+                    Key::Quit => return Ok(()),
+                    Key::Up => table.select_previous(),
+                    Key::Down => table.select_next(),
+                    Key::Resized => {}
+                }
+            }
+        }
+    }
+}
+
+/// Why a look saw nothing.
+enum Outcome {
+    /// The store is away for now.
+    Away {
+        is_news: bool,
+        error: Error,
+    },
+    Ended(Failure),
+}
+
+fn is_passing(error: &Error) -> bool {
+    error.is_unavailable() && error.is_retryable()
+}

@@ -1,0 +1,233 @@
+//! What has been seen of the locks, look after look: what changes from one to the next, and how fast.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime};
+
+use distlock::KeyState;
+
+/// Rates are those of the last so many looks.
+const LOOKS: usize = 10;
+
+/// A lock that is held, as one look saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) key: String,
+    pub(crate) holder: String,
+    pub(crate) since: SystemTime,
+    pub(crate) token: Option<u64>,
+    pub(crate) left: Option<Duration>,
+    pub(crate) waiters: u64,
+}
+
+impl Seen {
+    /// `None` for a lock that was free by the time it was looked at.
+    pub(crate) fn of(lock: &KeyState) -> Option<Self> {
+        let holder = lock.holders().first()?;
+        Some(Seen {
+            key: lock.key.clone(),
+            holder: holder.client.clone(),
+            since: holder.held_since,
+            token: lock.last_token.map(|token| token.get()),
+            left: lock.remaining,
+            waiters: lock.waiters,
+        })
+    }
+
+    /// Whether it is the same hold.
+    fn is_same(&self, other: &Seen) -> bool {
+        (self.token, self.since, &self.holder) == (other.token, other.since, &other.holder)
+    }
+}
+
+/// Something that changed between two looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is held, and was not, or by another hold.
+    Acquired(Seen),
+    /// It is held no more.
+    Freed(Seen),
+    /// Others wait than before.
+    Queue(Seen),
+}
+
+/// All that has been seen.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    locks: BTreeMap<String, Seen>,
+    /// For each of the last looks how long it lasted, and how many acquisitions it saw.
+    lately: VecDeque<(Duration, u32)>,
+    /// How often each lock that is held changed hands while it was watched.
+    hands: BTreeMap<String, u32>,
+    has_looked: bool,
+    /// Why the last look failed.
+    trouble: Option<String>,
+}
+
+impl Model {
+    /// What a look saw, so long after the one before. What changed since is returned.
+    pub(crate) fn look(&mut self, seen: Vec<Seen>, after: Duration) -> Vec<Change> {
+        self.trouble = None;
+        let seen: BTreeMap<_, _> = seen
+            .into_iter()
+            .map(|lock| (lock.key.clone(), lock))
+            .collect();
+        let mut changes = Vec::new();
+        for (key, before) in &self.locks {
+            if !seen.contains_key(key) {
+                changes.push(Change::Freed(before.clone()));
+            }
+        }
+        let mut acquired = 0;
+        for (key, lock) in &seen {
+            match self.locks.get(key) {
+                Some(before) if before.is_same(lock) => {
+                    if before.waiters != lock.waiters {
+                        changes.push(Change::Queue(lock.clone()));
+                    }
+                }
+                _ => {
+                    changes.push(Change::Acquired(lock.clone()));
+                    acquired += 1;
+                    // What stood there before the first look was not seen to change.
+                    if self.has_looked {
+                        *self.hands.entry(key.clone()).or_default() += 1;
+                    }
+                }
+            }
+        }
+        if self.has_looked {
+            self.lately.push_back((after, acquired));
+            if self.lately.len() > LOOKS {
+                self.lately.pop_front();
+            }
+        }
+        self.hands.retain(|key, _| seen.contains_key(key));
+        self.locks = seen;
+        self.has_looked = true;
+        changes
+    }
+
+    /// A look has failed; what was seen before is shown on. Whether that is news.
+    pub(crate) fn fail(&mut self, trouble: String) -> bool {
+        self.trouble.replace(trouble).is_none()
+    }
+
+    pub(crate) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Those with the longest queues first.
+    pub(crate) fn locks(&self) -> Vec<&Seen> {
+        let mut locks: Vec<_> = self.locks.values().collect();
+        locks.sort_by_key(|lock| std::cmp::Reverse(lock.waiters));
+        locks
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.locks.len()
+    }
+
+    pub(crate) fn waiting(&self) -> u64 {
+        let waiters = self.locks.values().map(|lock| lock.waiters);
+        waiters.fold(0, u64::saturating_add)
+    }
+
+    /// How often this lock changed hands.
+    pub(crate) fn hands(&self, key: &str) -> u32 {
+        self.hands.get(key).copied().unwrap_or(0)
+    }
+
+    /// Acquisitions a second that the last looks saw. There may have been more between them.
+    pub(crate) fn rate(&self) -> f64 {
+        let time: Duration = self.lately.iter().map(|(after, _)| *after).sum();
+        let count: u32 = self.lately.iter().map(|(_, acquired)| acquired).sum();
+        if time.is_zero() {
+            0.0
+        } else {
+            f64::from(count) / time.as_secs_f64()
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn seen(key: &str, holder: &str, token: u64, waiters: u64) -> Seen {
+        Seen {
+            key: key.into(),
+            holder: holder.into(),
+            since: SystemTime::UNIX_EPOCH,
+            token: Some(token),
+            left: Some(Duration::from_secs(9)),
+            waiters,
+        }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn what_changes_is_told_once() {
+        let mut model = Model::default();
+        let first = seen("k", "a:1", 1, 0);
+        assert_eq!(
+            model.look(vec![first.clone()], SECOND),
+            [Change::Acquired(first.clone())]
+        );
+        assert_eq!(model.look(vec![first], SECOND), []);
+        let queued = seen("k", "a:1", 1, 2);
+        assert_eq!(
+            model.look(vec![queued.clone()], SECOND),
+            [Change::Queue(queued)]
+        );
+        let next = seen("k", "b:2", 2, 1);
+        assert_eq!(
+            model.look(vec![next.clone()], SECOND),
+            [Change::Acquired(next.clone())]
+        );
+        assert_eq!(model.look(vec![], SECOND), [Change::Freed(next)]);
+    }
+
+    #[test]
+    fn rates_are_of_what_was_seen_to_change() {
+        let mut model = Model::default();
+        model.look(vec![seen("k", "a:1", 1, 0)], SECOND);
+        assert_eq!(model.rate(), 0.0);
+        for token in 2..=5 {
+            model.look(vec![seen("k", "a:1", token, 0)], SECOND / 2);
+        }
+        assert_eq!(model.rate(), 2.0);
+        assert_eq!(model.hands("k"), 4);
+        for _ in 0..LOOKS {
+            model.look(vec![seen("k", "a:1", 5, 0)], SECOND);
+        }
+        assert_eq!(model.rate(), 0.0);
+    }
+
+    #[test]
+    fn the_longest_queue_comes_first() {
+        let mut model = Model::default();
+        model.look(
+            vec![
+                seen("a", "x", 1, 0),
+                seen("b", "x", 2, 7),
+                seen("c", "x", 3, 1),
+            ],
+            SECOND,
+        );
+        let keys: Vec<_> = model.locks().iter().map(|lock| &*lock.key).collect();
+        assert_eq!(keys, ["b", "c", "a"]);
+        assert_eq!((model.held(), model.waiting()), (3, 8));
+    }
+
+    #[test]
+    fn an_outage_is_news_once_and_keeps_what_was_seen() {
+        let mut model = Model::default();
+        model.look(vec![seen("k", "a:1", 1, 0)], SECOND);
+        assert!(model.fail("away".into()));
+        assert!(!model.fail("away".into()));
+        assert_eq!((model.held(), model.trouble()), (1, Some("away")));
+        assert_eq!(model.look(vec![seen("k", "a:1", 1, 0)], SECOND), []);
+        assert_eq!(model.trouble(), None);
+    }
+}

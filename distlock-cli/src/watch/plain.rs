@@ -1,0 +1,86 @@
+//! Changes as lines, for those who read them without a terminal.
+
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+use crate::output::table::{printable, shorten};
+use crate::output::time::moment;
+use crate::watch::model::{Change, Seen};
+
+/// Where a key is shortened: what stands before and behind it shall fit beside it.
+const KEY: usize = 19;
+
+/// Where a client's name is shortened.
+const CLIENT: usize = 15;
+
+/// A change in a line of its own.
+pub(crate) fn line(at: SystemTime, change: &Change) -> String {
+    let at = moment(at);
+    // Without its milliseconds.
+    let at = at.get(..19).unwrap_or(&at);
+    let (word, lock) = words(change);
+    let key = shorten(&printable(&lock.key), KEY);
+    let holder = shorten(&printable(&lock.holder), CLIENT);
+    match change {
+        Change::Queue(_) => format!("{at}Z  {word:<8}  {key}  {} wait", lock.waiters),
+        Change::Acquired(_) if lock.waiters > 0 => {
+            format!("{at}Z  {word:<8}  {key}  {holder}, {} wait", lock.waiters)
+        }
+        Change::Acquired(_) | Change::Freed(_) => format!("{at}Z  {word:<8}  {key}  {holder}"),
+    }
+}
+
+/// The same as an object.
+pub(crate) fn as_json(at: SystemTime, change: &Change) -> Value {
+    let (word, lock) = words(change);
+    json!({
+        "at": moment(at),
+        "change": word,
+        "key": lock.key,
+        "holder": lock.holder,
+        "since": moment(lock.since),
+        "fencing_token": lock.token,
+        "waiters": lock.waiters,
+    })
+}
+
+fn words(change: &Change) -> (&'static str, &Seen) {
+    match change {
+        Change::Acquired(lock) => ("acquired", lock),
+        Change::Freed(lock) => ("freed", lock),
+        Change::Queue(lock) => ("queue", lock),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unicode_width::UnicodeWidthStr as _;
+
+    use super::*;
+    use crate::output::table::WIDTH;
+    use crate::watch::model::tests::seen;
+
+    #[test]
+    fn a_change_is_a_line_of_80_columns() {
+        let at = SystemTime::UNIX_EPOCH;
+        let lock = seen("shop:1", "host:7", 5, 2);
+        assert_eq!(
+            line(at, &Change::Acquired(lock.clone())),
+            "1970-01-01T00:00:00Z  acquired  shop:1  host:7, 2 wait"
+        );
+        assert_eq!(
+            line(at, &Change::Queue(lock.clone())),
+            "1970-01-01T00:00:00Z  queue     shop:1  2 wait"
+        );
+        let long = seen(&"k".repeat(512), &"h".repeat(128), 5, 9_999);
+        for change in [
+            Change::Acquired(long.clone()),
+            Change::Freed(long.clone()),
+            Change::Queue(long),
+        ] {
+            let line = line(at, &change);
+            assert!(line.width() <= WIDTH, "{line}");
+        }
+    }
+}

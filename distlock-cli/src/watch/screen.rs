@@ -1,0 +1,140 @@
+//! The terminal: it is taken over, and given back however the watch ends.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, Frame};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// How soon the thread that reads keys notices that nobody wants them any more.
+const NOTICE: Duration = Duration::from_millis(100);
+
+/// What somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    Quit,
+    Up,
+    Down,
+    /// Nothing, but all is to be drawn anew.
+    Resized,
+}
+
+/// The terminal while it is ours.
+pub(crate) struct Screen {
+    terminal: DefaultTerminal,
+    keys: mpsc::Receiver<Key>,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl fmt::Debug for Screen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Screen").finish_non_exhaustive()
+    }
+}
+
+impl Screen {
+    /// Takes the terminal over.
+    pub(crate) fn open() -> io::Result<Self> {
+        let (terminate, hang_up) = (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        );
+        // It also gives the terminal back when something panics.
+        let terminal = ratatui::try_init()?;
+        let (sender, keys) = mpsc::channel(16);
+        std::thread::spawn(move || read(&sender));
+        Ok(Screen {
+            terminal,
+            keys,
+            terminate,
+            hang_up,
+        })
+    }
+
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(draw).map(|_| ())
+    }
+
+    /// The next key that means something.
+    ///
+    /// # Cancel safety
+    ///
+    /// No key is lost by dropping the future.
+    pub(crate) async fn key(&mut self) -> Key {
+        tokio::select! {
+            // Without keys there is nobody who could quit.
+            key = self.keys.recv() => key.unwrap_or(Key::Quit),
+            _ = self.terminate.recv() => Key::Quit,
+            _ = self.hang_up.recv() => Key::Quit,
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Reads keys until nobody wants them.
+fn read(keys: &mpsc::Sender<Key>) {
+    while !keys.is_closed() {
+        let event = match event::poll(NOTICE) {
+            Ok(false) => continue,
+            Ok(true) => event::read(),
+            Err(error) => Err(error),
+        };
+        let Ok(event) = event else { return };
+        if let Some(key) = meaning(&event)
+            && keys.blocking_send(key).is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn meaning(event: &Event) -> Option<Key> {
+    let key = match event {
+        Event::Resize(..) => return Some(Key::Resized),
+        Event::Key(key) if key.kind != KeyEventKind::Release => key,
+        _ => return None,
+    };
+    match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Key::Quit),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
+        KeyCode::Up | KeyCode::Char('k') => Some(Key::Up),
+        KeyCode::Down | KeyCode::Char('j') => Some(Key::Down),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::crossterm::event::KeyEvent;
+
+    use super::*;
+
+    #[test]
+    fn keys_mean_what_they_mean_elsewhere() {
+        let pressed = |code, modifiers| Event::Key(KeyEvent::new(code, modifiers));
+        for (event, key) in [
+            (
+                pressed(KeyCode::Char('q'), KeyModifiers::NONE),
+                Some(Key::Quit),
+            ),
+            (
+                pressed(KeyCode::Char('c'), KeyModifiers::CONTROL),
+                Some(Key::Quit),
+            ),
+            (pressed(KeyCode::Char('c'), KeyModifiers::NONE), None),
+            (pressed(KeyCode::Down, KeyModifiers::NONE), Some(Key::Down)),
+            (Event::Resize(80, 24), Some(Key::Resized)),
+        ] {
+            assert_eq!(meaning(&event), key, "{event:?}");
+        }
+    }
+}

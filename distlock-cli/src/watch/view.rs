@@ -1,0 +1,192 @@
+//! What a terminal shows of the locks.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Cell, Row, Table, TableState};
+
+use crate::output::table::{printable, shorten};
+use crate::output::time::{ago, short};
+use crate::watch::model::{Model, Seen};
+
+/// A queue of this length is worth a look.
+const LONG_QUEUE: u64 = 10;
+
+/// Draws all of it: a line about the whole, the locks, and what can be done.
+pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, title: &str, table: &mut TableState) {
+    let areas = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ]);
+    let [top, numbers, middle, bottom] = areas.areas(frame.area());
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    frame.render_widget(Line::styled(title.to_owned(), bold), top);
+    frame.render_widget(Line::raw(summary(model)), numbers);
+    let width = usize::from(middle.width);
+    frame.render_stateful_widget(locks(model, width), middle, table);
+    frame.render_widget(Line::raw(footer(model)), bottom);
+}
+
+fn summary(model: &Model) -> String {
+    format!(
+        "{} held, {} waiting, at least {:.1} acquisitions/s",
+        model.held(),
+        model.waiting(),
+        model.rate()
+    )
+}
+
+fn footer(model: &Model) -> String {
+    match model.trouble() {
+        Some(trouble) => format!("! {} (what was seen before is shown)", printable(trouble)),
+        None => "q quits, up and down scroll".into(),
+    }
+}
+
+fn locks(model: &Model, width: usize) -> Table<'static> {
+    const NUMBERS: [u16; 4] = [7, 7, 8, 6];
+    // Two more columns than numbers, and a space after each but the last.
+    let others: usize = NUMBERS.iter().map(|width| usize::from(*width)).sum();
+    let texts = width.saturating_sub(others + NUMBERS.len() + 1);
+    let key = texts.saturating_mul(3) / 5;
+    let (key, holder) = (key.max(8), texts.saturating_sub(key).max(8));
+    let rows = model
+        .locks()
+        .into_iter()
+        .map(|lock| row(lock, model.hands(&lock.key), key, holder))
+        .collect::<Vec<_>>();
+    let columns = [
+        Constraint::Length(u16::try_from(key).unwrap_or(u16::MAX)),
+        Constraint::Length(u16::try_from(holder).unwrap_or(u16::MAX)),
+        Constraint::Length(NUMBERS[0]),
+        Constraint::Length(NUMBERS[1]),
+        Constraint::Length(NUMBERS[2]),
+        Constraint::Length(NUMBERS[3]),
+    ];
+    let titles = ["KEY", "HOLDER", "HELD", "LEFT", "WAITING", "HANDS"];
+    let header = Row::new(titles).style(Style::new().add_modifier(Modifier::REVERSED));
+    Table::new(rows, columns)
+        .header(header)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+}
+
+fn row(lock: &Seen, hands: u32, key: usize, holder: usize) -> Row<'static> {
+    let queue = Cell::from(lock.waiters.to_string());
+    Row::new([
+        Cell::from(shorten(&printable(&lock.key), key)),
+        Cell::from(shorten(&printable(&lock.holder), holder)),
+        Cell::from(short(ago(lock.since))),
+        Cell::from(lock.left.map_or("-".into(), short)),
+        if lock.waiters >= LONG_QUEUE {
+            queue.style(Style::new().fg(Color::Yellow))
+        } else {
+            queue
+        },
+        Cell::from(hands.to_string()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::watch::model::tests::seen;
+
+    fn screen(model: &Model, width: u16, height: u16, table: &mut TableState) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
+        let drawn = terminal.draw(|frame| draw(frame, model, "redis://host", table));
+        let buffer = drawn.expect("a frame").buffer.clone();
+        let lines = buffer.content.chunks(usize::from(width));
+        lines
+            .map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>())
+            .map(|line| line.trim_end().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn holders_queues_and_rates_are_shown() {
+        let mut model = Model::default();
+        let second = Duration::from_secs(1);
+        model.look(
+            vec![
+                seen("shop:1", "host:7", 1, 3),
+                seen("shop:2", "host:8", 2, 12),
+            ],
+            second,
+        );
+        model.look(
+            vec![
+                seen("shop:1", "host:9", 3, 2),
+                seen("shop:2", "host:8", 2, 12),
+            ],
+            second,
+        );
+        let lines = screen(&model, 80, 8, &mut TableState::default());
+        assert_eq!(lines[0], "redis://host");
+        assert_eq!(lines[1], "2 held, 14 waiting, at least 1.0 acquisitions/s");
+        for title in ["KEY", "HOLDER", "HELD", "LEFT", "WAITING", "HANDS"] {
+            assert!(lines[2].contains(title), "{lines:?}");
+        }
+        let cells = |line: &str| {
+            line.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let (first, second) = (cells(&lines[3]), cells(&lines[4]));
+        assert_eq!(
+            [&first[0], &first[1], &first[4]],
+            ["shop:2", "host:8", "12"]
+        );
+        assert_eq!(
+            [&second[0], &second[1], &second[4], &second[5]],
+            ["shop:1", "host:9", "2", "1"]
+        );
+        assert_eq!(lines[7], "q quits, up and down scroll");
+    }
+
+    #[test]
+    fn an_outage_is_shown_beside_what_was_seen() {
+        let mut model = Model::default();
+        model.look(vec![seen("shop:1", "host:7", 1, 0)], Duration::from_secs(1));
+        model.fail("no answer".into());
+        let lines = screen(&model, 80, 6, &mut TableState::default());
+        assert!(lines[3].starts_with("shop:1"), "{lines:?}");
+        assert_eq!(lines[5], "! no answer (what was seen before is shown)");
+    }
+
+    #[test]
+    fn long_names_and_small_terminals_do_no_harm() {
+        let mut model = Model::default();
+        let long = seen(&"k".repeat(500), &"h".repeat(100), 1, 0);
+        model.look(vec![long; 1], Duration::from_secs(1));
+        let lines = screen(&model, 80, 6, &mut TableState::default());
+        assert!(lines[3].contains('…'), "{lines:?}");
+        for (width, height) in [(1, 1), (10, 2), (300, 3)] {
+            screen(&model, width, height, &mut TableState::default());
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_scrolled_to() {
+        let mut model = Model::default();
+        let locks = (0..50).map(|number| seen(&format!("k{number:02}"), "h", number, 0));
+        model.look(locks.collect(), Duration::from_secs(1));
+        let mut table = TableState::default().with_selected(Some(49));
+        let lines = screen(&model, 80, 10, &mut table);
+        assert!(
+            lines.iter().any(|line| line.starts_with("k49")),
+            "{lines:?}"
+        );
+        assert!(
+            !lines.iter().any(|line| line.starts_with("k00")),
+            "{lines:?}"
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! The program, and what tests ask of it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use distlock::LockManager;
+use distlock_tests::eventually_async;
+use serde_json::Value;
+
+/// Long enough for a loaded machine.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// The program, told nothing by the environment.
+pub(crate) fn distlock(url: &str, words: &[&str]) -> Command {
+    let mut command = bare(words);
+    command.env("DISTLOCK_URL", url);
+    command
+}
+
+/// The program without a store.
+pub(crate) fn bare(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+    for name in ["URL", "USERNAME", "PASSWORD", "NAMESPACE"] {
+        command.env_remove(format!("DISTLOCK_{name}"));
+    }
+    command.args(words);
+    command
+}
+
+/// What it has written once it has ended.
+pub(crate) fn output(command: &mut Command) -> Output {
+    command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
+}
+
+/// The code that it ends with, and its stderr.
+#[track_caller]
+pub(crate) fn code(command: &mut Command) -> (i32, String) {
+    let output = output(command);
+    let stderr = text(&output.stderr);
+    let code = output.status.code();
+    (
+        code.unwrap_or_else(|| panic!("no code: {output:?}")),
+        stderr,
+    )
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[track_caller]
+pub(crate) fn json(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+/// The object that a command writes, which must succeed.
+#[track_caller]
+pub(crate) fn object(command: &mut Command) -> Value {
+    let output = output(command);
+    assert!(output.status.success(), "{output:?}");
+    json(&text(&output.stdout))
+}
+
+/// What a command writes, which must succeed, and fit a terminal.
+#[track_caller]
+pub(crate) fn page(command: &mut Command) -> String {
+    let output = output(command);
+    assert!(output.status.success(), "{output:?}");
+    let page = text(&output.stdout);
+    for line in page.lines() {
+        assert!(line.chars().count() <= 80, "wider than 80 columns: {line}");
+    }
+    page
+}
+
+pub(crate) async fn manager(url: &str) -> LockManager {
+    LockManager::connect(url).await.expect("a manager")
+}
+
+/// One that is called so.
+pub(crate) async fn named(url: &str, name: &str) -> LockManager {
+    let builder = LockManager::builder().url(url).client_name(name);
+    builder.connect().await.expect("a manager")
+}
+
+/// Returns once so many wait.
+pub(crate) async fn until_waiting(locks: &LockManager, key: &str, count: u64) {
+    eventually_async(SOON, async || {
+        let state = locks.inspect(key).await.expect("an inspection");
+        state.waiters == count
+    })
+    .await;
+}
+
+pub(crate) fn wall_nanos() -> u128 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.expect("after 1970").as_nanos()
+}
+
+/// A shell script that writes the time into a file for as long as it lives.
+pub(crate) fn heartbeat(file: &Path) -> String {
+    format!(
+        "while :; do date +%s%N >> '{}'; sleep 0.02; done",
+        file.display()
+    )
+}
+
+/// The times that were written, but for a line that is being written.
+pub(crate) fn beats(file: &Path) -> Vec<u128> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let lines = text.split_inclusive('\n');
+    lines
+        .filter_map(|line| line.strip_suffix('\n')?.parse().ok())
+        .collect()
+}

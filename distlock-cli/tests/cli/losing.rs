@@ -1,0 +1,219 @@
+//! `distlock run` when the lock is lost, or `distlock` itself is: the command is stopped before another can have the lock.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use distlock_tests::{RedisServer, Worker, eventually};
+use tempfile::TempDir;
+
+use crate::kit::{SOON, beats, distlock, heartbeat, manager, wall_nanos};
+
+/// Short, for the tests wait until it has ended.
+const LEASE: &str = "2s";
+
+/// A command under the lock `k` that shows when it lives.
+struct Scene {
+    server: RedisServer,
+    dir: TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Scene {
+            server: RedisServer::start(),
+            dir: tempfile::tempdir().expect("a directory"),
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Starts it, and returns once it lives.
+    fn start(&self, url: &str, how: &str, script: &str) -> Worker {
+        let words = [
+            "run",
+            "--lease",
+            LEASE,
+            "--on-lost",
+            how,
+            "k",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ];
+        let worker = Worker::spawn(&mut distlock(url, &words));
+        eventually(SOON, || !beats(&self.file("beats")).is_empty());
+        worker
+    }
+
+    /// Takes the lock when it is free, and shows that no beat of the command is later.
+    async fn nobody_lives_when_another_has_the_lock(&self) {
+        let locks = manager(&self.server.url()).await;
+        let lock = locks.lock("k").wait(SOON);
+        let guard = lock
+            .acquire()
+            .await
+            .expect("the lock, when its lease has ended");
+        let acquired = wall_nanos();
+        // Whoever lives on is seen by what it writes.
+        std::thread::sleep(Duration::from_millis(300));
+        let beats = beats(&self.file("beats"));
+        let last = *beats.last().expect("a beat");
+        assert!(
+            last < acquired,
+            "the command lived {} ms longer than its lock",
+            (last - acquired) / 1_000_000
+        );
+        guard.release().await.expect("a release");
+        locks.shutdown().await;
+    }
+}
+
+/// Beats until it is told to end, and notes that.
+fn that_hears(beats: &Path, told: &Path) -> String {
+    format!(
+        "trap 'echo > \"{}\"; exit 0' TERM; {}",
+        told.display(),
+        heartbeat(beats)
+    )
+}
+
+/// Beats and does not let itself be told.
+fn that_is_deaf(beats: &Path) -> String {
+    format!("trap '' TERM; {}", heartbeat(beats))
+}
+
+#[tokio::test]
+async fn who_hears_a_signal_gets_one_while_there_is_time() {
+    let scene = Scene::new();
+    let proxy = scene.server.proxy();
+    let told = scene.file("told");
+    let script = that_hears(&scene.file("beats"), &told);
+    let mut worker = scene.start(&proxy.url(), "signal", &script);
+    proxy.black_hole(true);
+    scene.nobody_lives_when_another_has_the_lock().await;
+    assert_eq!(worker.wait(SOON).code(), Some(118));
+    assert!(told.exists(), "it was not told");
+}
+
+#[tokio::test]
+async fn who_ignores_the_signal_is_killed_in_time() {
+    let scene = Scene::new();
+    let proxy = scene.server.proxy();
+    let script = that_is_deaf(&scene.file("beats"));
+    let mut worker = scene.start(&proxy.url(), "signal", &script);
+    proxy.black_hole(true);
+    scene.nobody_lives_when_another_has_the_lock().await;
+    assert_eq!(worker.wait(SOON).code(), Some(118));
+}
+
+#[tokio::test]
+async fn who_is_to_be_killed_is_told_nothing() {
+    let scene = Scene::new();
+    let proxy = scene.server.proxy();
+    let told = scene.file("told");
+    let script = that_hears(&scene.file("beats"), &told);
+    let mut worker = scene.start(&proxy.url(), "kill", &script);
+    proxy.black_hole(true);
+    scene.nobody_lives_when_another_has_the_lock().await;
+    assert_eq!(worker.wait(SOON).code(), Some(118));
+    assert!(!told.exists(), "it was told");
+}
+
+/// What a server that stands still has granted, it has granted until its lease ends when it goes on.
+#[tokio::test]
+async fn a_server_that_stands_still_is_the_same() {
+    let scene = Scene::new();
+    let script = that_is_deaf(&scene.file("beats"));
+    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    scene.server.stop_process();
+    assert_eq!(worker.wait(SOON * 2).code(), Some(118));
+    scene.server.cont_process();
+    scene.nobody_lives_when_another_has_the_lock().await;
+}
+
+#[tokio::test]
+async fn a_lock_that_was_deleted_ends_the_command_at_the_next_renewal() {
+    let scene = Scene::new();
+    let script = that_is_deaf(&scene.file("beats"));
+    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    scene.server.client().cmd(&["DEL", "distlock:lock:{k}"]);
+    assert_eq!(worker.wait(SOON).code(), Some(118));
+}
+
+/// SIGSTOP: it renews nothing and kills nothing. Its keeper does.
+#[tokio::test]
+async fn the_command_does_not_outlive_the_lock_when_distlock_stands_still() {
+    let scene = Scene::new();
+    let script = that_is_deaf(&scene.file("beats"));
+    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    worker.stop_process();
+    scene.nobody_lives_when_another_has_the_lock().await;
+    worker.cont_process();
+    assert_eq!(worker.wait(SOON).code(), Some(118));
+}
+
+/// SIGKILL: nobody releases, and the lock is free when its lease and grace have ended. All of the group is gone by then, also
+/// those whom the kernel does not kill by itself.
+#[tokio::test]
+async fn the_command_does_not_outlive_the_lock_when_distlock_is_killed() {
+    let scene = Scene::new();
+    // The shell waits for another one, which beats.
+    let script = format!(
+        "sh -c '{}'; true",
+        that_is_deaf(&scene.file("beats")).replace('\'', "'\\''")
+    );
+    let worker = scene.start(&scene.server.url(), "signal", &script);
+    worker.kill();
+    scene.nobody_lives_when_another_has_the_lock().await;
+}
+
+/// The keeper itself may be killed: there is another one.
+#[tokio::test]
+async fn a_keeper_that_was_killed_is_replaced() {
+    let scene = Scene::new();
+    let script = that_is_deaf(&scene.file("beats"));
+    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    let parent = worker.pid();
+    let first = keeper_of(parent).expect("a keeper");
+    let pid = nix::unistd::Pid::from_raw(first as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("a signal");
+    eventually(SOON, || {
+        keeper_of(parent).is_some_and(|other| other != first)
+    });
+    worker.stop_process();
+    scene.nobody_lives_when_another_has_the_lock().await;
+    worker.cont_process();
+    assert_eq!(worker.wait(SOON).code(), Some(118));
+}
+
+/// Both at once: then the kernel kills the command itself.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_command_does_not_outlive_both() {
+    let scene = Scene::new();
+    let script = that_is_deaf(&scene.file("beats"));
+    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    let keeper = keeper_of(worker.pid()).expect("a keeper");
+    // So that it starts no other one.
+    worker.stop_process();
+    let keeper = nix::unistd::Pid::from_raw(keeper as i32);
+    nix::sys::signal::kill(keeper, nix::sys::signal::Signal::SIGKILL).expect("a signal");
+    worker.kill();
+    scene.nobody_lives_when_another_has_the_lock().await;
+}
+
+/// The process `distlock keeper` of a parent.
+fn keeper_of(parent: u32) -> Option<u32> {
+    let children = format!("/proc/{parent}/task/{parent}/children");
+    let children = std::fs::read_to_string(children).expect("a process with children");
+    let mut pids = children
+        .split_whitespace()
+        .filter_map(|pid| pid.parse::<u32>().ok());
+    pids.find(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(b"keeper")
+    })
+}

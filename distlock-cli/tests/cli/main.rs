@@ -1,0 +1,11 @@
+//! The command line, as a program against real servers.
+
+mod doctor;
+mod kit;
+mod losing;
+mod running;
+mod seeing;
+mod terminal;
+mod told;
+mod unlocking;
+mod watching;

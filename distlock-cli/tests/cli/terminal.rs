@@ -1,0 +1,168 @@
+//! The program on a terminal: a command that reads from it, keys that stop and interrupt, and the live view.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Instant;
+
+use distlock_tests::{RedisServer, eventually};
+use nix::pty::{Winsize, openpty};
+
+use crate::kit::{SOON, distlock, named, text};
+
+/// A terminal with a program on it.
+struct Terminal {
+    keyboard: File,
+    shown: Receiver<Vec<u8>>,
+    seen: String,
+    child: Child,
+}
+
+impl Terminal {
+    /// Starts a program as the leader of a session of its own, which has this terminal.
+    fn start(program: &Command) -> Self {
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: 80,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        let pair = openpty(&size, None).expect("a terminal");
+        let end = || Stdio::from(pair.slave.try_clone().expect("a descriptor"));
+        let mut command = Command::new("setsid");
+        command
+            .args(["--ctty", "--wait"])
+            .arg(program.get_program())
+            .args(program.get_args())
+            .env("TERM", "xterm");
+        for (name, value) in program.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn();
+        let keyboard = File::from(pair.master);
+        let mut screen = keyboard.try_clone().expect("a descriptor");
+        let (sender, shown) = channel();
+        // Ends when nobody has the terminal any more.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read) = screen.read(&mut bytes) {
+                if read == 0 || sender.send(bytes[..read].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Terminal {
+            keyboard,
+            shown,
+            seen: String::new(),
+            child: child.expect("setsid of util-linux"),
+        }
+    }
+
+    fn types(&mut self, keys: &str) {
+        self.keyboard
+            .write_all(keys.as_bytes())
+            .expect("a terminal");
+    }
+
+    /// Returns once this has been shown, and forgets all that came before.
+    #[track_caller]
+    fn shows(&mut self, part: &str) {
+        let deadline = Instant::now() + SOON;
+        loop {
+            if let Some(at) = self.seen.find(part) {
+                self.seen.drain(..at + part.len());
+                return;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.shown.recv_timeout(left) {
+                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    panic!("{part:?} was not shown, but {:?}", self.seen)
+                }
+            }
+        }
+    }
+
+    #[track_caller]
+    fn ends_with(mut self, code: i32) {
+        eventually(SOON, || self.child.try_wait().expect("a state").is_some());
+        let status = self.child.wait().expect("an end");
+        assert_eq!(status.code(), Some(code), "{}", self.seen);
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // For a test that has failed; the terminal goes with its descriptors, which ends the rest.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_command_reads_from_the_terminal() {
+    let server = RedisServer::start();
+    let words = ["run", "k", "--", "sh", "-c", "read -r line; echo got-$line"];
+    let mut terminal = Terminal::start(&distlock(&server.url(), &words));
+    terminal.types("hello\n");
+    terminal.shows("got-hello");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn the_keys_for_an_interrupt_and_a_stop_are_the_command_s() {
+    let server = RedisServer::start();
+    let script = "trap 'echo interrupted; exit 9' INT; echo ready; while :; do sleep 0.02; done";
+    let words = ["run", "k", "--", "sh", "-c", script];
+    let mut terminal = Terminal::start(&distlock(&server.url(), &words));
+    terminal.shows("ready");
+    // Ctrl-Z: it must not sleep while it has a lock.
+    terminal.types("\u{1a}");
+    terminal.shows("it goes on");
+    // Ctrl-C.
+    terminal.types("\u{3}");
+    terminal.shows("interrupted");
+    terminal.ends_with(9);
+}
+
+#[tokio::test]
+async fn the_live_view_shows_locks_until_somebody_quits() {
+    let server = RedisServer::start();
+    let locks = named(&server.url(), "holder").await;
+    let _held = locks.lock("shop:1").acquire().await.expect("a free lock");
+    let words = ["watch", "--interval", "50ms"];
+    let mut terminal = Terminal::start(&distlock(&server.url(), &words));
+    // It moves the cursor where a space stands already.
+    terminal.shows("acquisitions/s");
+    terminal.shows("shop:1");
+    terminal.shows("quits,");
+    let _other = locks.lock("shop:2").acquire().await.expect("a free lock");
+    terminal.shows("shop:2");
+    terminal.types("q");
+    // The screen that was there before is there again.
+    terminal.shows("\u{1b}[?1049l");
+    terminal.ends_with(0);
+}
+
+#[test]
+fn what_is_not_a_terminal_gets_lines() {
+    let server = RedisServer::start();
+    let mut child = distlock(&server.url(), &["watch"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let run = distlock(&server.url(), &["run", "k", "--", "sleep", "2"]).status();
+    assert!(run.expect("a process").success());
+    let mut shown = [0; 64];
+    let mut stdout = child.stdout.take().expect("stdout is piped");
+    let read = stdout.read(&mut shown).expect("a line");
+    assert!(!text(&shown[..read]).contains('\u{1b}'), "{shown:?}");
+    child.kill().expect("a process");
+    child.wait().expect("an end");
+}

@@ -1,0 +1,151 @@
+//! `distlock unlock`.
+
+use std::time::Duration;
+
+use distlock::{Error, LossReason};
+use distlock_tests::{RedisServer, Worker, eventually};
+
+use crate::kit::{
+    SOON, bare, beats, code, distlock, heartbeat, json, named, object, output, text, wall_nanos,
+};
+
+#[tokio::test]
+async fn a_holder_that_listens_stops_and_releases() {
+    let server = RedisServer::start();
+    let locks = named(&server.url(), "holder").await;
+    let guard = locks.lock("k").acquire().await.expect("a free lock");
+    let token = guard.fencing_token().get();
+    let holder = tokio::spawn(async move {
+        let lost = guard.lost().await;
+        drop(guard);
+        lost
+    });
+    let url = server.url();
+    let unlocked = tokio::task::spawn_blocking(move || {
+        object(&mut distlock(
+            &url,
+            &["--json", "unlock", "--wait", "30s", "k"],
+        ))
+    });
+    let unlocked = unlocked.await.expect("no panic");
+    assert_eq!(unlocked["how"], "released");
+    assert_eq!(unlocked["holder"]["client"], "holder");
+    assert!(
+        unlocked["fencing_token"].as_u64() > Some(token),
+        "{unlocked}"
+    );
+    let lost = holder.await.expect("no panic");
+    assert!(
+        matches!(
+            &lost,
+            Error::Lost {
+                reason: LossReason::Revoked { .. },
+                ..
+            }
+        ),
+        "{lost}"
+    );
+}
+
+#[tokio::test]
+async fn a_holder_that_does_not_stop_keeps_it_for_its_time() {
+    let server = RedisServer::start();
+    let locks = named(&server.url(), "holder").await;
+    let guard = locks
+        .lock("k")
+        .lease(Duration::from_secs(60))
+        .acquire()
+        .await
+        .expect("a free lock");
+    let (code, stderr) = code(&mut distlock(
+        &server.url(),
+        &["unlock", "--wait", "200ms", "k"],
+    ));
+    assert_eq!(code, 116, "{stderr}");
+    for part in ["`k`", "holder"] {
+        assert!(stderr.contains(part), "{part} is not in {stderr}");
+    }
+    let words = ["--json", "unlock", "--force", "--holder-is-gone", "k"];
+    let ended = output(&mut distlock(&server.url(), &words));
+    assert_eq!(ended.status.code(), Some(116), "its client is connected");
+    assert_eq!(json(&text(&ended.stderr))["error"]["kind"], "busy");
+    drop(guard);
+}
+
+#[test]
+fn what_is_free_is_free() {
+    let server = RedisServer::start();
+    let unlocked = object(&mut distlock(&server.url(), &["--json", "unlock", "k"]));
+    assert_eq!(unlocked["how"], "was-free");
+    let words = ["unlock", "--holder-is-gone", "k"];
+    assert_eq!(code(bare(&words).env("DISTLOCK_URL", server.url())).0, 2);
+}
+
+#[test]
+fn what_a_dead_process_holds_is_deleted_at_an_operator_s_word() {
+    let server = RedisServer::start();
+    let words = [
+        "run",
+        "--lease",
+        "1h",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        "echo ready; exec sleep 600",
+    ];
+    let worker = Worker::spawn(&mut distlock(&server.url(), &words));
+    worker.expect_line("ready", SOON);
+    worker.kill();
+    // The server notices that the connections are closed.
+    let mut client = server.client();
+    eventually(SOON, || {
+        client.cmd(&["PUBSUB", "CHANNELS"]).array().is_empty()
+    });
+    let words = ["--json", "unlock", "--force", "--holder-is-gone", "k"];
+    let unlocked = object(&mut distlock(&server.url(), &words));
+    assert_eq!(unlocked["how"], "deleted");
+    assert_eq!(
+        code(&mut distlock(
+            &server.url(),
+            &["run", "--wait", "0", "k", "--", "true"]
+        ))
+        .0,
+        0
+    );
+}
+
+/// A command under `run` is told with SIGTERM, and then killed; only then another has the lock.
+#[tokio::test]
+async fn a_command_whose_lock_is_taken_away_is_stopped_first() {
+    for listens in [true, false] {
+        let server = RedisServer::start();
+        let dir = tempfile::tempdir().expect("a directory");
+        let (file, told) = (dir.path().join("beats"), dir.path().join("told"));
+        let trap = match listens {
+            true => format!("echo > {}; exit 0", told.display()),
+            false => String::new(),
+        };
+        let script = format!("trap '{trap}' TERM; {}", heartbeat(&file));
+        // So long that nobody but the one who follows the command kills it in time.
+        let words = [
+            "run", "--lease", "10m", "--grace", "2s", "k", "--", "sh", "-c", &script,
+        ];
+        let mut worker = Worker::spawn(&mut distlock(&server.url(), &words));
+        eventually(SOON, || !beats(&file).is_empty());
+        let shown = output(&mut distlock(
+            &server.url(),
+            &["unlock", "--wait", "30s", "k"],
+        ));
+        let free = wall_nanos();
+        assert!(shown.status.success(), "{shown:?}");
+        assert!(text(&shown.stdout).contains("released"), "{shown:?}");
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(
+            *beats(&file).last().expect("a beat") < free,
+            "it lived longer"
+        );
+        assert_eq!(worker.wait(SOON).code(), Some(118));
+        assert_eq!(told.exists(), listens);
+    }
+}
