@@ -5,6 +5,7 @@ mod kit;
 mod losing;
 mod running;
 mod seeing;
+mod taken;
 mod terminal;
 mod told;
 mod unlocking;

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::error::{Error, Outage};
 use crate::manager::LockManager;
-use crate::manager::core::shut_down_error;
 use crate::manager::finding::{Finding, Verdict};
 use crate::manager::verdicts;
 
@@ -59,14 +56,11 @@ impl LockManager {
     pub async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
         self.check_alive()?;
         let mut findings = vec![self.trial().await];
-        let core = self.core().clone();
-        let (reply, answer) = oneshot::channel();
-        self.core().executor.spawn_later(async move {
-            // The caller may have gone.
-            let _ = reply.send(core.store.facts(EACH_WITHIN).await);
+        let facts = self.at_home(|core| async move {
+            let facts = core.store.facts(EACH_WITHIN).await;
+            facts.map_err(|trouble| trouble.into_error(None, Duration::ZERO))
         });
-        let facts = answer.await.map_err(|_| shut_down_error())?;
-        let facts = facts.map_err(|trouble| trouble.into_error(None, Duration::ZERO))?;
+        let facts = facts.await?;
         for facts in &facts {
             findings.extend(verdicts::of(facts, self.durability().replicas));
         }

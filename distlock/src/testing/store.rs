@@ -13,6 +13,7 @@ use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
     RenewalFailure, Renewed, Revoked,
 };
+use crate::store::facts::Facts;
 use crate::store::{BoxFuture, Lane, LockStore};
 use crate::testing::script::Outcome;
 use crate::testing::stage::{Stage, occupant, trouble};
@@ -176,6 +177,10 @@ impl LockStore for ScriptedStore {
             }
             self.0.store.revoke(key, token, deletes, within).await
         })
+    }
+
+    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        self.0.store.facts(within)
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
