@@ -150,7 +150,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(picks, right, timing)| Op::Renew { picks, right, timing }),
         4 => client().prop_map(|client| Op::Look { client }),
         2 => (client(), key()).prop_map(|(client, key)| Op::Inspect { client, key }),
-        3 => (client(), key(), right(), prop::bool::ANY)
+        7 => (client(), key(), right(), prop::bool::ANY)
             .prop_map(|(client, key, right, deletes)| Op::Revoke { client, key, right, deletes }),
         3 => key().prop_map(|key| Op::DeleteHold { key }),
         1 => key().prop_map(|key| Op::DeleteAll { key }),

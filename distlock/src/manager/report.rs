@@ -103,9 +103,23 @@ pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
     let (lock, fencing_token) = (label(hold), hold.token().get());
     let reason = observed::loss(error).map_or("hold_limit", |loss| loss.as_str());
     match error {
-        // Asked for: by a shutdown, an operator, or its own `max_hold`.
         Error::Lost {
-            reason: LossReason::ShutDown | LossReason::Revoked { .. },
+            reason: LossReason::Revoked { .. },
+            ..
+        } => tracing::warn!(
+            target: TARGET,
+            lock,
+            key = %hold.key(),
+            store = address(hold),
+            reason,
+            fencing_token,
+            detail = cause(error),
+            "the lock was taken away from its holder, as somebody asked for: a body is stopped at its next await, and nobody else has \
+             the lock before it was released; see that its work may be repeated"
+        ),
+        // Asked for: by a shutdown, or by its own `max_hold`.
+        Error::Lost {
+            reason: LossReason::ShutDown,
             ..
         }
         | Error::HoldLimit { .. } => tracing::warn!(
@@ -115,10 +129,9 @@ pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
             store = address(hold),
             reason,
             fencing_token,
-            %error,
+            detail = cause(error),
             "the lock ended before its holder was done: see that its work is short enough, or raise `max_hold`, and that it \
-             has ended before `shutdown`; who took it away is named in `error`, and another may have it as soon as its \
-             holder has stopped"
+             has ended before `shutdown`"
         ),
         _ => tracing::error!(
             target: TARGET,
@@ -130,10 +143,21 @@ pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
             held_by = held_by.unwrap_or("unknown"),
             fencing_token,
             noticed_after = ?hold.overdue(),
-            %error,
+            detail = cause(error),
             "the lock was lost while it was held: another holder may have run at the same time; check what both have \
              written, and have it refuse lower fencing tokens"
         ),
+    }
+}
+
+/// How a hold ended. What became of the work under it is its caller's error.
+fn cause(error: &Error) -> String {
+    match error {
+        Error::Lost { reason, .. } => reason.to_string(),
+        Error::HoldLimit { max_hold, .. } => {
+            format!("it was held for its max_hold of {max_hold:?}")
+        }
+        other => other.to_string(),
     }
 }
 
