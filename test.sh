@@ -110,7 +110,8 @@ tools() {
 # (That all files are in the package, and no others, is shown by the test `house`.)
 published() {
     local features
-    for features in --all-features --no-default-features --features=tls --features=tls-webpki-roots; do
+    for features in --all-features --no-default-features --features=tls --features=tls-webpki-roots \
+        --features=testing; do
         env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" \
             cargo check -p distlock "$features"
     done
@@ -119,7 +120,7 @@ published() {
 quick_tests() {
     # All packages at once, as in the whole run: for a part of them cargo would choose other features, and build anew.
     DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test --workspace --lib --bins \
-        --test attribute --test attribute_forbid --test conformance --test house --test install --test secrets
+        --test attribute --test attribute_forbid --test conformance --test house --test install --test secrets --test testing
 }
 
 # Whether a server is built with TLS: then it misses its certificate, and otherwise it does not get so far.
@@ -208,7 +209,7 @@ else
         step "conformance: $server" against "$server" conformance
     done
     step "saboteurs" saboteurs --short
-    step "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps
+    step "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --features distlock/testing
     step "published library" published
     step "example" cargo run -- --orders 300
 fi

@@ -13,6 +13,7 @@ use crate::guard::LockGuard;
 use crate::installed::installed;
 use crate::key::{Escaped, shortened};
 use crate::manager::LockManager;
+use crate::manager::span::{self, RunSpan};
 use crate::options::Options;
 use crate::scope;
 use crate::templates;
@@ -209,7 +210,7 @@ impl Request {
     }
 
     /// Everything up to the body.
-    async fn acquire(self) -> Result<LockGuard, Error> {
+    async fn acquire(self) -> Result<(LockGuard, RunSpan), Error> {
         let template = self.key.template;
         let key = self.key.finish()?;
         let installed = installed();
@@ -221,7 +222,8 @@ impl Request {
         if let Some(installed) = installed {
             templates::note(template, &manager, &installed);
         }
-        manager.lock(key).with_options(self.options).acquire().await
+        let lock = manager.lock(key).with_options(self.options);
+        lock.enter_to_run().await
     }
 }
 
@@ -252,13 +254,16 @@ pub fn run<F: Future>(
     let acquiring = erased(request.acquire());
     let mut body = Box::pin(Some(body));
     async move {
-        let guard = match acquiring.await {
-            Ok(guard) => guard,
+        let (guard, span) = match acquiring.await {
+            Ok(acquired) => acquired,
             Err(error) => return fail(error),
         };
-        let result = Box::pin(guard.watch(body.as_mut(), finish)).await;
+        let result = Box::pin(guard.watch(body.as_mut(), finish, span.span())).await;
+        let held_for = span.is_seen().then(|| guard.hold().age());
         let success = result.as_ref().is_ok_and(succeeded);
-        let gone = erased(guard.give_back(success)).await;
+        let mut gone = erased(guard.give_back(success));
+        let gone = span::within(span.span(), gone.as_mut()).await;
+        span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
         match (result, gone) {
             // Told in the log; the caller chose to have the body's own result.
             (Ok(output), Some(_)) if finish => output,

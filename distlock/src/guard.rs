@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
+use tracing::Span;
 
 use crate::error::Error;
 use crate::fencing::FencingToken;
@@ -17,6 +18,8 @@ use crate::manager::backlog::Answered;
 use crate::manager::hold::Hold;
 use crate::manager::release::{self, Tried};
 use crate::manager::report;
+use crate::manager::span;
+use crate::observer::event::{HoldOutcome, Path};
 use crate::protocol::outcome::End;
 use crate::scope::{self, Children, Frame};
 
@@ -165,6 +168,14 @@ impl LockGuard {
         self.held.hold()
     }
 
+    /// How it came to its call.
+    pub(crate) fn path(&self) -> Path {
+        match self.kind {
+            Kind::Reentered { .. } => Path::Reentered,
+            Kind::Owner | Kind::Spent => self.hold().grip.path,
+        }
+    }
+
     fn frame(&self) -> Arc<Frame> {
         let store = self.manager.store_identity().clone();
         Frame::push(self.held(), store, self.children.clone())
@@ -176,16 +187,22 @@ impl LockGuard {
         &self,
         body: Pin<&mut Option<F>>,
         finish: bool,
+        span: &Span,
     ) -> Result<F::Output, Error> {
         let hold = &**self.hold();
         let _running = hold.body();
         // Also when this future is dropped at an await: the body goes before the guard does.
-        let mut body = DroppedInScope { guard: self, body };
+        let mut body = DroppedInScope {
+            guard: self,
+            body,
+            span,
+        };
         let mut over = pin!(hold.over());
         let frame = self.frame();
         let mut started = false;
         let output = {
-            let Some(body) = body.body.as_mut().as_pin_mut() else {
+            let DroppedInScope { body, span, .. } = &mut body;
+            let Some(body) = body.as_mut().as_pin_mut() else {
                 unreachable!("a body is watched once");
             };
             let mut body = pin!(scope::within(frame, body));
@@ -197,6 +214,7 @@ impl LockGuard {
                     return Poll::Ready(None);
                 }
                 started = true;
+                let _in_span = span.enter();
                 body.as_mut().poll(context).map(Some)
             })
             .await
@@ -229,6 +247,15 @@ impl LockGuard {
         self.hold().error()
     }
 
+    /// How it ends, if it is not lost.
+    fn outcome(awaited: bool) -> HoldOutcome {
+        if awaited {
+            HoldOutcome::Released
+        } else {
+            span::dropped()
+        }
+    }
+
     /// With `awaited`, its answer is waited for, and it stands behind no other release.
     fn start_release(&mut self, success: bool, awaited: bool) -> Option<Tried> {
         match std::mem::replace(&mut self.kind, Kind::Spent) {
@@ -247,6 +274,9 @@ impl LockGuard {
                     _ => Duration::ZERO,
                 };
                 let core = self.manager.core();
+                if ended.is_none() {
+                    hold.tell_ended(Self::outcome(awaited));
+                }
                 let tried = if awaited {
                     Some(release::release(core, hold, keep))
                 } else {
@@ -255,8 +285,8 @@ impl LockGuard {
                 };
                 if ended.is_none() {
                     report::released(hold, held_for);
-                } else if let Some(error) = hold.untold_loss() {
-                    report::lost(hold, &error);
+                } else {
+                    release::tell_loss(core, &hold.entry);
                 }
                 tried
             }
@@ -268,10 +298,12 @@ impl LockGuard {
 struct DroppedInScope<'g, 'b, F> {
     guard: &'g LockGuard,
     body: Pin<&'b mut Option<F>>,
+    span: &'g Span,
 }
 
 impl<F> Drop for DroppedInScope<'_, '_, F> {
     fn drop(&mut self) {
+        let _in_span = self.span.enter();
         scope::drop_within(self.guard.frame(), || self.body.set(None));
     }
 }

@@ -57,6 +57,10 @@ impl LockKey {
         &self.0
     }
 
+    pub(crate) fn shared(&self) -> Arc<str> {
+        self.0.clone()
+    }
+
     /// The key with exactly one hash tag, so that all that belongs to a lock lies in one slot.
     ///
     /// Braces only steer the slot: `{a}` and `a` are the same lock.

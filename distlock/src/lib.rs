@@ -10,7 +10,11 @@ mod installed;
 mod key;
 mod lock;
 mod manager;
+#[cfg(feature = "metrics")]
+#[path = "observer/metrics.rs"]
+pub mod metrics;
 mod mutex;
+pub mod observer;
 mod options;
 mod protocol;
 mod quorum;
@@ -18,6 +22,8 @@ mod random;
 mod scope;
 mod store;
 mod templates;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg_attr(not(feature = "tls"), allow(dead_code, unreachable_pub))]
 // A URL that needs it is refused.
 mod tls;

@@ -5,12 +5,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::error::Error;
 use crate::guard::LockGuard;
 use crate::held::Held;
 use crate::key::LockKey;
 use crate::manager::LockManager;
+use crate::manager::call::{Call, NotAcquired};
+use crate::manager::span::{self, RunSpan};
 use crate::manager::{acquire, report};
+use crate::observer::event::{Path, Refused};
 use crate::options::{Options, without_replicas};
 use crate::protocol::request::Request;
 use crate::scope::{self, Frame};
@@ -185,7 +189,8 @@ impl Lock {
     ///
     /// Dropping the future, at any await, leaves neither a lock nor a place in the queue behind.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
-        self.enter(self.options.wait).await
+        let entered = self.enter(self.options.wait).await;
+        entered.map_err(|refused| refused.error)
     }
 
     /// Acquires the lock if it is free and nobody waits for it. It never waits for another holder and
@@ -201,8 +206,8 @@ impl Lock {
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
         match self.enter(Duration::ZERO).await {
             Ok(guard) => Ok(Some(guard)),
-            Err(Error::Busy { .. }) => Ok(None),
-            Err(error) => Err(error),
+            Err(refused) if refused.error.is_busy() => Ok(None),
+            Err(refused) => Err(refused.error),
         }
     }
 
@@ -231,25 +236,55 @@ impl Lock {
     ///
     /// Dropping the future drops the body and releases the lock in the background.
     pub async fn run<T>(&self, body: impl AsyncFnOnce(Held) -> T) -> Result<T, Error> {
-        let guard = self.acquire().await?;
+        let (guard, span) = self.enter_to_run().await?;
         let held = guard.held();
         let mut body = pin!(Some(body(held)));
-        let result = guard.watch(body.as_mut(), false).await;
-        match guard.give_back(result.is_ok()).await {
+        let result = guard.watch(body.as_mut(), false, span.span()).await;
+        let held_for = span.is_seen().then(|| guard.hold().age());
+        let gone = span::within(span.span(), pin!(guard.give_back(result.is_ok()))).await;
+        span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
+        match gone {
             Some(gone) if result.is_ok() => Err(gone),
             _ => result,
         }
     }
 
-    async fn enter(&self, wait: Duration) -> Result<LockGuard, Error> {
-        let result = self.try_enter(wait).await;
-        if let Err(error) = &result {
-            report::refused(self.options.label.as_deref(), error);
+    /// Acquires for a body, in the span of both.
+    pub(crate) async fn enter_to_run(&self) -> Result<(LockGuard, RunSpan), Error> {
+        let core = self.manager.core();
+        let mut span = RunSpan::begin(core, &self.key, &self.options);
+        let began = span.is_seen().then(|| core.clock.now());
+        let entered = span::within(span.span(), pin!(self.enter(self.options.wait))).await;
+        let waited = began.map(|began| core.clock.now().since(began));
+        match entered {
+            Ok(guard) => {
+                span.acquired(guard.path(), waited, guard.fencing_token());
+                Ok((guard, span))
+            }
+            Err(refused) => {
+                span.refused(&refused, waited);
+                Err(refused.error)
+            }
+        }
+    }
+
+    async fn enter(&self, wait: Duration) -> Result<LockGuard, NotAcquired> {
+        let core = self.manager.core();
+        let span = span::acquire(core, &self.key, self.options.label.as_deref());
+        let began = (!span.is_disabled()).then(|| core.clock.now());
+        let result = span::within(&span, pin!(self.try_enter(wait))).await;
+        if let Some(began) = began {
+            let how = result.as_ref();
+            let how = how.map(|guard| (guard.path(), guard.fencing_token()));
+            span::acquired(&span, core.clock.now().since(began), how);
+        }
+        if let Err(refused) = &result {
+            report::refused(self.options.label.as_deref(), &refused.error);
         }
         result
     }
 
-    async fn try_enter(&self, wait: Duration) -> Result<LockGuard, Error> {
+    async fn try_enter(&self, wait: Duration) -> Result<LockGuard, NotAcquired> {
         self.options.check(&self.key)?;
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
@@ -259,27 +294,46 @@ impl Lock {
         };
         // A server has an address.
         if !options.durability().is_none() && self.manager.address().is_none() {
-            return Err(without_replicas(&format!("lock `{key}`: ")));
+            return Err(without_replicas(&format!("lock `{key}`: ")).into());
         }
         self.manager.core().store.check(&key, &options)?;
         if let Some(frame) = scope::innermost(self.manager.store_identity(), &key) {
             return self.reenter(&frame, wait).await;
         }
         let core = self.manager.core();
+        #[cfg(feature = "testing")]
+        let options = core.store.begin(&key, options);
         let started = core.clock.now();
         let hold = acquire::acquire(core, Request::new(key, options, started)).await?;
-        report::acquired(&hold, core.clock.now().since(started));
+        report::acquired(&hold, hold.grip.path, core.clock.now().since(started));
         Ok(LockGuard::new(self.manager.clone(), hold))
     }
 
     /// Takes the lock again inside of its own call tree: no round trip, but siblings take turns.
-    async fn reenter(&self, frame: &Arc<Frame>, wait: Duration) -> Result<LockGuard, Error> {
+    async fn reenter(&self, frame: &Arc<Frame>, wait: Duration) -> Result<LockGuard, NotAcquired> {
         let hold = frame.held().hold();
-        if let Some(error) = hold.error() {
-            return Err(error);
-        }
         let core = self.manager.core();
         let started = core.clock.now();
+        let call = Call::begin(core, hold.key(), self.options.label.as_ref(), started);
+        let entered = self.reenter_from(frame, started, wait).await;
+        match &entered {
+            Ok(_) => call.acquired(Path::Reentered, hold.token(), None),
+            Err(refused) => call.refused(refused.outcome.unwrap_or(Refused::Busy)),
+        }
+        entered
+    }
+
+    async fn reenter_from(
+        &self,
+        frame: &Arc<Frame>,
+        started: Moment,
+        wait: Duration,
+    ) -> Result<LockGuard, NotAcquired> {
+        let hold = frame.held().hold();
+        if let Some(error) = hold.error() {
+            return Err(error.into());
+        }
+        let core = self.manager.core();
         let turn = if wait.is_zero() {
             frame.children().clone().try_lock_owned().ok()
         } else {
@@ -292,7 +346,7 @@ impl Lock {
             }
         };
         match (turn, hold.error()) {
-            (_, Some(error)) => Err(error),
+            (_, Some(error)) => Err(error.into()),
             (Some(turn), None) => Ok(LockGuard::reentered(
                 self.manager.clone(),
                 frame.held().clone(),
@@ -302,7 +356,8 @@ impl Lock {
                 key: self.key.clone(),
                 waited: core.clock.now().since(started),
                 holders: vec![self.manager.as_holder(hold.age())],
-            }),
+            }
+            .into()),
         }
     }
 }

@@ -57,6 +57,9 @@ pub(crate) struct Options {
     /// Of the manager, unless set.
     pub(crate) fsync: Option<bool>,
     pub(crate) label: Option<Cow<'static, str>>,
+    /// Which scripted outcome the call meets, see `testing`.
+    #[cfg(feature = "testing")]
+    pub(crate) scripted: Option<u64>,
 }
 
 impl Default for Options {
@@ -69,6 +72,8 @@ impl Default for Options {
             min_replicas: None,
             fsync: None,
             label: None,
+            #[cfg(feature = "testing")]
+            scripted: None,
         }
     }
 }

@@ -140,7 +140,8 @@ mod tests {
     use super::*;
     use crate::orders::Item;
     use crate::stock::MemoryStock;
-    use distlock::LockManager;
+    use distlock::Outage;
+    use distlock::testing::{Loss, TestLocks, assert_not_locked, error, holder};
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     const ORDER: Order = Order {
@@ -161,11 +162,126 @@ mod tests {
         assert!(include_str!("service.rs").contains(&lease), "{lease}");
     }
 
-    #[tokio::test]
+    /// Works off the order with these locks: what the service says, without the beginnings, and what is left.
+    async fn work_off(locks: &TestLocks) -> (Vec<Event>, Level) {
+        let (service, mut said) = service(true);
+        distlock::with_manager(locks.manager(), service.work_off(&ORDER)).await;
+        let mut events = Vec::new();
+        while let Ok(event) = said.try_recv() {
+            if !matches!(event, Event::Started { .. }) {
+                events.push(event);
+            }
+        }
+        assert_not_locked!(locks, "inventory:7", "an order that is done is done");
+        (events, service.stock.look(&ORDER).await.unwrap().level)
+    }
+
+    const FULFILLED: Event = Event::Finished {
+        order: 5,
+        outcome: Outcome::Fulfilled,
+    };
+
+    const UNTOUCHED: Level = Level {
+        quantity: 3,
+        updates: 0,
+    };
+
+    const REDUCED: Level = Level {
+        quantity: 1,
+        updates: 1,
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn an_item_that_is_busy_is_asked_for_again() {
+        let locks = TestLocks::new();
+        locks.on("inventory:7").times(2).busy(holder("worker-2"));
+        let (events, left) = work_off(&locks).await;
+        let [Event::Repeated { why, .. }, Event::Repeated { .. }, last] = &events[..] else {
+            panic!("{events:?}");
+        };
+        assert!(why.contains("held by worker-2"), "{why}");
+        assert_eq!((last, left), (&FULFILLED, REDUCED));
+        assert_eq!(locks.acquired("inventory:7"), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_item_that_stays_busy_fails_the_run() {
+        let locks = TestLocks::new();
+        locks
+            .on_label("inventory:<item_id>")
+            .busy(holder("worker-2"));
+        let (events, left) = work_off(&locks).await;
+        assert_eq!(events.len(), ATTEMPTS as usize, "{events:?}");
+        let Some(Event::Failed { message }) = events.last() else {
+            panic!("{events:?}");
+        };
+        assert!(
+            message.starts_with("order 5: lock `inventory:7` is busy"),
+            "{message}"
+        );
+        assert_eq!(left, UNTOUCHED);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_away_fails_the_run() {
+        let locks = TestLocks::new();
+        locks.on_all().unavailable(Outage::Unreachable);
+        let (events, left) = work_off(&locks).await;
+        let [Event::Failed { message }] = &events[..] else {
+            panic!("{events:?}");
+        };
+        assert!(
+            message.contains("the lock store is unavailable"),
+            "{message}"
+        );
+        assert_eq!(left, UNTOUCHED);
+        // One that comes back in time is not noticed.
+        locks.clear();
+        locks
+            .on_all()
+            .for_the_next(Duration::from_secs(8))
+            .unavailable(Outage::Unreachable);
+        assert_eq!(work_off(&locks).await, (vec![FULFILLED], REDUCED));
+    }
+
+    /// Whether it was stopped before its write, or had written: the order is repeated, and the stock reduced once.
+    #[tokio::test(start_paused = true)]
+    async fn an_order_whose_lock_was_lost_is_repeated_and_reduces_the_stock_once() {
+        for how in [Loss::Gone, Loss::Deleted] {
+            let locks = TestLocks::new();
+            locks
+                .on("inventory:7")
+                .once()
+                .lost_after(Duration::ZERO, how);
+            let (events, left) = work_off(&locks).await;
+            let [Event::Repeated { why, .. }, last] = &events[..] else {
+                panic!("{events:?}");
+            };
+            let work = match how {
+                Loss::Gone => "its body was stopped",
+                _ => "the work under it had been done",
+            };
+            assert!(why.contains("was lost") && why.contains(work), "{why}");
+            assert_eq!((last, left), (&FULFILLED, REDUCED));
+            assert_eq!(locks.acquired("inventory:7"), 2);
+        }
+    }
+
+    /// A misuse does not go away, and neither does an outage that outlasted the wait.
+    #[test]
+    fn only_what_others_did_is_repeated() {
+        for error in error::all("inventory:7") {
+            let expected = error.is_busy() || error.is_lost();
+            let error = ServiceError::from(error);
+            assert_eq!(error.may_be_repeated(), expected, "{error}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_order_that_is_given_out_twice_reduces_the_stock_once() {
         let (service, mut said) = service(true);
-        let locks = LockManager::memory();
-        distlock::with_manager(locks, async {
+        let locks = TestLocks::new();
+        distlock::with_manager(locks.manager(), async {
             service.work_off(&ORDER).await;
             service.work_off(&ORDER).await;
         })
@@ -184,14 +300,11 @@ mod tests {
         }
         assert_eq!(fulfilled, 2);
         assert!(tokens[0] < tokens[1], "{tokens:?}");
+        let known = locks.acquisitions();
+        let known = known.iter().map(|known| u64::from(known.fencing_token));
+        assert!(known.eq(tokens), "under the tokens of its locks");
         let left = service.stock.look(&ORDER).await.unwrap().level;
-        assert_eq!(
-            left,
-            Level {
-                quantity: 1,
-                updates: 1
-            }
-        );
+        assert_eq!(left, REDUCED);
     }
 
     #[tokio::test]

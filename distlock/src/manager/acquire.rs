@@ -10,13 +10,16 @@ use tokio::sync::oneshot;
 
 use crate::clock::Moment;
 use crate::error::{Error, Outage};
+use crate::manager::call::{Call, NotAcquired};
 use crate::manager::core::{Core, Phase, shut_down_error};
 use crate::manager::counted::Counted;
 use crate::manager::hold::Hold;
 use crate::manager::release;
+use crate::manager::report;
 use crate::manager::sole::Sole;
 use crate::manager::table::Entry;
-use crate::protocol::claim::Claim;
+use crate::observer::event::Refused;
+use crate::protocol::claim::{Claim, Standing};
 use crate::protocol::outcome::{Command, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
@@ -24,17 +27,37 @@ use crate::protocol::words::Occupant;
 use crate::store::Lane;
 
 /// Acquires, with as many owner ids as it takes. What was asked is taken back if this future is dropped.
-pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Arc<Hold>, Error> {
+pub(crate) async fn acquire(
+    core: &Arc<Core>,
+    mut request: Request,
+) -> Result<Arc<Hold>, NotAcquired> {
+    let label = request.options.label.as_ref();
+    let mut call = Call::begin(core, &request.key, label, request.started);
+    request.told = call.told();
     let request = Arc::new(request);
     let mut obstacle = None;
-    loop {
+    let refusal = loop {
         let mut asker = Asker::new(core, &request, obstacle.take());
-        match asker.outcome().await {
-            Outcome::Held => return asker.hold(),
+        match asker.outcome(&mut call).await {
+            Outcome::Held => match asker.hold() {
+                Some(hold) => {
+                    let grip = &hold.grip;
+                    call.acquired(grip.path, grip.token, grip.granted_at);
+                    return Ok(hold);
+                }
+                None => break Refusal::ShutDown,
+            },
             Outcome::Again(last) => obstacle = last,
-            Outcome::Refused(refusal) => return Err(error(core, &request, refusal)),
+            Outcome::Refused(refusal) => break refusal,
         }
-    }
+    };
+    let outcome = refused(&refusal);
+    let error = error(core, &request, refusal);
+    call.refused(outcome);
+    Err(NotAcquired {
+        error,
+        outcome: Some(outcome),
+    })
 }
 
 /// An owner id whose call still asks. Dropped before it became a hold, it is taken back, whatever the store
@@ -89,7 +112,7 @@ impl Asker {
     }
 
     /// Has done what the claim says until it has come out.
-    async fn outcome(&mut self) -> Outcome {
+    async fn outcome(&mut self, call: &mut Call) -> Outcome {
         loop {
             // Counted before it is decided: a shutdown that leaves the claim alone, for it is asking, waits for that.
             let under_way = self.core.under_way.one();
@@ -122,9 +145,27 @@ impl Asker {
                 Ok(Some(command)) => self.send(command, under_way),
                 Ok(None) => {
                     drop(under_way);
+                    self.note_queue(call);
                     self.wait().await;
                 }
             }
+        }
+    }
+
+    /// Tells once that the call stands in the queue.
+    fn note_queue(&self, call: &mut Call) {
+        let core = &*self.core;
+        if call.was_queued || (core.observed.is_none() && !report::shows_queues()) {
+            return;
+        }
+        let queued = core.claims.peek(&self.entry, |claim| {
+            let is_queued = claim.standing() == Standing::Queued;
+            is_queued.then(|| claim.occupant().map(Occupant::holder))
+        });
+        if let Some(holder) = queued {
+            call.was_queued = true;
+            report::queued(&self.entry.request, holder.as_ref());
+            call.queued(holder);
         }
     }
 
@@ -204,13 +245,14 @@ impl Asker {
         }
     }
 
-    fn hold(&mut self) -> Result<Arc<Hold>, Error> {
-        let grip = (self.core.claims).peek(&self.entry, |claim| claim.grip().cloned());
-        let grip = grip.ok_or_else(shut_down_error)?;
+    fn hold(&mut self) -> Option<Arc<Hold>> {
+        let grip = (self.core.claims).peek(&self.entry, |claim| claim.grip().cloned())?;
         // From here on the hold's guard answers for the id.
         self.holds = true;
+        #[cfg(feature = "testing")]
+        self.core.store.taken(self.entry.owner);
         let hold = Hold::new(self.core.clone(), self.entry.clone(), grip);
-        Ok(Arc::new(hold))
+        Some(Arc::new(hold))
     }
 }
 
@@ -269,11 +311,21 @@ async fn sleep_until(core: &Core, when: Moment) {
     core.executor.sleep(when.since(core.clock.now())).await;
 }
 
+fn refused(refusal: &Refusal) -> Refused {
+    match refusal {
+        Refusal::Busy(_) => Refused::Busy,
+        Refusal::Full(_) => Refused::Full,
+        Refusal::Unavailable(_) => Refused::Unavailable,
+        Refusal::Foreign(_) => Refused::Foreign,
+        Refusal::ShutDown => Refused::Closed,
+    }
+}
+
 fn error(core: &Core, request: &Request, refusal: Refusal) -> Error {
     let waited = request.waited(core.clock.now());
     let key = request.key.to_string();
     match refusal {
-        Refusal::Busy(occupant) => Error::Busy {
+        Refusal::Busy(occupant) | Refusal::Full(occupant) => Error::Busy {
             key,
             waited,
             holders: occupant.iter().map(Occupant::holder).collect(),

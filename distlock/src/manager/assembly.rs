@@ -12,9 +12,12 @@ use crate::manager::counted::Counter;
 use crate::manager::events::Mailbox;
 use crate::manager::executor::{Executor, IoThread};
 use crate::manager::{LockManager, look, release, shutdown, watch};
+use crate::observer::Observers;
+use crate::observer::delivery::Delivery;
 use crate::options::Durability;
 use crate::random::{Random, SystemRandom};
 use crate::store::client_id::ClientId;
+use crate::store::observed::Observed;
 use crate::store::redis::client::{Client, Way};
 use crate::store::redis::scripts::Scripts;
 use crate::store::{IsIdle, LockStore, Settings};
@@ -31,6 +34,9 @@ pub(crate) struct Parts {
     pub(crate) lane_after: u32,
     /// How a Redis server is reached.
     pub(crate) way: Way,
+    pub(crate) observers: Observers,
+    /// Whether spans and lines of the log name keys.
+    pub(crate) shows_keys: bool,
 }
 
 impl Default for Parts {
@@ -42,6 +48,8 @@ impl Default for Parts {
             scripts: Arc::new(Scripts::ours()),
             lane_after: 8,
             way: |sockets| Arc::new(sockets),
+            observers: Observers::default(),
+            shows_keys: false,
         }
     }
 }
@@ -52,6 +60,7 @@ pub(crate) struct Assembly {
     parts: Parts,
     pub(crate) executor: Executor,
     pub(crate) mailbox: Mailbox,
+    observed: Option<Arc<Delivery>>,
     in_store: Counter,
     /// The thread, and what it finishes in the end.
     thread: Option<(IoThread, Arc<OnceCell<Arc<Core>>>)>,
@@ -75,9 +84,13 @@ impl Assembly {
 
     /// Where this executor runs its work.
     pub(crate) fn on(executor: Executor, parts: Parts) -> Self {
+        let of_delivery = executor.clone();
+        let spawn = Box::new(move |work| of_delivery.spawn_blocking(work));
+        let observed = Delivery::new(&parts.observers, spawn);
         Assembly {
             parts,
-            mailbox: Mailbox::new(executor.clone()),
+            mailbox: Mailbox::new(executor.clone(), observed.clone()),
+            observed,
             executor,
             in_store: Counter::default(),
             thread: None,
@@ -114,8 +127,18 @@ impl Assembly {
         name: String,
         durability: Durability,
     ) -> LockManager {
-        let Parts { clock, random, .. } = self.parts;
-        let core = Core::new(store, clock, random, self.executor, self.in_store);
+        let Parts {
+            clock,
+            random,
+            shows_keys,
+            ..
+        } = self.parts;
+        let store = match &self.observed {
+            Some(observed) => Box::new(Observed::new(store, clock.clone(), observed.clone())),
+            None => store,
+        };
+        let observed = (self.observed, shows_keys);
+        let core = Core::new(store, clock, random, self.executor, observed, self.in_store);
         self.mailbox.open(&core);
         core.spawn_while_open(watch::keep_watch(core.clone()));
         core.spawn_while_open(look::keep_looking(core.clone()));

@@ -1,6 +1,7 @@
 //! Releases that wait for their turn: however many there are, they burden the store and the memory of this
 //! process no more than a bounded number.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
@@ -27,6 +28,8 @@ pub(crate) struct Release {
     pub(crate) tell: Option<oneshot::Sender<Answered>>,
     /// When it is tried again.
     pub(crate) due: Moment,
+    /// It was not attempted yet.
+    pub(crate) is_first: bool,
     /// A shutdown waits for it.
     pub(crate) _under_way: Counted,
 }
@@ -65,6 +68,7 @@ struct Queues {
 pub(crate) struct GivenUp {
     pub(crate) releases: usize,
     pub(crate) key: LockKey,
+    pub(crate) label: Option<Cow<'static, str>>,
 }
 
 impl Backlog {
@@ -189,8 +193,12 @@ impl Queues {
     }
 
     fn give_up(&mut self, release: &Release) {
-        let key = release.entry.request.key.clone();
-        let given_up = self.given_up.get_or_insert(GivenUp { releases: 0, key });
+        let request = &release.entry.request;
+        let given_up = self.given_up.get_or_insert_with(|| GivenUp {
+            releases: 0,
+            key: request.key.clone(),
+            label: request.options.label.clone(),
+        });
         given_up.releases += 1;
     }
 

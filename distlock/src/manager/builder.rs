@@ -18,13 +18,13 @@ use crate::manager::report;
 use crate::options::{Durability, FENCE_TTLS};
 use crate::quorum::Quorum;
 use crate::random::SystemRandom;
-use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::open;
 use crate::store::redis::url::{Place, Single};
+use crate::store::{EventSink, LockStore, Settings};
 use crate::tls::Tls;
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -273,7 +273,7 @@ impl LockManagerBuilder {
         match self.store()? {
             Store::Memory(server) => self.in_memory(server),
             Store::Redis(config) => {
-                let assembly = Assembly::on_io_thread(self.parts.clone())?;
+                let assembly = Assembly::on_io_thread(self.parts())?;
                 let client = assembly.client(self.settings());
                 let store = {
                     let _on_the_thread = assembly.executor.enter();
@@ -363,15 +363,23 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] outside of a tokio runtime.
     pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
+        self.memory_behind(|store, _| Box::new(store))
+    }
+
+    /// The same with something in front of the store, which is told where a store's events go.
+    pub(crate) fn memory_behind(
+        self,
+        front: impl FnOnce(MemoryStore, EventSink) -> Box<dyn LockStore>,
+    ) -> Result<LockManager, Error> {
         self.check_in_memory()?;
         let executor = Executor::current()?;
         let parts = Parts {
             clock: Arc::new(TokioClock::new()),
-            ..self.parts.clone()
+            ..self.parts()
         };
         let server = MemoryServer::new(parts.clock.clone());
         let assembly = Assembly::on(executor, parts);
-        Ok(self.finish_in_memory(assembly, server))
+        Ok(self.finish_in_memory(assembly, server, front))
     }
 
     /// An in-process store of its own, with the real clock: for development and tests.
@@ -390,18 +398,24 @@ impl LockManagerBuilder {
 
     fn in_memory(self, server: MemoryServer) -> Result<LockManager, Error> {
         self.check_in_memory()?;
-        let assembly = Assembly::on_io_thread(self.parts.clone())?;
-        Ok(self.finish_in_memory(assembly, server))
+        let assembly = Assembly::on_io_thread(self.parts())?;
+        Ok(self.finish_in_memory(assembly, server, |store, _| Box::new(store)))
     }
 
-    fn finish_in_memory(self, assembly: Assembly, server: MemoryServer) -> LockManager {
+    fn finish_in_memory(
+        self,
+        assembly: Assembly,
+        server: MemoryServer,
+        front: impl FnOnce(MemoryStore, EventSink) -> Box<dyn LockStore>,
+    ) -> LockManager {
         let client = ClientId::new(&SystemRandom);
-        let store = MemoryStore::new(server, client, self.settings(), assembly.mailbox.sink());
-        assembly.finish(Box::new(store), self.name(), self.durability)
+        let events = assembly.mailbox.sink();
+        let store = MemoryStore::new(server, client, self.settings(), events.clone());
+        assembly.finish(front(store, events), self.name(), self.durability)
     }
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
-        let assembly = Assembly::on_io_thread(self.parts.clone())?;
+        let assembly = Assembly::on_io_thread(self.parts())?;
         let connecting = open::connect(config, assembly.client(self.settings()));
         let (mut reply, answer) = oneshot::channel();
         assembly.executor.spawn_later(async move {

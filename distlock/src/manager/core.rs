@@ -12,6 +12,8 @@ use crate::manager::counted::{Counted, Counter};
 use crate::manager::executor::Executor;
 use crate::manager::renewals::Renewals;
 use crate::manager::table::Table;
+use crate::observer::delivery::{Delivery, Told};
+use crate::observer::event::Event;
 use crate::random::Random;
 use crate::store::LockStore;
 
@@ -22,6 +24,10 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) executor: Executor,
+    /// The way to those who observe, if anybody does.
+    pub(crate) observed: Option<Arc<Delivery>>,
+    /// Whether spans and lines of the log name keys, and not their templates only.
+    pub(crate) shows_keys: bool,
     pub(crate) claims: Table,
     pub(crate) releases: Backlog,
     pub(crate) renewals: Renewals,
@@ -49,6 +55,7 @@ impl Core {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
         executor: Executor,
+        (observed, shows_keys): (Option<Arc<Delivery>>, bool),
         in_store: Counter,
     ) -> Arc<Self> {
         Arc::new(Core {
@@ -56,6 +63,8 @@ impl Core {
             clock,
             random,
             executor,
+            observed,
+            shows_keys,
             claims: Table::default(),
             releases: Backlog::default(),
             renewals: Renewals::default(),
@@ -73,6 +82,20 @@ impl Core {
     /// Counts what may stand in the store under this client's name.
     pub(crate) fn in_store(&self) -> Counted {
         self.in_store.one()
+    }
+
+    /// Tells those who observe, if anybody does and there is room.
+    pub(crate) fn observe(&self, event: impl FnOnce() -> Event) {
+        if let Some(observed) = &self.observed {
+            observed.tell(event());
+        }
+    }
+
+    /// Tells them more of a call.
+    pub(crate) fn tell_more(&self, begun: Told, event: impl FnOnce() -> Event) {
+        if let Some(observed) = &self.observed {
+            observed.tell_more(begun, event);
+        }
     }
 
     /// Tells `tracing` something away from timers and sockets, for a subscriber may block.

@@ -6,22 +6,28 @@ use once_cell::sync::OnceCell;
 
 use crate::manager::core::Core;
 use crate::manager::executor::Executor;
+use crate::manager::hold::Hold;
+use crate::manager::report::AtStake;
 use crate::manager::{release, report, watch};
+use crate::observer::delivery::Delivery;
+use crate::observer::event::{Event, Link};
 use crate::protocol::words::{Grant, Owner, Revocation};
-use crate::store::{EventSink, StoreEvent};
+use crate::store::{EventSink, Gap, StoreEvent};
 
 /// Where a store's events go. It is there before the store is, and does not keep the manager alive.
 #[derive(Clone, Debug)]
 pub(crate) struct Mailbox {
     core: Arc<OnceCell<Weak<Core>>>,
     executor: Executor,
+    observed: Option<Arc<Delivery>>,
 }
 
 impl Mailbox {
-    pub(crate) fn new(executor: Executor) -> Self {
+    pub(crate) fn new(executor: Executor, observed: Option<Arc<Delivery>>) -> Self {
         Mailbox {
             core: Arc::default(),
             executor,
+            observed,
         }
     }
 
@@ -40,22 +46,73 @@ impl Mailbox {
         self.core.get().and_then(Weak::upgrade)
     }
 
+    /// Tells those who observe, if anybody does.
+    fn observe(&self, event: impl FnOnce() -> Event) {
+        if let Some(observed) = &self.observed {
+            observed.tell_always(event());
+        }
+    }
+
     fn receive(&self, event: StoreEvent) {
         match event {
-            StoreEvent::Lost(trouble) => {
-                self.executor
-                    .spawn_blocking(move || report::store_lost(&trouble));
+            StoreEvent::Lost { address, trouble } => {
+                self.observe(|| Event::StoreLost {
+                    address: address.clone(),
+                    detail: trouble.to_string().into(),
+                });
+                let core = self.core();
+                self.executor.spawn_blocking(move || {
+                    if report::shows_outages() {
+                        report::store_lost(&address, &trouble, &at_stake(core.as_ref()));
+                    }
+                });
             }
             StoreEvent::NotAuthenticated(trouble) => {
-                self.executor
-                    .spawn_blocking(move || report::not_authenticated(&trouble));
-            }
-            StoreEvent::Back(gap) => {
                 let core = self.core();
                 self.executor.spawn_blocking(move || {
                     let address = core.as_ref().and_then(|core| core.store.address());
-                    report::store_back(address.unwrap_or_default(), gap);
+                    report::not_authenticated(address.unwrap_or_default(), &trouble);
                 });
+            }
+            StoreEvent::Back { address, gap } => {
+                self.observe(|| Event::StoreBack {
+                    address: address.clone(),
+                    gap,
+                });
+                self.executor
+                    .spawn_blocking(move || report::store_back(&address, gap));
+            }
+            StoreEvent::LinkUp {
+                link,
+                address,
+                namespace,
+                gap,
+            } => {
+                if let Some(observed) = &self.observed {
+                    observed.link_up(link, &address, gap.duration());
+                }
+                self.executor.spawn_blocking(move || match gap {
+                    Gap::First if link == Link::Commands => report::connected(&address, &namespace),
+                    Gap::Untold(gap) => report::reconnected(&address, link, gap),
+                    Gap::First | Gap::Told(_) => {}
+                });
+            }
+            StoreEvent::LinkDown { link, address } => {
+                if let Some(observed) = &self.observed {
+                    observed.link_down(link, &address);
+                }
+            }
+            StoreEvent::ClockSeen { address, offset } => {
+                if let Some(observed) = &self.observed {
+                    observed.tell(Event::ClockOffset {
+                        address,
+                        seconds: offset as f64 / 1e6,
+                    });
+                }
+            }
+            StoreEvent::ClockJumped { address, by } => {
+                self.executor
+                    .spawn_blocking(move || report::clock_jumped(&address, by));
             }
             // Before the manager is there, nothing was asked.
             StoreEvent::Granted(grant) => {
@@ -89,6 +146,23 @@ impl Mailbox {
                 }
             }
         }
+    }
+}
+
+/// What a manager has to lose.
+fn at_stake(core: Option<&Arc<Core>>) -> AtStake {
+    let Some(core) = core else {
+        return AtStake {
+            held: 0,
+            waiting: 0,
+            nearest: None,
+        };
+    };
+    let (held, waiting) = core.claims.count();
+    AtStake {
+        held,
+        waiting,
+        nearest: Hold::nearest(core, core.claims.held().iter()),
     }
 }
 

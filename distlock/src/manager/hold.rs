@@ -35,6 +35,25 @@ impl Hold {
         }
     }
 
+    /// The hold of a claim, if it is or was one.
+    pub(crate) fn of(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Self> {
+        let grip = core.claims.peek(entry, |claim| claim.grip().cloned())?;
+        Some(Hold::new(core.clone(), entry.clone(), grip))
+    }
+
+    /// The hold among these that is lost first.
+    pub(crate) fn nearest<'a>(
+        core: &Arc<Core>,
+        entries: impl Iterator<Item = &'a Arc<Entry>>,
+    ) -> Option<Self> {
+        let believed = entries.filter_map(|entry| {
+            let hold = Hold::of(core, entry)?;
+            Some((hold.grip.belief.until()?, hold))
+        });
+        let (_, nearest) = believed.min_by_key(|(until, _)| *until)?;
+        Some(nearest)
+    }
+
     pub(crate) fn key(&self) -> &LockKey {
         &self.entry.request.key
     }

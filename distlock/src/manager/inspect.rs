@@ -11,6 +11,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::core::{Core, shut_down_error};
+use crate::manager::observed;
 use crate::protocol::words::{AtServer, Inspection, Occupant, Waiting, wall};
 
 /// How long an inspection may take.
@@ -160,24 +161,33 @@ impl LockManager {
     }
 }
 
-pub(super) async fn inspect(core: &Core, key: LockKey, waiters: usize) -> Result<KeyState, Error> {
+pub(super) async fn inspect(
+    core: &Arc<Core>,
+    key: LockKey,
+    waiters: usize,
+) -> Result<KeyState, Error> {
     let seen = core.store.inspect(&key, waiters, INSPECT_WITHIN).await;
-    let key = key.to_string();
     match seen {
         Ok(Inspection {
             foreign: Some(detail),
             ..
-        }) => Err(Error::ForeignKey { key, detail }),
-        Ok(seen) => Ok(KeyState {
-            key,
-            holders: seen.occupant.iter().map(Occupant::holder).collect(),
-            remaining: seen.left.filter(|_| seen.occupant.is_some()),
-            waiters: seen.waiters,
-            waiting: seen.waiting.into_iter().map(Waiter::of).collect(),
-            last_token: seen.last_token,
-            servers: seen.servers.into_iter().map(ServerState::of).collect(),
+        }) => Err(Error::ForeignKey {
+            key: key.to_string(),
+            detail,
         }),
-        Err(trouble) => Err(trouble.into_error(Some(key), Duration::ZERO)),
+        Ok(seen) => {
+            observed::tell_queue(core, &key, seen.waiters);
+            Ok(KeyState {
+                key: key.to_string(),
+                holders: seen.occupant.iter().map(Occupant::holder).collect(),
+                remaining: seen.left.filter(|_| seen.occupant.is_some()),
+                waiters: seen.waiters,
+                waiting: seen.waiting.into_iter().map(Waiter::of).collect(),
+                last_token: seen.last_token,
+                servers: seen.servers.into_iter().map(ServerState::of).collect(),
+            })
+        }
+        Err(trouble) => Err(trouble.into_error(Some(key.to_string()), Duration::ZERO)),
     }
 }
 

@@ -8,8 +8,11 @@ use tokio::sync::oneshot;
 use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::manager::backlog::{Answered, Release};
+use crate::manager::call::name;
 use crate::manager::core::{Core, Phase};
 use crate::manager::hold::Hold;
+use crate::manager::lost;
+use crate::manager::observed;
 use crate::manager::report;
 use crate::manager::sole::Sole;
 use crate::manager::table::Entry;
@@ -128,6 +131,7 @@ fn new(core: &Core, entry: &Arc<Entry>, tell: Option<oneshot::Sender<Answered>>)
         entry: entry.clone(),
         tell,
         due: core.clock.now(),
+        is_first: true,
         _under_way: core.under_way.one(),
     }
 }
@@ -154,8 +158,12 @@ async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
         .store
         .release(&request.key, entry.owner, keep, within)
         .await;
+    let failed = answer.is_err();
     let answers = !matches!(&answer, Err(trouble) if trouble.is_no_answer());
     let left = judge(core, &entry, answer);
+    if std::mem::take(&mut release.is_first) {
+        observed::tell_released(core, &entry, now, left, failed);
+    }
     if left == Left::Done && !keep.is_zero() {
         hand_on_at(core, &entry, now + keep);
     }
@@ -218,7 +226,11 @@ pub(crate) async fn keep_releasing(core: Arc<Core>) {
 /// Gives up releases, and tells of those that were.
 pub(crate) fn sweep(core: &Core, is_past: impl Fn(&Release) -> bool) {
     if let Some(given_up) = core.releases.sweep(is_past) {
-        core.report(move || report::releases_given_up(given_up.key.as_str(), given_up.releases));
+        let store = core.store.address().unwrap_or_default().to_owned();
+        core.report(move || {
+            let lock = name(given_up.label.as_ref());
+            report::releases_given_up(&store, &lock, given_up.key.as_str(), given_up.releases);
+        });
     }
 }
 
@@ -229,7 +241,8 @@ pub(crate) fn tell_loss(core: &Arc<Core>, entry: &Arc<Entry>) {
     };
     let hold = Hold::new(core.clone(), entry.clone(), grip);
     if let Some(error) = hold.untold_loss() {
-        core.report(move || report::lost(&hold, &error));
+        hold.tell_lost(&error);
+        lost::tell(hold, error);
     }
 }
 
@@ -276,14 +289,17 @@ impl Here {
         let sent = (self.lane).release(&request.key, entry.owner, keep, within);
         let answer = Sole::new(sent).await;
         self.is_done = true;
-        let Some(release) = core.releases.take_from_holder(entry.owner) else {
+        let Some(mut release) = core.releases.take_from_holder(entry.owner) else {
             // It was late, and home sees to it.
             return Ok(Answered::Released);
         };
         let Some(answer) = answer else {
             return Err(retry(core, release));
         };
+        let failed = answer.is_err();
         let left = judge(core, entry, answer);
+        release.is_first = false;
+        observed::tell_released(core, entry, now, left, failed);
         if left == Left::Done && !keep.is_zero() {
             hand_on_at(core, entry, now + keep);
         }

@@ -1,35 +1,107 @@
-//! What is told to `tracing`. Labelled by the key's template, never by the key (except at debug level).
+//! What is told to `tracing`. Labelled by the key's template, and by the key at debug level and where a lock was lost.
 
 use std::time::Duration;
 
-use crate::error::{Error, LossReason};
+use crate::error::{Error, Holder, LossReason};
 use crate::manager::hold::Hold;
+use crate::manager::observed;
+use crate::manager::renewals::Failing;
+use crate::observer::event::{Link, Path, UNLABELLED};
+use crate::protocol::request::Request;
 use crate::protocol::trouble::Trouble;
 
 /// The name of the target, so that one filter line finds it all.
-const TARGET: &str = "distlock";
+pub(crate) const TARGET: &str = "distlock";
 
 pub(crate) fn label(hold: &Hold) -> &str {
-    hold.options().label.as_deref().unwrap_or("unlabelled")
+    name(hold.options().label.as_deref())
 }
 
-pub(crate) fn acquired(hold: &Hold, waited: Duration) {
+fn name(label: Option<&str>) -> &str {
+    label.unwrap_or(UNLABELLED)
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The key, where managers show keys.
+fn shown(hold: &Hold) -> Option<&str> {
+    hold.core.shows_keys.then(|| hold.key().as_str())
+}
+
+fn address(hold: &Hold) -> &str {
+    hold.core.store.address().unwrap_or("in this process")
+}
+
+pub(crate) fn connected(store: &str, namespace: &str) {
+    tracing::info!(target: TARGET, store, namespace, "connected to the lock store");
+}
+
+/// Whether anybody listens to each call that stands in a queue.
+pub(crate) fn shows_queues() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::DEBUG)
+}
+
+pub(crate) fn queued(request: &Request, holder: Option<&Holder>) {
+    tracing::debug!(
+        target: TARGET,
+        lock = name(request.options.label.as_deref()),
+        key = %request.key,
+        holder = holder.map(tracing::field::display),
+        "queued"
+    );
+}
+
+/// Whether anybody listens to calls that wait for long.
+pub(crate) fn shows_long_waits() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::INFO)
+}
+
+pub(crate) fn waits_long(
+    store: &str,
+    request: &Request,
+    shows_key: bool,
+    waited: Duration,
+    holder: Option<&Holder>,
+) {
+    tracing::info!(
+        target: TARGET,
+        lock = name(request.options.label.as_deref()),
+        key = shows_key.then(|| request.key.as_str()),
+        store,
+        waited_ms = millis(waited),
+        wait_ms = millis(request.options.wait),
+        holder = holder.map(tracing::field::display),
+        "a call waits for long: it fails as busy when its wait is over, unless `holder` is done before"
+    );
+}
+
+pub(crate) fn acquired(hold: &Hold, path: Path, waited: Duration) {
     tracing::debug!(
         target: TARGET,
         lock = label(hold),
         key = %hold.key(),
         fencing_token = hold.token().get(),
+        path = path.as_str(),
         ?waited,
         "acquired"
     );
 }
 
 pub(crate) fn refused(label: Option<&str>, error: &Error) {
-    tracing::debug!(target: TARGET, lock = label.unwrap_or("unlabelled"), %error, "not acquired");
+    tracing::debug!(target: TARGET, lock = name(label), %error, "not acquired");
 }
 
-pub(crate) fn lost(hold: &Hold, error: &Error) {
+/// Whether anybody listens to losses.
+pub(crate) fn shows_losses() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::ERROR)
+}
+
+/// `held_by` has it now, as far as that is known.
+pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
     let (lock, fencing_token) = (label(hold), hold.token().get());
+    let reason = observed::loss(error).map_or("hold_limit", |loss| loss.as_str());
     match error {
         // Asked for: by a shutdown, an operator, or its own `max_hold`.
         Error::Lost {
@@ -40,18 +112,27 @@ pub(crate) fn lost(hold: &Hold, error: &Error) {
             target: TARGET,
             lock,
             key = %hold.key(),
+            store = address(hold),
+            reason,
             fencing_token,
             %error,
-            "the lock ended before its holder was done"
+            "the lock ended before its holder was done: see that its work is short enough, or raise `max_hold`, and that it \
+             has ended before `shutdown`; who took it away is named in `error`, and another may have it as soon as its \
+             holder has stopped"
         ),
         _ => tracing::error!(
             target: TARGET,
             lock,
             key = %hold.key(),
+            store = address(hold),
+            reason,
+            since_proof_ms = millis(hold.since_proof()),
+            held_by = held_by.unwrap_or("unknown"),
             fencing_token,
             noticed_after = ?hold.overdue(),
             %error,
-            "the lock was lost while it was held: another holder may have run at the same time"
+            "the lock was lost while it was held: another holder may have run at the same time; check what both have \
+             written, and have it refuse lower fencing tokens"
         ),
     }
 }
@@ -60,56 +141,126 @@ pub(crate) fn released(hold: &Hold, held: Duration) {
     tracing::debug!(target: TARGET, lock = label(hold), key = %hold.key(), ?held, "released");
 }
 
-pub(crate) fn releases_given_up(key: &str, releases: usize) {
+pub(crate) fn releases_given_up(store: &str, lock: &str, key: &str, releases: usize) {
     tracing::warn!(
         target: TARGET,
+        lock,
         key,
+        store,
         releases,
-        "releases were not answered and are not tried any more (`key` is one of them); what they left is free when its lease has ended"
+        "releases were not answered and are not tried any more (`key` is one of them); what they left is free when its lease has ended: \
+         look at the store, and at the way to it"
     );
 }
 
-pub(crate) fn store_lost(trouble: &Trouble) {
+/// What a store that cannot be used is a danger to.
+#[derive(Debug)]
+pub(crate) struct AtStake {
+    pub(crate) held: usize,
+    pub(crate) waiting: usize,
+    /// The hold that is lost first.
+    pub(crate) nearest: Option<Hold>,
+}
+
+pub(crate) fn shows_outages() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::WARN)
+}
+
+pub(crate) fn store_lost(store: &str, trouble: &Trouble, at_stake: &AtStake) {
+    let nearest = at_stake.nearest.as_ref();
     tracing::warn!(
         target: TARGET,
+        store,
+        held = at_stake.held,
+        waiting = at_stake.waiting,
+        lock = nearest.map(label),
+        key = nearest.and_then(shown),
+        lost_in_ms = nearest.map(|hold| millis(hold.remaining())),
         detail = %trouble,
-        "the lock store cannot be used: calls wait or fail, and what is held is lost when its lease cannot be renewed in time"
+        "the lock store cannot be used: calls wait or fail, and what is held is lost when its lease cannot be renewed in time \
+         (`lock` is the first, in `lost_in_ms`); look at the store, and at the way to it"
     );
 }
 
-pub(crate) fn not_authenticated(trouble: &Trouble) {
+pub(crate) fn not_authenticated(store: &str, trouble: &Trouble) {
     tracing::warn!(
         target: TARGET,
+        store,
         detail = %trouble,
         "the connections that live could not be told the credentials of the moment: they go on with those they have, until \
-         the server takes them no more"
+         the server takes them no more; see that source and server have the same user and password"
     );
 }
 
 pub(crate) fn store_back(store: &str, gap: Duration) {
-    tracing::info!(target: TARGET, store, ?gap, "the lock store can be used again");
+    tracing::info!(
+        target: TARGET,
+        store,
+        gap_ms = millis(gap),
+        "the lock store can be used again"
+    );
+}
+
+/// A connection was replaced before it was told that the store cannot be used.
+pub(crate) fn reconnected(store: &str, link: Link, gap: Duration) {
+    tracing::warn!(
+        target: TARGET,
+        store,
+        link = link.as_str(),
+        gap_ms = millis(gap),
+        "a connection to the lock store was lost and is back: what is held is renewed and what is waited for is asked for \
+         again; if this repeats, look at the server's log and its limits, and at what closes connections on the way"
+    );
+}
+
+pub(crate) fn clock_jumped(store: &str, micros: i64) {
+    tracing::warn!(
+        target: TARGET,
+        store,
+        jumped_ms = micros / 1_000,
+        "the clock of the lock store jumped (a machine that slept here looks the same): locks may end earlier there than they \
+         were to; have its clock slewed, not set"
+    );
 }
 
 /// Whether anybody listens to each single renewal.
 pub(crate) fn shows_renewals() -> bool {
-    tracing::enabled!(target: TARGET, tracing::Level::TRACE)
+    tracing::enabled!(target: TARGET, tracing::Level::DEBUG)
 }
 
 pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
-    tracing::trace!(target: TARGET, holds, failures, ?took, "renewed");
+    tracing::debug!(target: TARGET, holds, failures, ?took, "renewed");
 }
 
 /// `nearest` is the hold among them that is lost first.
-pub(crate) fn renewals_fail(store: &str, holds: usize, nearest: &Hold, detail: &str) {
-    tracing::warn!(
-        target: TARGET,
-        store,
-        holds,
-        lock = label(nearest),
-        lost_in = ?nearest.remaining(),
-        detail,
-        "renewals fail and are tried again; `lock` is lost in `lost_in` if none succeeds before"
-    );
+pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &Hold, detail: &str) {
+    let lost_in = nearest.remaining();
+    if failing.failed > 0 {
+        tracing::warn!(
+            target: TARGET,
+            store,
+            holds = failing.failed,
+            slow = failing.slow,
+            lock = label(nearest),
+            key = shown(nearest),
+            ?lost_in,
+            detail,
+            "renewals fail and are tried again; `lock` is lost in `lost_in` if none succeeds before: look at the store, and at \
+             the way to it"
+        );
+    } else {
+        tracing::warn!(
+            target: TARGET,
+            store,
+            slow = failing.slow,
+            lock = label(nearest),
+            key = shown(nearest),
+            slack_ms = millis(failing.slack),
+            ?lost_in,
+            "slow_renewal: locks were renewed with less than a third of their lease left, `lock` with `slack_ms`; see whether \
+             the store, the way to it or this process is overloaded, or raise the lease"
+        );
+    }
 }
 
 pub(crate) fn two_servers(lock: &str, installed: &str, other: &str) {

@@ -44,6 +44,10 @@ pub(crate) async fn drain(core: Arc<Core>) {
         .send_modify(|phase| *phase = (*phase).max(Phase::Draining));
     let _ = tokio::time::timeout(DRAIN, core.under_way.none()).await;
     abandon(&core);
+    if let Some(observed) = &core.observed {
+        let _ = tokio::time::timeout(DRAIN, observed.all_told()).await;
+        observed.end();
+    }
 }
 
 /// Closes at once. What is still believed to be held is lost, for nobody renews it any more.
@@ -52,6 +56,9 @@ pub(crate) fn abandon(core: &Arc<Core>) {
     end_claims(core);
     release::sweep(core, |_| true);
     core.store.close();
+    if let Some(observed) = &core.observed {
+        observed.links_down();
+    }
 }
 
 /// Calls that wait get an error, and what is held is lost; those whose hold that was.

@@ -54,6 +54,8 @@ pub(crate) struct Entry {
     /// Bodies that run under the hold, and stop by themselves when it is lost.
     bodies: AtomicUsize,
     without_body: Notify,
+    /// Its end was told to those who observe.
+    has_ended: AtomicBool,
     /// Its key may outlive the belief in it.
     _in_store: Counted,
 }
@@ -70,6 +72,7 @@ impl Entry {
             over: Notify::new(),
             bodies: AtomicUsize::new(0),
             without_body: Notify::new(),
+            has_ended: AtomicBool::new(false),
             _in_store: in_store,
         })
     }
@@ -104,6 +107,11 @@ impl Entry {
     pub(crate) fn body(&self) -> RunningBody<'_> {
         self.bodies.fetch_add(1, Ordering::AcqRel);
         RunningBody(self)
+    }
+
+    /// Its end is told: whether that is to be done, for it is done once.
+    pub(crate) fn ends(&self) -> bool {
+        !self.has_ended.swap(true, Ordering::AcqRel)
     }
 
     pub(crate) fn has_body(&self) -> bool {

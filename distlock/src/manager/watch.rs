@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::manager::core::Core;
 use crate::manager::hold::Hold;
 use crate::manager::release;
 use crate::manager::report;
 use crate::manager::table::Entry;
+use crate::observer::event::Event;
 use crate::options::Durability;
-use crate::protocol::claim::Standing;
+use crate::protocol::claim::{Claim, Standing};
 use crate::protocol::outcome::Command;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Renewal, RenewalFailure};
@@ -68,7 +70,7 @@ pub(crate) fn renew_all(core: &Core) {
 }
 
 /// Tells of a hold that is lost, and releases what it may have left.
-fn settle(core: &Arc<Core>, entry: &Arc<Entry>) {
+pub(crate) fn settle(core: &Arc<Core>, entry: &Arc<Entry>) {
     let (is_over, is_gone) = core.claims.with(entry, |claim| {
         (claim.standing() == Standing::Over, claim.poll_release())
     });
@@ -140,7 +142,7 @@ async fn renew(core: Arc<Core>, holds: Vec<Due>) {
             (started, (0..holds.len()).map(failed).collect())
         }
     };
-    let mut refused = Vec::new();
+    let mut seen = Seen::default();
     let mut failures = failures.into_iter().peekable();
     for (index, Due { entry, .. }) in holds.into_iter().enumerate() {
         let failure = failures.next_if(|(failed, _)| *failed == index);
@@ -148,35 +150,93 @@ async fn renew(core: Arc<Core>, holds: Vec<Due>) {
             None => (Ok(()), sent),
             Some((_, failure)) => (Err(failure), started),
         };
-        if let Err(RenewalFailure::Trouble(trouble)) = &answer {
-            refused.push((entry.clone(), trouble.clone()));
-        }
+        seen.note(&core, &entry, &answer, now);
         core.claims
             .with(&entry, |claim| claim.handle_renewal(answer, sent, now));
         settle(&core, &entry);
     }
-    tell_failing(&core, &refused);
+    core.observe(|| Event::Renewed {
+        holds: seen.holds,
+        failed: seen.refused.len(),
+        gone: seen.gone,
+        took: now.since(started),
+        slack: seen.slack,
+    });
+    tell_trouble(&core, &seen);
 }
 
-/// Tells that renewals fail, with the hold among them that is lost first.
-fn tell_failing(core: &Arc<Core>, refused: &[(Arc<Entry>, Trouble)]) {
-    let Some((_, trouble)) = refused.first() else {
+/// What the renewals of one batch show.
+#[derive(Debug, Default)]
+struct Seen {
+    holds: usize,
+    gone: usize,
+    /// What was left of the one that was nearest to its end when it was renewed.
+    slack: Option<Duration>,
+    refused: Vec<(Arc<Entry>, Trouble)>,
+    /// Those that had little left.
+    slow: Vec<(Arc<Entry>, Duration)>,
+}
+
+impl Seen {
+    fn note(
+        &mut self,
+        core: &Core,
+        entry: &Arc<Entry>,
+        answer: &Result<(), RenewalFailure>,
+        now: Moment,
+    ) {
+        self.holds += 1;
+        match answer {
+            Err(RenewalFailure::Gone | RenewalFailure::Revoked) => self.gone += 1,
+            Err(RenewalFailure::Trouble(trouble)) => {
+                self.refused.push((entry.clone(), trouble.clone()));
+            }
+            Ok(()) => {
+                let Some(slack) = core.claims.peek(entry, |claim| slack(&claim, now)) else {
+                    return;
+                };
+                self.slack = Some(self.slack.map_or(slack, |least| least.min(slack)));
+                if slack < entry.request.timing.lease / 3 {
+                    self.slow.push((entry.clone(), slack));
+                }
+            }
+        }
+    }
+}
+
+/// How long a hold that is renewed now was still believed; `None` if that says nothing, for it is over, or near its limit.
+fn slack(claim: &Claim, now: Moment) -> Option<Duration> {
+    let grip = claim.grip()?;
+    let until = grip.belief.until()?;
+    let limit = claim.request().options.max_hold;
+    let is_limit = limit.is_some_and(|limit| until >= grip.since + limit);
+    (!is_limit).then(|| until.since(now))
+}
+
+/// Tells of renewals that fail or come late, with the hold among them that is lost first.
+fn tell_trouble(core: &Arc<Core>, seen: &Seen) {
+    if seen.refused.is_empty() && seen.slow.is_empty() {
+        return;
+    }
+    let failed = seen.refused.iter().map(|(entry, _)| entry.owner);
+    let slow = seen.slow.iter().map(|(entry, slack)| (entry.owner, *slack));
+    let Some(failing) = core.renewals.trouble(failed, slow, core.clock.now()) else {
         return;
     };
-    let owners = refused.iter().map(|(entry, _)| entry.owner);
-    let Some(count) = core.renewals.failed(owners, core.clock.now()) else {
+    let refused = seen.refused.iter().map(|(entry, _)| entry);
+    let nearest: Option<Hold> = if seen.refused.is_empty() {
+        let slowest = seen.slow.iter().min_by_key(|(_, slack)| *slack);
+        slowest.and_then(|(entry, _)| Hold::of(core, entry))
+    } else {
+        Hold::nearest(core, refused)
+    };
+    let Some(nearest) = nearest else {
         return;
     };
-    let believed = refused.iter().filter_map(|(entry, _)| {
-        let grip = core.claims.peek(entry, |claim| claim.grip().cloned())?;
-        let until = grip.belief.until()?;
-        Some((until, entry, grip))
-    });
-    let Some((_, entry, grip)) = believed.min_by_key(|(until, ..)| *until) else {
-        return;
-    };
-    let nearest = Hold::new(core.clone(), entry.clone(), grip);
     let store = core.store.address().unwrap_or_default().to_owned();
-    let detail = trouble.to_string();
-    core.report(move || report::renewals_fail(&store, count, &nearest, &detail));
+    let trouble = seen.refused.first();
+    let detail = trouble.map(|(_, trouble)| trouble.to_string());
+    core.report(move || {
+        report::renewals_fail(&store, failing, &nearest, &detail.unwrap_or_default());
+    });
 }

@@ -42,6 +42,8 @@ pub(crate) enum Obstacle {
 pub(crate) enum Refusal {
     /// Others have it, or wait for it.
     Busy(Option<Occupant>),
+    /// The same: so many wait for it that no more may.
+    Full(Option<Occupant>),
     Unavailable(Trouble),
     /// Something else stands at one of the lock's keys.
     Foreign(String),

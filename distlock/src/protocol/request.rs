@@ -1,17 +1,23 @@
 //! What a call wants.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::key::LockKey;
+use crate::observer::delivery::Told;
 use crate::options::{Durability, Options};
 use crate::protocol::timing::Timing;
 
 /// How much longer than its wait a caller's place is kept.
 const PLACE_GRACE: Duration = Duration::from_secs(1);
 
+/// Half of a wait is long, within these bounds.
+const LEAST_LONG: Duration = Duration::from_secs(1);
+const MOST_LONG: Duration = Duration::from_secs(30);
+
 /// What is wanted: today one key, for one holder.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) key: LockKey,
     pub(crate) timing: Timing,
@@ -19,6 +25,10 @@ pub(crate) struct Request {
     pub(crate) options: Options,
     /// When the call began.
     pub(crate) started: Moment,
+    /// What those who observe know of it.
+    pub(crate) told: Told,
+    /// It was told that it waits for long.
+    waits_long: AtomicBool,
 }
 
 impl Request {
@@ -30,7 +40,15 @@ impl Request {
             durability: options.durability(),
             options,
             started,
+            told: Told::Nothing,
+            waits_long: AtomicBool::new(false),
         }
+    }
+
+    /// Whether its caller waits for so long that somebody should know, once.
+    pub(crate) fn waits_long(&self, now: Moment) -> bool {
+        let long = (self.options.wait / 2).clamp(LEAST_LONG, MOST_LONG);
+        now.since(self.started) >= long && !self.waits_long.swap(true, Ordering::AcqRel)
     }
 
     /// Zero tries once and never stands in the queue.

@@ -6,11 +6,13 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::observer::event::Link;
 use crate::options::{Durability, FENCE_TTL, Options};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
@@ -23,6 +25,7 @@ use crate::store::facts::Facts;
 pub(crate) mod client_id;
 pub(crate) mod facts;
 pub(crate) mod memory;
+pub(crate) mod observed;
 pub(crate) mod redis;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -40,6 +43,16 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     fn check(&self, _key: &LockKey, _options: &Options) -> Result<(), Error> {
         Ok(())
     }
+
+    /// What becomes of a call that is about to ask, for a store whose outcomes are scripted.
+    #[cfg(feature = "testing")]
+    fn begin(&self, _key: &LockKey, options: Options) -> Options {
+        options
+    }
+
+    /// The call of this owner has its lock, and goes on.
+    #[cfg(feature = "testing")]
+    fn taken(&self, _owner: Owner) {}
 
     /// Turns a short grant into a hold for the full lease; `None` if the lock is not the owner's.
     fn confirm<'a>(
@@ -179,10 +192,43 @@ pub(crate) enum StoreEvent {
     RenewalsReconnected,
     /// Connections that live could not be told the credentials of the moment: told once, until they are.
     NotAuthenticated(Trouble),
-    /// The store cannot be used: told once, until it is back.
-    Lost(Trouble),
-    /// The store can be used again, after so long.
-    Back(Duration),
+    /// A server cannot be used: told once, until it is back.
+    Lost { address: Arc<str>, trouble: Trouble },
+    /// A server can be used again, after so long.
+    Back { address: Arc<str>, gap: Duration },
+    /// A connection to a server came up.
+    LinkUp {
+        link: Link,
+        address: Arc<str>,
+        namespace: Arc<str>,
+        gap: Gap,
+    },
+    /// A connection to a server went away.
+    LinkDown { link: Link, address: Arc<str> },
+    /// So far a server's clock is ahead of ours, in microseconds: told once a second at most.
+    ClockSeen { address: Arc<str>, offset: i64 },
+    /// A server's clock jumped, by so many microseconds.
+    ClockJumped { address: Arc<str>, by: i64 },
+}
+
+/// For how long there was no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gap {
+    /// It is the first one.
+    First,
+    /// It was told that the server could not be used, or of another connection a moment ago.
+    Told(Duration),
+    /// Nothing was told.
+    Untold(Duration),
+}
+
+impl Gap {
+    pub(crate) fn duration(self) -> Option<Duration> {
+        match self {
+            Gap::First => None,
+            Gap::Told(gap) | Gap::Untold(gap) => Some(gap),
+        }
+    }
 }
 
 /// The receiver of a store's events. It must not block.

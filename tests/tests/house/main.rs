@@ -9,6 +9,7 @@ mod api;
 mod arrows;
 mod library;
 mod package;
+mod runbook;
 
 /// Fails with all that is wrong, and the rule that was broken.
 #[track_caller]

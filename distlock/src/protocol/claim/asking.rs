@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::error::Outage;
+use crate::observer::event::Path;
 use crate::protocol::outcome::{Command, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
@@ -31,6 +32,8 @@ pub(super) struct Asking {
     occupant: Option<Occupant>,
     /// A grant that came while an ask was under way.
     pushed: Option<Box<Grant>>,
+    /// How that came which is to be confirmed, and when it was granted at the earliest.
+    came: (Path, Option<Moment>),
     /// Since when it is known that something is to be done that only its call can do.
     due_since: Option<Moment>,
 }
@@ -66,6 +69,7 @@ impl Asking {
             obstacle,
             occupant: None,
             pushed: None,
+            came: (Path::Free, None),
             due_since: None,
         }
     }
@@ -155,12 +159,13 @@ impl Asking {
                 self.in_queue = true;
                 self.next = Next::Place;
             }
-            AskReply::Busy(occupant) | AskReply::Full(occupant) => {
-                // Nothing of this ask is in the store.
-                self.asked = self.before.asked;
-                self.occupant = self.occupant.take().or(occupant);
-                self.obstacle = Some(Obstacle::Occupied);
-                self.refuse(request);
+            AskReply::Busy(occupant) => {
+                let occupant = self.turned_away(occupant);
+                self.give_up(Outcome::Refused(Refusal::Busy(occupant)));
+            }
+            AskReply::Full(occupant) => {
+                let occupant = self.turned_away(occupant);
+                self.give_up(Outcome::Refused(Refusal::Full(occupant)));
             }
             // It was not applied, for the server's clock was not known well enough. Now it is.
             AskReply::Late => {
@@ -176,6 +181,13 @@ impl Asking {
             AskReply::Foreign(detail) => self.give_up(Outcome::Refused(Refusal::Foreign(detail))),
         }
         None
+    }
+
+    /// Nothing of this ask is in the store. Who was in the way.
+    fn turned_away(&mut self, occupant: Option<Occupant>) -> Option<Occupant> {
+        self.asked = self.before.asked;
+        self.obstacle = None;
+        self.occupant.take().or(occupant)
     }
 
     /// An ask failed.
@@ -221,15 +233,26 @@ impl Asking {
     }
 
     /// There is a grant that has to be proven.
-    pub(super) fn confirm(&mut self) {
+    pub(super) fn confirm(&mut self, path: Path, granted_at: Option<Moment>) {
+        self.came = (path, granted_at);
         self.next = Next::Confirm;
+    }
+
+    /// How that came which was confirmed, and when it was granted at the earliest.
+    pub(super) fn came(&self) -> (Path, Option<Moment>) {
+        self.came
     }
 
     /// A look found the lock to be this id's.
     pub(super) fn found(&mut self) {
         if self.is_queued() {
-            self.confirm();
+            self.confirm(Path::Looked, None);
         }
+    }
+
+    /// Who had the lock when it was last looked at.
+    pub(super) fn occupant(&self) -> Option<&Occupant> {
+        self.occupant.as_ref()
     }
 
     /// The store does not know of its place any more.

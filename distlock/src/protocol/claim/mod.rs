@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::error::Outage;
 use crate::fencing::FencingToken;
+use crate::observer::event::Path;
 use crate::protocol::belief::Belief;
 use crate::protocol::claim::asking::Asking;
 use crate::protocol::claim::holding::{Holding, Verdict};
@@ -74,6 +75,9 @@ pub(crate) struct Grip {
     pub(crate) token: FencingToken,
     pub(crate) since: Moment,
     pub(crate) belief: Arc<Belief>,
+    pub(crate) path: Path,
+    /// When it was granted at the earliest, where it was handed on and that is known.
+    pub(crate) granted_at: Option<Moment>,
 }
 
 impl Claim {
@@ -133,6 +137,14 @@ impl Claim {
         self.taken || !self.rules.take_or_leave
     }
 
+    /// Who had the lock when it was last looked at, while it is waited for.
+    pub(crate) fn occupant(&self) -> Option<&Occupant> {
+        match &self.stage {
+            Stage::Asking(asking) => asking.occupant(),
+            _ => None,
+        }
+    }
+
     /// Its hold, if there is or was one.
     pub(crate) fn grip(&self) -> Option<&Grip> {
         self.grip.as_ref()
@@ -159,7 +171,7 @@ impl Claim {
         match answer {
             Ok(answer) => {
                 if let Some(proof) = asking.answered(&self.request, answer) {
-                    return self.prove(proof, now);
+                    return self.prove(proof, (Path::Free, None), now);
                 }
             }
             Err(trouble) => asking.failed(&self.request, trouble, now),
@@ -229,7 +241,10 @@ impl Claim {
         match &mut self.stage {
             Stage::Asking(asking) if asking.outcome().is_some() => {}
             Stage::Asking(asking) => match answer {
-                Ok(Some(proof)) => self.prove(proof, now),
+                Ok(Some(proof)) => {
+                    let came = asking.came();
+                    self.prove(proof, came, now);
+                }
                 // Only its replicas are missing, most likely: the same id asks again, which keeps what it has. What was
                 // granted is in the store, whether or not this was sent.
                 Err(trouble) if !self.request.durability.is_none() => {
@@ -451,9 +466,9 @@ impl Claim {
 
     // From stage to stage.
 
-    fn prove(&mut self, proof: Proof, now: Moment) {
+    fn prove(&mut self, proof: Proof, came: (Path, Option<Moment>), now: Moment) {
         match Holding::proven(&self.request, self.rules, proof, now) {
-            Some(held) => self.hold(held),
+            Some(held) => self.hold(held, came),
             None => {
                 if let Stage::Asking(asking) = &mut self.stage {
                     asking.again();
@@ -464,20 +479,22 @@ impl Claim {
 
     fn take(&mut self, grant: &Grant, now: Moment) {
         match Holding::granted(&self.request, self.rules, grant, now) {
-            Some(held) => self.hold(held),
+            Some(held) => self.hold(held, (Path::Handed, grant.granted_at)),
             None => {
                 if let Stage::Asking(asking) = &mut self.stage {
-                    asking.confirm();
+                    asking.confirm(Path::Handed, grant.granted_at);
                 }
             }
         }
     }
 
-    fn hold(&mut self, held: Holding) {
+    fn hold(&mut self, held: Holding, (path, granted_at): (Path, Option<Moment>)) {
         self.grip = Some(Grip {
             token: held.token(),
             since: held.since(),
             belief: held.belief().clone(),
+            path,
+            granted_at,
         });
         self.stage = Stage::Held(held);
     }

@@ -329,3 +329,46 @@ fn who_does_not_go_on_is_taken_back() {
     fresh.handle_look(at(90_000));
     assert_eq!(fresh.standing(), Standing::Asking);
 }
+
+#[test]
+fn how_a_hold_came_is_known_with_it() {
+    let how = |claim: &Claim| {
+        let grip = claim.grip().expect("a hold");
+        (grip.path, grip.granted_at)
+    };
+    let mut claim = asked();
+    claim.handle_answer(held(7), at(1_010));
+    assert_eq!(how(&claim), (Path::Free, None));
+
+    let mut claim = asked();
+    claim.handle_answer(queued(), at(1_010));
+    claim.handle_grant(&grant(Some(2_000), 7), at(2_010));
+    assert_eq!(how(&claim), (Path::Handed, Some(at(2_000))));
+
+    // Too little is known of its age, so it is confirmed first.
+    let mut claim = asked();
+    claim.handle_answer(queued(), at(1_010));
+    claim.handle_grant(&grant(None, 7), at(2_010));
+    assert!(claim.poll_command(at(2_010)).is_some());
+    claim.handle_confirmation(Ok(Some(proof(2_010, 7))), at(2_020));
+    assert_eq!(how(&claim), (Path::Handed, None));
+
+    let mut claim = asked();
+    claim.handle_answer(queued(), at(1_010));
+    claim.handle_found();
+    assert!(claim.poll_command(at(2_010)).is_some());
+    claim.handle_confirmation(Ok(Some(proof(2_010, 7))), at(2_020));
+    assert_eq!(how(&claim), (Path::Looked, None));
+}
+
+#[test]
+fn a_queue_that_is_full_is_told_apart() {
+    let mut claim = asked();
+    claim.handle_answer(Ok(AskReply::Full(None)), at(1_010));
+    let outcome = claim.poll_outcome();
+    assert_eq!(outcome, Some(Outcome::Refused(Refusal::Full(None))));
+    assert!(
+        !claim.leave(Duration::ZERO, at(1_020)),
+        "it is not in the queue"
+    );
+}

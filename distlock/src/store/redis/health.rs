@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
 use crate::mutex::lock;
+use crate::observer::event::Link;
 use crate::protocol::trouble::Trouble;
-use crate::store::{EventSink, StoreEvent};
+use crate::store::{EventSink, Gap, StoreEvent};
 
 /// A server that refuses some calls and serves others is told of no more often.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -34,6 +35,8 @@ struct Told {
     lost_at: Option<Moment>,
     /// When it was lost last.
     last: Option<Moment>,
+    /// When a connection was replaced last without that.
+    replaced: Option<Moment>,
 }
 
 /// What is wrong with one server.
@@ -41,17 +44,24 @@ pub(super) struct Health {
     /// The causes that are at work.
     causes: AtomicU8,
     told: Mutex<Told>,
-    address: String,
+    address: Arc<str>,
+    namespace: Arc<str>,
     clock: Arc<dyn Clock>,
     events: EventSink,
 }
 
 impl Health {
-    pub(super) fn new(address: String, clock: Arc<dyn Clock>, events: EventSink) -> Self {
+    pub(super) fn new(
+        address: String,
+        namespace: &str,
+        clock: Arc<dyn Clock>,
+        events: EventSink,
+    ) -> Self {
         Health {
             causes: AtomicU8::new(0),
             told: Mutex::default(),
-            address,
+            address: address.into(),
+            namespace: namespace.into(),
             clock,
             events,
         }
@@ -70,7 +80,10 @@ impl Health {
         self.causes.fetch_or(cause as u8, Ordering::Relaxed);
         if told.lost_at.is_none() {
             (told.lost_at, told.last) = (Some(now), Some(now));
-            (self.events)(StoreEvent::Lost(trouble.clone().at(&self.address)));
+            (self.events)(StoreEvent::Lost {
+                address: self.address.clone(),
+                trouble: trouble.clone().at(&self.address),
+            });
         }
     }
 
@@ -84,8 +97,41 @@ impl Health {
         if before == cause as u8
             && let Some(since) = told.lost_at.take()
         {
-            (self.events)(StoreEvent::Back(self.clock.now().since(since)));
+            (self.events)(StoreEvent::Back {
+                address: self.address.clone(),
+                gap: self.clock.now().since(since),
+            });
         }
+    }
+
+    /// A connection is up, in the place of one that went away then.
+    pub(super) fn link_up(&self, link: Link, since: Option<Moment>) {
+        let now = self.clock.now();
+        let gap = since.map_or(Gap::First, |since| {
+            let mut told = lock(&self.told);
+            let lately = told.replaced.is_some_and(|last| now < last + TELL_EVERY);
+            if lately || told.lost_at.is_some() {
+                Gap::Told(now.since(since))
+            } else {
+                told.replaced = Some(now);
+                Gap::Untold(now.since(since))
+            }
+        });
+        (self.events)(StoreEvent::LinkUp {
+            link,
+            address: self.address.clone(),
+            namespace: self.namespace.clone(),
+            gap,
+        });
+    }
+
+    /// A connection went away. When that was.
+    pub(super) fn link_down(&self, link: Link) -> Moment {
+        (self.events)(StoreEvent::LinkDown {
+            link,
+            address: self.address.clone(),
+        });
+        self.clock.now()
     }
 
     /// Nobody needs the server any more.

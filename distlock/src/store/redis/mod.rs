@@ -34,6 +34,7 @@ mod acks;
 mod at_once;
 mod authentication;
 pub(crate) mod client;
+mod clock_watch;
 mod cluster;
 mod codec;
 pub(crate) mod config;

@@ -19,6 +19,7 @@ use crate::protocol::words::{
 };
 use crate::store::redis::acks::AcksByNeed;
 use crate::store::redis::client::{Client, Shared};
+use crate::store::redis::clock_watch::ClockWatch;
 use crate::store::redis::cluster::member::{self, Member};
 use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::codec::decode;
@@ -55,6 +56,7 @@ pub(super) struct Node {
     /// Told of each connection that was opened again.
     opened: watch::Sender<()>,
     closed: watch::Sender<bool>,
+    clock_watch: ClockWatch,
     address: String,
 }
 
@@ -114,6 +116,7 @@ impl Node {
     ) -> Self {
         let health = Health::new(
             config.address(),
+            &config.namespace,
             shared.clock.clone(),
             shared.events.clone(),
         );
@@ -155,6 +158,7 @@ impl Node {
             acks,
             opened,
             closed: watch::Sender::new(false),
+            clock_watch: ClockWatch::default(),
             address: config.address(),
         }
     }
@@ -212,7 +216,7 @@ impl Node {
         };
         pending.is_answered();
         let decoded = decoder.ask(ask.key, sent, answer)?;
-        shared.server_time.learn(sent, decoded.at);
+        self.learn(sent, decoded.at);
         if way.session.client.is_polling() {
             if let AskReply::Queued(_) = decoded.said {
                 self.polls.add(ask.key, ask.owner);
@@ -244,7 +248,7 @@ impl Node {
         });
         let (sent, answer) = confirmed.await?;
         let decoded = decode::confirm(sent, answer)?;
-        shared.server_time.learn(sent, decoded.at);
+        self.learn(sent, decoded.at);
         self.polls.forget(owner);
         Ok(decoded.said)
     }
@@ -298,7 +302,7 @@ impl Node {
         let (sent, answer) = looked.await?;
         let id = shared.id();
         let decoded = shared.decoder(&id).look(looks, answer)?;
-        shared.server_time.learn(sent, decoded.at);
+        self.learn(sent, decoded.at);
         for reply in &decoded.said {
             if let LookReply::Failed(trouble) = reply {
                 self.note_role(&session, trouble);
@@ -392,6 +396,22 @@ impl Node {
     pub(super) fn retire(&self) {
         self.close();
         self.health.ends();
+    }
+
+    /// An answer to what was sent then says what time it is there.
+    pub(super) fn learn(&self, sent: Moment, server_micros: u64) {
+        let shared = &*self.shared;
+        shared.server_time.learn(sent, server_micros);
+        let Some(seen) = self.clock_watch.see(sent, server_micros, &*shared.clock) else {
+            return;
+        };
+        let address: Arc<str> = self.address.as_str().into();
+        if let Some(by) = seen.jump {
+            let address = address.clone();
+            (shared.events)(StoreEvent::ClockJumped { address, by });
+        }
+        let offset = seen.offset;
+        (shared.events)(StoreEvent::ClockSeen { address, offset });
     }
 
     /// Notices a server that answers and refuses.

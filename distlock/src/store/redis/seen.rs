@@ -35,7 +35,7 @@ impl Node {
             Err(refusal) => return decoder.refused_inspection(key, refusal),
         };
         let decoded = decoder.inspect(key, answer)?;
-        shared.server_time.learn(sent, decoded.at);
+        self.learn(sent, decoded.at);
         Ok(decoded.said)
     }
 

@@ -11,6 +11,7 @@ mod garbage;
 mod herd;
 mod names;
 mod not_ready;
+mod outage_lines;
 mod overload;
 mod partitions;
 mod power_loss;

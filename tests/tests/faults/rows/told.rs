@@ -94,14 +94,15 @@ async fn connect_as_app(url: &str, file: &str) -> LockManager {
     builder.connect().await.expect("the server is up")
 }
 
-struct Service {
-    server: RedisServer,
+/// A process that logs at INFO, and its server.
+pub(super) struct Service {
+    pub(super) server: RedisServer,
     worker: Worker,
-    lines: Vec<String>,
+    pub(super) lines: Vec<String>,
 }
 
 impl Service {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let server = RedisServer::start();
         let url = server.url();
         Service::at(server, url)
@@ -120,13 +121,13 @@ impl Service {
         }
     }
 
-    fn tell(&mut self, what: &str) -> String {
+    pub(super) fn tell(&mut self, what: &str) -> String {
         self.worker.send(what);
         self.until(|line| line.starts_with("told: "))
     }
 
     /// Reads the log up to a line.
-    fn until(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+    pub(super) fn until(&mut self, wanted: impl Fn(&str) -> bool) -> String {
         loop {
             let line = self.worker.next_line(LONG);
             self.lines.push(line.clone());
@@ -136,12 +137,12 @@ impl Service {
         }
     }
 
-    fn count(&self, level: &str, words: &str) -> usize {
+    pub(super) fn count(&self, level: &str, words: &str) -> usize {
         let is_it = |line: &&String| line.contains(level) && line.contains(words);
         self.lines.iter().filter(is_it).count()
     }
 
-    fn address(&self) -> String {
+    pub(super) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.server.port())
     }
 
@@ -150,8 +151,8 @@ impl Service {
     }
 }
 
-const LOST: &str = "the lock store cannot be used";
-const BACK: &str = "the lock store can be used again";
+pub(super) const LOST: &str = "the lock store cannot be used";
+pub(super) const BACK: &str = "the lock store can be used again";
 
 /// Each outage is told once when it begins and once when it is over, with the address.
 fn outage(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use syn::{Item, Visibility};
+use syn::{Ident, Item, Visibility};
 
 use crate::api::items;
 use crate::api::lines::{Line, Rank, is_hidden};
@@ -61,6 +61,10 @@ impl Walk<'_> {
                 )
             };
             let name = format!("{prefix}{name}");
+            if let Some((home, item)) = self.exported_macro(&import.path.names) {
+                self.export(home, item, name);
+                continue;
+            }
             match library.resolve_import(id, import).target {
                 Target::Module(exported) => self.module(exported, &format!("{name}::")),
                 Target::Item(module, item) => self.export(module, item, name),
@@ -89,26 +93,39 @@ impl Walk<'_> {
         self.exports.entry((module, item)).or_default().push(name);
     }
 
+    /// The macro that a `pub use crate::its_name` gives another name, for its own may be hidden.
+    fn exported_macro(&self, path: &[String]) -> Option<(ModuleId, String)> {
+        let [of_crate, name] = path else { return None };
+        let mut modules = self.library.modules.iter();
+        let home = modules.position(|module| {
+            let mut macros = module.items.iter().filter_map(exported_macro);
+            !module.of_tests && macros.any(|found| found == name)
+        })?;
+        (of_crate == "crate").then(|| (home, name.clone()))
+    }
+
     /// `#[macro_export]` puts a macro at the top, wherever it stands.
     fn exported_macros(&mut self) {
         for (id, module) in self.library.modules.iter().enumerate() {
             for item in &module.items {
-                let Item::Macro(definition) = item else {
-                    continue;
-                };
-                let exported = definition
-                    .attrs
-                    .iter()
-                    .any(|attribute| attribute.path().is_ident("macro_export"));
-                if let (true, Some(name)) = (
-                    exported && is_there(item) && !module.of_tests,
-                    &definition.ident,
-                ) {
+                if let Some(name) = exported_macro(item)
+                    && is_there(item)
+                    && !module.of_tests
+                {
                     self.export(id, name.to_string(), name.to_string());
                 }
             }
         }
     }
+}
+
+fn exported_macro(item: &Item) -> Option<&Ident> {
+    let Item::Macro(definition) = item else {
+        return None;
+    };
+    let mut attributes = definition.attrs.iter();
+    let exported = attributes.any(|attribute| attribute.path().is_ident("macro_export"));
+    definition.ident.as_ref().filter(|_| exported)
 }
 
 fn is_exported(item: &Item) -> bool {
@@ -143,7 +160,8 @@ pub(crate) fn definitions(library: &Library, macros: &[Line]) -> Vec<Line> {
         let named = items
             .iter()
             .filter(|candidate| defined(candidate).as_ref() == Some(item));
-        for item in named.filter(|item| is_there(item)) {
+        // A macro that is hidden is only here under another name.
+        for item in named.filter(|item| is_there(item) || exported_macro(item).is_some()) {
             lines.extend(names.iter().flat_map(|name| items::lines(item, name)));
         }
     }

@@ -162,12 +162,13 @@ fn only_what_is_exported_is_shown() {
         ),
         (
             "a.rs",
-            "pub struct Thing; pub struct Crate; pub struct Hidden; pub struct OfTests; pub struct Unmentioned;
+            "#[doc(hidden)] #[macro_export] macro_rules! __cry { () => {} }
+             pub struct Thing; pub struct Crate; pub struct Hidden; pub struct OfTests; pub struct Unmentioned;
              pub mod inner { pub struct Deep; pub(super) struct Not; }
              #[macro_export] macro_rules! shout { () => {} }
              macro_rules! whisper { () => {} }",
         ),
-        ("b.rs", "pub fn of_b(_: u8) {} pub use crate::a::Thing as Renamed; #[cfg(feature = \"more\")] pub fn more() {}"),
+        ("b.rs", "pub fn of_b(_: u8) {} pub use crate::__cry as cry; pub use crate::a::Thing as Renamed; #[cfg(feature = \"more\")] pub fn more() {}"),
         ("private.rs", "pub fn secret() {}"),
     ]);
     assert_eq!(
@@ -177,6 +178,7 @@ fn only_what_is_exported_is_shown() {
             "struct Thing",
             "fn at_the_top()",
             "struct b::Renamed",
+            "macro b::cry!",
             "#[cfg(feature = \"more\")] fn b::more()",
             "fn b::of_b(_: u8)",
             "struct inner::Deep",

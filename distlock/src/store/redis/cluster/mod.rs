@@ -120,7 +120,12 @@ impl ClusterStore {
     }
 
     fn of(config: &RedisConfig, nodes: Arc<Nodes>, seeds: Vec<Address>, client: Client) -> Self {
-        let health = Health::new(config.address(), client.clock, client.events);
+        let health = Health::new(
+            config.address(),
+            &config.namespace,
+            client.clock,
+            client.events,
+        );
         let refresh = refresh::keep(Arc::downgrade(&nodes), seeds, health);
         ClusterStore {
             cluster: Arc::new(Cluster {

@@ -54,7 +54,7 @@ impl Nodes {
         let client = Client {
             scripts,
             events: Arc::new(move |event| {
-                if let StoreEvent::Lost(_) = event {
+                if let StoreEvent::Lost { .. } = event {
                     of_events.doubt();
                 }
                 events(event);

@@ -171,8 +171,12 @@ impl Quorum {
                 (self.polls.events)(StoreEvent::RenewalsReconnected);
             }
             event @ (StoreEvent::NotAuthenticated(_)
-            | StoreEvent::Lost(_)
-            | StoreEvent::Back(_)
+            | StoreEvent::Lost { .. }
+            | StoreEvent::Back { .. }
+            | StoreEvent::LinkUp { .. }
+            | StoreEvent::LinkDown { .. }
+            | StoreEvent::ClockSeen { .. }
+            | StoreEvent::ClockJumped { .. }
             | StoreEvent::Revoked(_)) => (self.polls.events)(event),
             StoreEvent::Granted(_) | StoreEvent::Unheard(_) | StoreEvent::Moved => {}
         }

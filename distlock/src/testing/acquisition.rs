@@ -1,0 +1,36 @@
+//! What the kit remembers of each acquisition.
+
+use std::time::Duration;
+
+use crate::fencing::FencingToken;
+
+/// A lock that a call acquired, see [`TestLocks::acquisitions`](crate::testing::TestLocks::acquisitions).
+///
+/// A nested call that re-enters a lock of its own call tree acquires nothing, and neither does a call that is refused.
+///
+/// ```
+/// # use distlock::{Error, testing::TestLocks};
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Error> {
+/// let locks = TestLocks::new();
+/// let guard = locks.manager().lock("report:7").label("report:<id>").acquire().await?;
+///
+/// let acquisition = &locks.acquisitions()[0];
+/// assert_eq!(acquisition.key, "report:7");
+/// assert_eq!(acquisition.label.as_deref(), Some("report:<id>"));
+/// assert_eq!(acquisition.fencing_token, guard.fencing_token());
+/// assert!(acquisition.waited.is_zero());
+/// # guard.release().await }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Acquisition {
+    /// The key as the call wrote it.
+    pub key: String,
+    /// The label: the template, if it was an annotated function.
+    pub label: Option<String>,
+    /// The token of the hold.
+    pub fencing_token: FencingToken,
+    /// How long the call had waited, in tokio's time.
+    pub waited: Duration,
+}

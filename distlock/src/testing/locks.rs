@@ -1,0 +1,347 @@
+//! The kit: a manager whose outcomes are set, and what has happened with it.
+
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+
+use crate::__private::AsManager;
+use crate::key::LockKey;
+use crate::manager::LockManager;
+use crate::manager::builder::LockManagerBuilder;
+use crate::manager::table::Entry;
+use crate::testing::acquisition::Acquisition;
+use crate::testing::loss::Loss;
+use crate::testing::outcomes::Outcomes;
+use crate::testing::script::Target;
+use crate::testing::stage::Stage;
+use crate::testing::store::ScriptedStore;
+
+/// Locks for a test: a manager with a store of its own in this process, whose outcomes can be set, and which remembers what was
+/// acquired. See the [module](crate::testing).
+///
+/// It is given to annotated functions with [`with_manager`](crate::with_manager), or as their `locks = ...`, which takes a
+/// `TestLocks` too. Clones are the same locks; another `TestLocks::new()` is a world of its own.
+#[derive(Clone, Debug)]
+pub struct TestLocks {
+    manager: LockManager,
+    stage: Arc<Stage>,
+}
+
+impl TestLocks {
+    /// Locks on the current tokio runtime. They take all time from `tokio::time`, so that tests may pause it.
+    ///
+    /// ```
+    /// # use distlock::{distributed_lock, testing::TestLocks};
+    /// #[distributed_lock(key = "inventory:<item_id>")]
+    /// async fn reduce(item_id: u32) -> Result<u32, distlock::Error> {
+    ///     Ok(item_id)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let locks = TestLocks::new();
+    /// let reduced = distlock::with_manager(locks.manager(), reduce(7)).await;
+    /// assert_eq!(reduced.unwrap(), 7);
+    /// assert_eq!(locks.acquired("inventory:7"), 1);
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    #[track_caller]
+    #[must_use]
+    pub fn new() -> Self {
+        Self::built(LockManager::builder())
+    }
+
+    /// The same with settings, such as a [`client_name`](LockManagerBuilder::client_name). Those that only a server has are not
+    /// looked at.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, testing::TestLocks};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = TestLocks::built(LockManager::builder().client_name("checkout-3"));
+    /// let _guard = locks.manager().lock("report").acquire().await?;
+    /// let seen = locks.manager().inspect("report").await?;
+    /// assert_eq!(seen.holders()[0].client, "checkout-3");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime, and for a setting that cannot work.
+    #[track_caller]
+    #[must_use]
+    pub fn built(builder: LockManagerBuilder) -> Self {
+        let staged = OnceLock::new();
+        let made = builder.memory_behind(|store, events| {
+            let stage = staged.get_or_init(|| Stage::new(store, events));
+            Box::new(ScriptedStore(stage.clone()))
+        });
+        match (made, staged.into_inner()) {
+            (Ok(manager), Some(stage)) => {
+                stage.open(manager.core());
+                TestLocks { manager, stage }
+            }
+            (Err(error), _) => panic!(
+                "the test kit needs a tokio runtime and settings that can work: make it inside of a `#[tokio::test]`: {error}"
+            ),
+            (Ok(_), None) => unreachable!("a manager is made with its store"),
+        }
+    }
+
+    /// The manager: for [`with_manager`](crate::with_manager), for whatever takes a manager, and for locks without the attribute.
+    ///
+    /// ```
+    /// # use distlock::testing::TestLocks;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = TestLocks::new();
+    /// let guard = locks.manager().lock("report").acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    #[must_use]
+    pub fn manager(&self) -> LockManager {
+        self.manager.clone()
+    }
+
+    /// Says what becomes of calls for the lock of this key.
+    ///
+    /// ```
+    /// # use distlock::testing::{TestLocks, holder};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = TestLocks::new();
+    /// locks.on("inventory:7").busy(holder("worker-2"));
+    /// assert!(locks.manager().lock("inventory:7").try_acquire().await?.is_none());
+    /// assert!(locks.manager().lock("inventory:8").try_acquire().await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If this cannot be the key of a lock.
+    #[track_caller]
+    pub fn on(&self, key: impl AsRef<str>) -> Outcomes<'_> {
+        let key = LockKey::new(key.as_ref()).unwrap_or_else(|error| panic!("{error}"));
+        Outcomes::new(&self.stage, Target::Key(key))
+    }
+
+    /// Says what becomes of calls with this label: of an annotated function's, the template of its key, exactly as it is
+    /// written.
+    ///
+    /// ```
+    /// # use distlock::testing::{TestLocks, holder};
+    /// #[distlock::distributed_lock(key = "inventory:<item_id>", wait = "2s")]
+    /// async fn reduce(item_id: u32) -> Result<u32, distlock::Error> {
+    ///     Ok(item_id)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let locks = TestLocks::new();
+    /// locks.on_label("inventory:<item_id>").busy(holder("worker-2"));
+    /// let reduced = distlock::with_manager(locks.manager(), reduce(8)).await;
+    /// assert!(reduced.unwrap_err().is_busy());
+    /// # }
+    /// ```
+    pub fn on_label(&self, label: impl Into<String>) -> Outcomes<'_> {
+        Outcomes::new(&self.stage, Target::Label(label.into()))
+    }
+
+    /// Says what becomes of calls for any lock.
+    ///
+    /// ```
+    /// # use distlock::{Outage, testing::TestLocks};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let locks = TestLocks::new();
+    /// locks.on_all().unavailable(Outage::Unreachable);
+    /// let error = locks.manager().lock("report").acquire().await.unwrap_err();
+    /// assert!(error.is_unavailable());
+    /// # }
+    /// ```
+    pub fn on_all(&self) -> Outcomes<'_> {
+        Outcomes::new(&self.stage, Target::All)
+    }
+
+    /// Forgets all that was set. What was acquired stays remembered.
+    ///
+    /// ```
+    /// # use distlock::{Outage, testing::{TestLocks, holder}};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = TestLocks::new();
+    /// locks.on("report").busy(holder("worker-2"));
+    /// locks.on_all().unavailable(Outage::ReadOnly);
+    /// locks.clear();
+    /// locks.manager().lock("report").acquire().await?.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn clear(&self) {
+        self.stage.clear(None);
+    }
+
+    /// Has the lock of this key lost, by whoever holds it here.
+    ///
+    /// ```
+    /// # use distlock::testing::{Loss, TestLocks};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = TestLocks::new();
+    /// let guard = locks.manager().lock("report").acquire().await?;
+    /// locks.lose("report", Loss::Gone);
+    /// assert!(guard.lost().await.is_lost());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If it is not held: then there is nothing to lose. [`until_held`](TestLocks::until_held) waits until it is.
+    #[track_caller]
+    pub fn lose(&self, key: impl AsRef<str>, how: Loss) {
+        let key = key.as_ref();
+        match self.hold(key) {
+            Some(entry) => self.stage.lose(&entry, how, None),
+            None => panic!(
+                "lock `{key}` cannot be lost, for it is not held; {}",
+                self.account()
+            ),
+        }
+    }
+
+    /// Waits until the lock of this key is held here: by a task that was spawned, for one. It waits for as long as that takes;
+    /// `tokio::time::timeout` around it ends a test that waits in vain, and under paused time at once.
+    ///
+    /// ```
+    /// # use distlock::testing::TestLocks;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = TestLocks::new();
+    /// let lock = locks.manager().lock("report");
+    /// let work = tokio::spawn(async move { lock.run(async |_| std::future::pending::<()>().await).await });
+    /// locks.until_held("report").await;
+    /// assert!(!work.is_finished());
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future.
+    pub async fn until_held(&self, key: impl AsRef<str>) {
+        loop {
+            let mut acquired = pin!(self.stage.acquired.notified());
+            acquired.as_mut().enable();
+            if self.hold(key.as_ref()).is_some() {
+                return;
+            }
+            acquired.await;
+        }
+    }
+
+    /// The keys of the locks that are held here at this moment, in order. What [`busy`](Outcomes::busy) says of others, and a
+    /// key that `min_hold` keeps taken, is not among them.
+    ///
+    /// ```
+    /// # use distlock::testing::TestLocks;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = TestLocks::new();
+    /// let guard = locks.manager().lock("report").acquire().await?;
+    /// assert_eq!(locks.held_keys(), ["report"]);
+    /// guard.release().await?;
+    /// assert!(locks.held_keys().is_empty());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn held_keys(&self) -> Vec<String> {
+        let held = self.stage.held();
+        let mut keys: Vec<_> = held
+            .iter()
+            .map(|entry| entry.request.key.to_string())
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// All that was acquired here so far, in order.
+    ///
+    /// ```
+    /// # use distlock::testing::TestLocks;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = TestLocks::new();
+    /// for key in ["report", "inventory:7", "report"] {
+    ///     locks.manager().lock(key).acquire().await?.release().await?;
+    /// }
+    /// let acquisitions = locks.acquisitions();
+    /// assert_eq!(acquisitions[1].key, "inventory:7");
+    /// assert!(acquisitions[2].fencing_token > acquisitions[0].fencing_token);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn acquisitions(&self) -> Vec<Acquisition> {
+        self.stage.acquisitions()
+    }
+
+    /// How often the lock of this key was acquired here so far.
+    ///
+    /// ```
+    /// # use distlock::testing::TestLocks;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = TestLocks::new();
+    /// locks.manager().lock("report").acquire().await?.release().await?;
+    /// assert_eq!((locks.acquired("report"), locks.acquired("inventory:7")), (1, 0));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn acquired(&self, key: impl AsRef<str>) -> usize {
+        let key = key.as_ref();
+        let acquisitions = self.stage.acquisitions();
+        acquisitions
+            .iter()
+            .filter(|known| same(&known.key, key))
+            .count()
+    }
+
+    /// The hold of this key.
+    pub(crate) fn hold(&self, key: &str) -> Option<Arc<Entry>> {
+        let held = self.stage.held();
+        held.into_iter()
+            .find(|entry| same(entry.request.key.as_str(), key))
+    }
+
+    /// What is held, for those whose expectations were wrong.
+    pub(crate) fn account(&self) -> String {
+        let held = self.held_keys();
+        if held.is_empty() {
+            return "nothing is held".into();
+        }
+        let held: Vec<_> = held.iter().map(|key| format!("`{key}`")).collect();
+        format!("held: {}", held.join(", "))
+    }
+}
+
+impl Default for TestLocks {
+    /// The same as [`new`](TestLocks::new).
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl AsManager for TestLocks {
+    fn as_manager(&self) -> &LockManager {
+        &self.manager
+    }
+}
+
+fn same(one: &str, other: &str) -> bool {
+    one == other
+        || match (LockKey::new(one), LockKey::new(other)) {
+            (Ok(one), Ok(other)) => one.same_lock(&other),
+            _ => false,
+        }
+}

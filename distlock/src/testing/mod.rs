@@ -1,0 +1,105 @@
+//! For the tests of services that use locks (feature `testing`): what does a handler answer when a lock is busy, the store is
+//! down, or the lock is lost half way? And did the function take the lock, and which?
+//!
+//! ```toml
+//! [dev-dependencies]
+//! distlock = { version = "0.2", features = ["testing"] }
+//! tokio = { version = "1", features = ["macros", "rt", "test-util"] }
+//! ```
+//!
+//! [`TestLocks`] has a manager like any other, with a store inside this process, which answers as a test says. Whatever follows
+//! from that is the work of the same code as in production: a call waits for as long as its `wait` says, a body is stopped at its
+//! next await, tokens rise, and a lock that is held excludes others. All time is that of `tokio::time`: under
+//! `start_paused = true` it takes none to wait for ten seconds.
+//!
+//! ```
+//! use distlock::testing::{Loss, TestLocks, assert_locked, assert_not_locked, holder};
+//! use distlock::{Outage, distributed_lock, with_manager};
+//! use std::time::Duration;
+//!
+//! // The service.
+//! #[distributed_lock(key = "inventory:<item_id>", wait = "5s")]
+//! async fn reduce(item_id: u32) -> Result<u32, distlock::Error> {
+//!     tokio::time::sleep(Duration::from_secs(1)).await;
+//!     Ok(item_id)
+//! }
+//!
+//! async fn handler(item_id: u32) -> u16 {
+//!     match reduce(item_id).await {
+//!         Ok(_) => 200,
+//!         Err(error) if error.is_busy() => 409,
+//!         Err(error) if error.is_retryable() => 503,
+//!         Err(_) => 500,
+//!     }
+//! }
+//!
+//! # const _: &str = stringify!(
+//! #[tokio::test(start_paused = true)]
+//! # );
+//! async fn what_the_handler_answers() {
+//!     let locks = TestLocks::new();
+//!     let answer = |item_id| with_manager(locks.manager(), handler(item_id));
+//!
+//!     locks.on("inventory:7").once().busy(holder("worker-2"));
+//!     assert_eq!(answer(7).await, 409);
+//!
+//!     locks.on_all().once().unavailable(Outage::TimedOut);
+//!     assert_eq!(answer(7).await, 503);
+//!
+//!     locks.on_label("inventory:<item_id>").once().lost_after(Duration::from_millis(500), Loss::Gone);
+//!     assert_eq!(answer(7).await, 500);
+//!
+//!     assert_eq!(answer(7).await, 200);
+//!     assert_eq!(locks.acquired("inventory:7"), 2, "only what was lost, and the last");
+//!     assert_not_locked!(locks, "inventory:7");
+//! }
+//!
+//! # const _: &str = stringify!(
+//! #[tokio::test(start_paused = true)]
+//! # );
+//! async fn it_works_under_its_lock() {
+//!     let locks = TestLocks::new();
+//!     let work = tokio::spawn(with_manager(locks.manager(), handler(7)));
+//!     locks.until_held("inventory:7").await;
+//!     assert_locked!(locks, "inventory:7");
+//!     locks.lose("inventory:7", Loss::Gone);
+//!     assert_eq!(work.await.unwrap(), 500);
+//! }
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() { what_the_handler_answers().await; it_works_under_its_lock().await; }
+//! ```
+//!
+//! | the test says | and the call |
+//! |---|---|
+//! | [`busy`](Outcomes::busy) | waits, and gets [`Error::Busy`](crate::Error::Busy) with that holder |
+//! | [`unavailable`](Outcomes::unavailable) | tries again, and gets [`Error::Unavailable`](crate::Error::Unavailable); what is held is lost at its safe deadline |
+//! | [`foreign`](Outcomes::foreign) | gets [`Error::ForeignKey`](crate::Error::ForeignKey) |
+//! | [`lost_after`](Outcomes::lost_after), [`lose`](TestLocks::lose) | gets its lock and then [`Error::Lost`](crate::Error::Lost), for the reason that [`Loss`] says |
+//! | [`hold_limit_after`](Outcomes::hold_limit_after) | gets its lock and then [`Error::HoldLimit`](crate::Error::HoldLimit) |
+//! | nothing | gets its lock, or waits for whoever else has it in this test |
+//!
+//! Each is for [one key](TestLocks::on), [one label](TestLocks::on_label) or [all locks](TestLocks::on_all);
+//! [`once`](Outcomes::once), [so often](Outcomes::times), [for so long](Outcomes::for_the_next), or until it is
+//! [cleared](Outcomes::clear). `min_replicas` and `fsync` are always satisfied.
+//!
+//! An error without a lock, for a mapping of errors, is made by [`error`].
+
+mod acquisition;
+#[doc(hidden)]
+pub mod asserts;
+pub mod error;
+mod locks;
+mod loss;
+mod outcomes;
+mod script;
+mod stage;
+mod store;
+
+#[doc(inline)]
+pub use crate::__testing_assert_locked as assert_locked;
+#[doc(inline)]
+pub use crate::__testing_assert_not_locked as assert_not_locked;
+pub use acquisition::Acquisition;
+pub use locks::TestLocks;
+pub use loss::Loss;
+pub use outcomes::{Outcomes, holder};

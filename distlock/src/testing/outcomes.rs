@@ -1,0 +1,241 @@
+//! How a test says what becomes of calls.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::error::{Holder, Outage};
+use crate::testing::loss::Loss;
+use crate::testing::script::{Outcome, Target};
+use crate::testing::stage::Stage;
+
+/// Another client that holds a lock, as [`Error::Busy`](crate::Error::Busy) names it: of another process, and since this
+/// moment of the system's clock. Its fields may be set.
+///
+/// ```
+/// let mut holder = distlock::testing::holder("worker-2");
+/// assert!(!holder.this_process);
+/// holder.held_since -= std::time::Duration::from_secs(60);
+/// assert!(holder.to_string().starts_with("held by worker-2 for 60"));
+/// ```
+#[must_use]
+pub fn holder(client: impl Into<String>) -> Holder {
+    // A store tells microseconds.
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let micros = since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0));
+    Holder {
+        client: client.into(),
+        held_since: UNIX_EPOCH + Duration::from_micros(micros),
+        this_process: false,
+    }
+}
+
+/// What becomes of calls for some locks, see [`TestLocks::on`](crate::testing::TestLocks::on).
+///
+/// A call meets the first outcome that was set for its lock and is not used up, when it begins to ask: what is set later does
+/// not concern it, but for an outage. An outage without [`once`](Outcomes::once) or [`times`](Outcomes::times) concerns what is
+/// held and queued as well: while it lasts no hold is renewed, and no release answered.
+///
+/// ```
+/// # use distlock::{Error, Outage, testing::{TestLocks, holder}};
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Error> {
+/// let locks = TestLocks::new();
+/// locks.on("report").once().busy(holder("worker-2"));
+/// locks.on("report").once().unavailable(Outage::TimedOut);
+///
+/// let lock = locks.manager().lock("report");
+/// assert!(lock.acquire().await.unwrap_err().is_busy());
+/// assert!(lock.acquire().await.unwrap_err().is_unavailable());
+/// lock.acquire().await?.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "it sets nothing before it is told what: `busy`, `unavailable`, `lost_after`, ..."]
+pub struct Outcomes<'a> {
+    stage: &'a Stage,
+    target: Target,
+    times: Option<u32>,
+    lasts: Option<Duration>,
+}
+
+impl<'a> Outcomes<'a> {
+    pub(crate) fn new(stage: &'a Stage, target: Target) -> Self {
+        Outcomes {
+            stage,
+            target,
+            times: None,
+            lasts: None,
+        }
+    }
+}
+
+impl Outcomes<'_> {
+    /// For the next call only. Unless this or [`times`](Outcomes::times) is said, it is for all that come.
+    ///
+    /// ```
+    /// # use distlock::{Error, testing::{TestLocks, holder}};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let locks = TestLocks::new();
+    /// locks.on("report").once().busy(holder("worker-2"));
+    /// let lock = locks.manager().lock("report");
+    /// assert!(lock.try_acquire().await?.is_none());
+    /// assert!(lock.try_acquire().await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn once(self) -> Self {
+        self.times(1)
+    }
+
+    /// For so many calls.
+    ///
+    /// ```
+    /// # use distlock::{Error, testing::{TestLocks, holder}};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let locks = TestLocks::new();
+    /// locks.on("report").times(2).busy(holder("worker-2"));
+    /// let lock = locks.manager().lock("report");
+    /// assert!(lock.try_acquire().await?.is_none() && lock.try_acquire().await?.is_none());
+    /// assert!(lock.try_acquire().await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn times(mut self, calls: u32) -> Self {
+        self.times = Some(calls);
+        self
+    }
+
+    /// For so long from now, in tokio's time: until it is over, or cleared. A call that waits for a busy lock, or an outage, then
+    /// goes on; a loss or a limit of a call that began before still comes.
+    ///
+    /// ```
+    /// # use distlock::{Error, testing::{TestLocks, holder}};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let locks = TestLocks::new();
+    /// let three = Duration::from_secs(3);
+    /// locks.on("report").for_the_next(three).busy(holder("worker-2"));
+    /// let guard = locks.manager().lock("report").wait(2 * three).acquire().await?;
+    /// assert!(locks.acquisitions()[0].waited >= three);
+    /// # guard.release().await }
+    /// ```
+    pub fn for_the_next(mut self, duration: Duration) -> Self {
+        self.lasts = Some(duration);
+        self
+    }
+
+    /// Somebody else has the lock: the call waits as long as its `wait` says, and gets [`Error::Busy`](crate::Error::Busy)
+    /// with this holder. Calls that hold the lock already go on.
+    ///
+    /// ```
+    /// # use distlock::{Error, testing::{TestLocks, holder}};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = TestLocks::new();
+    /// locks.on("report").busy(holder("worker-2"));
+    /// let lock = locks.manager().lock("report").wait(Duration::from_secs(5));
+    /// let error = lock.acquire().await.unwrap_err();
+    /// assert_eq!(error.holders()[0].client, "worker-2");
+    /// assert!(matches!(error, Error::Busy { waited, .. } if waited >= Duration::from_secs(5)));
+    /// # }
+    /// ```
+    pub fn busy(self, holder: Holder) {
+        self.set(Outcome::Busy(holder));
+    }
+
+    /// The store cannot be used: the call tries for as long as its `wait` says, and gets
+    /// [`Error::Unavailable`](crate::Error::Unavailable). What is held is lost at its safe deadline, if that comes before the end
+    /// of the outage.
+    ///
+    /// ```
+    /// # use distlock::{Error, Outage, testing::TestLocks};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = TestLocks::new();
+    /// locks.on_all().unavailable(Outage::OutOfMemory);
+    /// let error = locks.manager().lock("report").acquire().await.unwrap_err();
+    /// assert!(matches!(error, Error::Unavailable { outage: Outage::OutOfMemory, .. }));
+    /// # }
+    /// ```
+    pub fn unavailable(self, outage: Outage) {
+        self.set(Outcome::Unavailable(outage));
+    }
+
+    /// Something that is not distlock's stands at the key: [`Error::ForeignKey`](crate::Error::ForeignKey), at once.
+    ///
+    /// ```
+    /// # use distlock::{Error, testing::TestLocks};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = TestLocks::new();
+    /// locks.on("report").foreign("a hash stands at distlock:lock:{report}");
+    /// let error = locks.manager().lock("report").acquire().await.unwrap_err();
+    /// assert!(matches!(error, Error::ForeignKey { .. }), "{error}");
+    /// # }
+    /// ```
+    pub fn foreign(self, detail: impl Into<String>) {
+        self.set(Outcome::Foreign(detail.into()));
+    }
+
+    /// The call gets its lock, and loses it after so long: its body is stopped with [`Error::Lost`](crate::Error::Lost), unless
+    /// it ends before.
+    ///
+    /// ```
+    /// # use distlock::{Error, LossReason, testing::{Loss, TestLocks}};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = TestLocks::new();
+    /// locks.on("report").lost_after(Duration::from_secs(2), Loss::Gone);
+    /// let lock = locks.manager().lock("report");
+    /// let error = lock.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
+    /// assert!(matches!(error, Error::Lost { reason: LossReason::Gone, stopped: true, .. }));
+    /// # }
+    /// ```
+    pub fn lost_after(self, after: Duration, how: Loss) {
+        self.set(Outcome::Lost { after, how });
+    }
+
+    /// The call gets its lock with a `max_hold` of so long in place of its own: its body is stopped then with
+    /// [`Error::HoldLimit`](crate::Error::HoldLimit), unless it ends before.
+    ///
+    /// ```
+    /// # use distlock::{Error, testing::TestLocks};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// # let locks = TestLocks::new();
+    /// locks.on("report").hold_limit_after(Duration::from_secs(2));
+    /// let lock = locks.manager().lock("report").max_hold(Duration::from_secs(3_600));
+    /// let error = lock.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
+    /// assert!(matches!(error, Error::HoldLimit { stopped: true, .. }));
+    /// # }
+    /// ```
+    pub fn hold_limit_after(self, limit: Duration) {
+        self.set(Outcome::HoldLimit(limit));
+    }
+
+    /// Forgets what was set by the same `on`, `on_label` or `on_all`. Calls that wait because of it go on; losses and limits that
+    /// have not come do not come, but the limit of a hold that has begun.
+    ///
+    /// ```
+    /// # use distlock::{Error, testing::{TestLocks, holder}};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Error> {
+    /// # let locks = TestLocks::new();
+    /// locks.on("report").busy(holder("worker-2"));
+    /// let lock = locks.manager().lock("report");
+    /// assert!(lock.try_acquire().await?.is_none());
+    /// locks.on("report").clear();
+    /// assert!(lock.try_acquire().await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn clear(self) {
+        self.stage.clear(Some(&self.target));
+    }
+
+    fn set(self, outcome: Outcome) {
+        (self.stage).add(self.target, self.times, self.lasts, outcome);
+    }
+}

@@ -1,0 +1,31 @@
+//! Acquires and releases so many times, on one thread and with nobody who listens: to count what a pair costs.
+//!
+//! ```sh
+//! cargo build --release -p bench --example pairs
+//! for n in 1000 11000; do
+//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/pairs $n
+//! done
+//! ```
+//!
+//! The difference of what is collected, divided by 10 000, is the instructions of a pair; that of `valgrind --tool=memcheck`
+//! ("total heap usage") is its allocations. `pairs N run` counts `Lock::run` in place of `acquire` and `release`.
+
+use distlock::{Error, LockManager};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Error> {
+    let mut args = std::env::args().skip(1);
+    let pairs = args.next().and_then(|pairs| pairs.parse().ok());
+    let runs = args.next().is_some_and(|what| what == "run");
+    let manager = LockManager::builder().memory_on_current_runtime()?;
+    let lock = manager.lock("pairs:7").label("pairs:<n>");
+    for _ in 0..pairs.unwrap_or(1_000_u32) {
+        if runs {
+            lock.run(async |_| ()).await?;
+        } else {
+            lock.acquire().await?.release().await?;
+        }
+    }
+    manager.shutdown().await;
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Whoever is told may be slow, or panic: nobody waits for that, and nothing of it is lost unsaid.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use distlock::observer::{Event, Observer};
+use distlock_tests::{eventually_async, within};
+
+use crate::heard::heard;
+use crate::kit::{LONG, Notes, Store, ms};
+
+/// Blocks whoever tells it something, until it is opened.
+#[derive(Debug, Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+    notes: Notes,
+}
+
+impl Observer for Gate {
+    fn observe(&self, event: &Event) {
+        let mut is_open = self.is_open.lock().unwrap();
+        while !*is_open {
+            is_open = self.opened.wait(is_open).unwrap();
+        }
+        drop(is_open);
+        self.notes.observe(event);
+    }
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_blocks_delays_no_renewal() {
+    for store in Store::both("blocks") {
+        let gate = Arc::new(Gate::default());
+        let builder = store.builder().observer(gate.clone());
+        let manager = builder.connect().await.unwrap();
+        let lease = ms(600);
+        let lock = manager.lock("k").lease(lease);
+        let guard = within(LONG, lock.acquire()).await.unwrap();
+        tokio::select! {
+            error = guard.lost() => panic!("{error}"),
+            () = tokio::time::sleep(lease * 4) => {}
+        }
+        assert!(gate.notes.all().is_empty(), "nothing came through");
+        assert!(guard.is_held(), "it was not renewed");
+        within(LONG, guard.release()).await.unwrap();
+        gate.open();
+        let all = [
+            "asking",
+            "acquired free",
+            "ended released",
+            "released released",
+        ];
+        gate.notes.until("k", &all).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
+    const CALLS: usize = 6_000;
+    let store = Store::memory("overflow");
+    let gate = Arc::new(Gate::default());
+    let builder = store.builder().observer(gate.clone());
+    let manager = builder.connect().await.unwrap();
+    let early = manager.lock("early").acquire().await.unwrap();
+    for _ in 0..CALLS {
+        manager.lock("k").run(async |_| ()).await.unwrap();
+    }
+    // Its beginning was told, so there is room for its end.
+    early.release().await.unwrap();
+    gate.open();
+    let all = [
+        "asking",
+        "acquired free",
+        "ended released",
+        "released released",
+    ];
+    gate.notes.until("early", &all).await;
+    let count = |what: &str| {
+        let told = gate.notes.of("k");
+        told.iter().filter(|event| event.starts_with(what)).count()
+    };
+    let missed = || {
+        let all = gate.notes.all();
+        let missed = all.iter().filter_map(|event| match event {
+            Event::Missed { events, .. } => Some(*events),
+            _ => None,
+        });
+        missed.sum::<u64>()
+    };
+    eventually_async(LONG, async || count("released") == count("asking")).await;
+    eventually_async(LONG, async || missed() > 0).await;
+    let told = count("asking");
+    assert!(0 < told && told < CALLS, "{told} of {CALLS}");
+    assert_eq!((count("acquired"), count("ended")), (told, told));
+    // Two commands and four events of each call.
+    let least = 4 * (CALLS - told) as u64;
+    eventually_async(LONG, async || missed() >= least).await;
+    // There is room again.
+    manager.lock("late").run(async |_| ()).await.unwrap();
+    gate.notes.until("late", &all).await;
+}
+
+/// Takes its time for each event.
+#[derive(Debug, Default)]
+struct Slow(Notes);
+
+impl Observer for Slow {
+    fn observe(&self, event: &Event) {
+        std::thread::sleep(ms(10));
+        self.0.observe(event);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_waits_until_all_is_told() {
+    for store in Store::both("shutdown") {
+        let slow = Arc::new(Slow::default());
+        let builder = store.builder().observer(slow.clone());
+        let manager = builder.connect().await.unwrap();
+        for _ in 0..5 {
+            manager.lock("k").run(async |_| ()).await.unwrap();
+        }
+        let guard = manager.lock("held").acquire().await.unwrap();
+        manager.shutdown().await;
+        let told = slow.0.of("k");
+        assert_eq!(told.len(), 5 * 4, "{told:?}");
+        let told = slow.0.of("held");
+        assert!(told.contains(&"ended lost".to_owned()), "{told:?}");
+        drop(guard);
+    }
+}
+
+/// Panics at each event.
+#[derive(Debug)]
+struct Clumsy;
+
+impl Observer for Clumsy {
+    fn observe(&self, _: &Event) {
+        panic!("as it is to");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_panics_is_told_of_once_and_stops_nobody() {
+    const PANICKED: &str = "an observer of this manager panicked";
+    heard();
+    let store = Store::memory("panics");
+    let notes = Arc::new(Notes::default());
+    let builder = store.builder().observer(Clumsy).observer(notes.clone());
+    let manager = builder.connect().await.unwrap();
+    for key in ["first", "second"] {
+        manager.lock(key).run(async |_| ()).await.unwrap();
+        let all = [
+            "asking",
+            "acquired free",
+            "ended released",
+            "released released",
+        ];
+        notes.until(key, &all).await;
+    }
+    let lines = heard().lines();
+    let lines: Vec<_> = lines.iter().filter(|line| line.says(PANICKED)).collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0].level, tracing::Level::ERROR);
+}

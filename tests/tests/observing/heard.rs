@@ -1,0 +1,141 @@
+//! The log and the spans of this process.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+/// The fields of a line or a span, as text.
+pub(crate) type Fields = BTreeMap<&'static str, String>;
+
+/// A line of the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) level: Level,
+    pub(crate) fields: Fields,
+}
+
+impl Line {
+    pub(crate) fn says(&self, words: &str) -> bool {
+        self.fields["message"].contains(words)
+    }
+
+    pub(crate) fn is(&self, name: &str, value: &str) -> bool {
+        self.fields.get(name).is_some_and(|field| field == value)
+    }
+}
+
+/// A span, with all that was recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) name: &'static str,
+    pub(crate) level: Level,
+    pub(crate) parent: Option<&'static str>,
+    pub(crate) fields: Fields,
+    pub(crate) is_over: bool,
+}
+
+/// Hears all that `distlock` says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heard {
+    lines: Arc<Mutex<Vec<Line>>>,
+    spans: Arc<Mutex<BTreeMap<u64, Span>>>,
+    over: Arc<Mutex<Vec<Span>>>,
+}
+
+impl Heard {
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// The lines of one lock.
+    pub(crate) fn lines_of(&self, lock: &str) -> Vec<Line> {
+        let mut lines = self.lines();
+        lines.retain(|line| line.is("lock", lock));
+        lines
+    }
+
+    /// The spans of one lock, those that are over first.
+    pub(crate) fn spans_of(&self, lock: &str) -> Vec<Span> {
+        let mut spans = self.over.lock().unwrap().clone();
+        spans.extend(self.spans.lock().unwrap().values().cloned());
+        spans.retain(|span| span.fields.get("lock").is_some_and(|it| it == lock));
+        spans
+    }
+}
+
+/// What this process says, from the first call on.
+pub(crate) fn heard() -> &'static Heard {
+    static HEARD: OnceLock<Heard> = OnceLock::new();
+    HEARD.get_or_init(|| {
+        let heard = Heard::default();
+        let all = heard.clone().with_filter(LevelFilter::DEBUG);
+        let subscriber = tracing_subscriber::registry().with(all);
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        heard
+    })
+}
+
+impl Visit for Noting<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+}
+
+struct Noting<'a>(&'a mut Fields);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Heard {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let metadata = attributes.metadata();
+        if metadata.target() != "distlock" {
+            return;
+        }
+        let mut fields = Fields::new();
+        attributes.record(&mut Noting(&mut fields));
+        let parent = context
+            .span(id)
+            .and_then(|span| Some(span.parent()?.name()));
+        let span = Span {
+            name: metadata.name(),
+            level: *metadata.level(),
+            parent,
+            fields,
+            is_over: false,
+        };
+        self.spans.lock().unwrap().insert(id.into_u64(), span);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        if let Some(span) = self.spans.lock().unwrap().get_mut(&id.into_u64()) {
+            values.record(&mut Noting(&mut span.fields));
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() != "distlock" {
+            return;
+        }
+        let mut fields = Fields::new();
+        event.record(&mut Noting(&mut fields));
+        let level = *event.metadata().level();
+        self.lines.lock().unwrap().push(Line { level, fields });
+    }
+
+    fn on_close(&self, id: Id, _: Context<'_, S>) {
+        if let Some(mut span) = self.spans.lock().unwrap().remove(&id.into_u64()) {
+            span.is_over = true;
+            self.over.lock().unwrap().push(span);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What is told of locks: events, metrics, spans and lines of the log.
+
+// A test says what it expects by unwrapping it.
+#![allow(clippy::unwrap_used)]
+
+mod delivery;
+mod events;
+mod heard;
+mod kit;
+mod lines;
+mod metrics;
+mod outages;
+mod spans;

@@ -1,0 +1,252 @@
+//! Metrics, as an exporter gets them: their names, their labels, and gauges that return to where they were.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use distlock_tests::{eventually_async, within};
+use metrics::{
+    Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
+
+use crate::kit::{LONG, Store, ms};
+
+/// What was recorded.
+#[derive(Clone, Debug, Default)]
+struct Recorded {
+    numbers: Arc<Mutex<BTreeMap<String, Arc<AtomicU64>>>>,
+    histograms: Arc<Mutex<BTreeMap<String, Arc<Values>>>>,
+    described: Arc<Mutex<BTreeMap<String, Option<Unit>>>>,
+}
+
+#[derive(Debug, Default)]
+struct Values(Mutex<Vec<f64>>);
+
+impl HistogramFn for Values {
+    fn record(&self, value: f64) {
+        self.0.lock().unwrap().push(value);
+    }
+}
+
+/// A metric with its labels, in their order: `name{a=1,b=2}`.
+fn named(key: &Key) -> String {
+    let mut labels: Vec<_> = key
+        .labels()
+        .map(|label| format!("{}={}", label.key(), label.value()))
+        .collect();
+    labels.sort();
+    format!("{}{{{}}}", key.name(), labels.join(","))
+}
+
+impl Recorded {
+    fn number(&self, key: &Key) -> Arc<AtomicU64> {
+        let mut numbers = self.numbers.lock().unwrap();
+        numbers.entry(named(key)).or_default().clone()
+    }
+
+    fn describe(&self, key: KeyName, unit: Option<Unit>) {
+        let mut described = self.described.lock().unwrap();
+        described.insert(key.as_str().to_owned(), unit);
+    }
+
+    fn gauge(&self, name: &str) -> Option<f64> {
+        let numbers = self.numbers.lock().unwrap();
+        let bits = numbers.get(name)?.load(Ordering::SeqCst);
+        Some(f64::from_bits(bits))
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let numbers = self.numbers.lock().unwrap();
+        numbers
+            .get(name)
+            .map_or(0, |number| number.load(Ordering::SeqCst))
+    }
+
+    fn values(&self, name: &str) -> Vec<f64> {
+        let histograms = self.histograms.lock().unwrap();
+        let values = histograms
+            .get(name)
+            .map(|values| values.0.lock().unwrap().clone());
+        values.unwrap_or_default()
+    }
+
+    /// All names.
+    fn names(&self) -> BTreeSet<String> {
+        let numbers = self.numbers.lock().unwrap();
+        let histograms = self.histograms.lock().unwrap();
+        numbers.keys().chain(histograms.keys()).cloned().collect()
+    }
+}
+
+impl Recorder for Recorded {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.describe(key, unit);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.describe(key, unit);
+    }
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, _: SharedString) {
+        self.describe(key, unit);
+    }
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.number(key))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.number(key))
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        let mut histograms = self.histograms.lock().unwrap();
+        Histogram::from_arc(histograms.entry(named(key)).or_default().clone())
+    }
+}
+
+/// What this process records, from the first call on.
+fn recorded() -> &'static Recorded {
+    static RECORDED: OnceLock<Recorded> = OnceLock::new();
+    RECORDED.get_or_init(|| {
+        let recorded = Recorded::default();
+        metrics::set_global_recorder(recorded.clone()).unwrap();
+        recorded
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_life_of_a_lock() {
+    let recorded = recorded();
+    let store = Store::redis();
+    let server = store.server.as_ref().unwrap();
+    let (manager, other) = (store.manager().await, store.manager().await);
+    let lock = || manager.lock("m:1").label("metrics:<n>").lease(ms(600));
+    let held = "distlock.held{lock=metrics:<n>}";
+    let waiting = "distlock.waiting{lock=metrics:<n>}";
+    let is = async |name: &str, value: f64| {
+        eventually_async(LONG, async || recorded.gauge(name) == Some(value)).await;
+    };
+
+    let guard = lock().acquire().await.unwrap();
+    is(held, 1.0).await;
+    is(waiting, 0.0).await;
+    let waits = tokio::spawn({
+        let lock = other.lock("m:1").label("metrics:<n>").wait(LONG);
+        async move { lock.acquire().await.unwrap().release().await }
+    });
+    is(waiting, 1.0).await;
+    store.until_waiting(&manager, "m:1", 1).await;
+    is("distlock.queue.length{lock=metrics:<n>}", 1.0).await;
+    assert!(lock().try_acquire().await.unwrap().is_none());
+    eventually_async(LONG, async || {
+        !recorded.values("distlock.renewal.slack{}").is_empty()
+    })
+    .await;
+    guard.release().await.unwrap();
+    within(LONG, waits).await.unwrap().unwrap();
+    let guard = lock().acquire().await.unwrap();
+    server.client().cmd(&["DEL", "distlock:lock:{m:1}"]);
+    within(LONG, guard.lost()).await;
+    drop(guard);
+    // Calls that are dropped, and managers that are shut down, leave nothing behind.
+    let kept = other
+        .lock("m:1")
+        .label("metrics:<n>")
+        .acquire()
+        .await
+        .unwrap();
+    let waits = tokio::spawn({
+        let lock = lock().wait(LONG);
+        async move { lock.acquire().await.map(drop) }
+    });
+    is(waiting, 1.0).await;
+    waits.abort();
+    is(waiting, 0.0).await;
+    is(held, 1.0).await;
+    other.shutdown().await;
+    is(held, 0.0).await;
+    drop(kept);
+    manager.shutdown().await;
+    is(held, 0.0).await;
+    is(waiting, 0.0).await;
+    let node = format!("redis://127.0.0.1:{}", server.port());
+    is(
+        &format!("distlock.store.up{{link=commands,node={node}}}"),
+        0.0,
+    )
+    .await;
+    is(
+        &format!("distlock.store.up{{link=renewals,node={node}}}"),
+        0.0,
+    )
+    .await;
+
+    let names = recorded.names();
+    for expected in [
+        "distlock.acquire.duration{lock=metrics:<n>,outcome=acquired,path=free}",
+        "distlock.acquire.duration{lock=metrics:<n>,outcome=acquired,path=handed}",
+        "distlock.acquire.duration{lock=metrics:<n>,outcome=busy,path=none}",
+        "distlock.acquire.duration{lock=metrics:<n>,outcome=cancelled,path=none}",
+        "distlock.hold.duration{lock=metrics:<n>,outcome=released}",
+        "distlock.hold.duration{lock=metrics:<n>,outcome=lost}",
+        "distlock.handoff.duration{lock=metrics:<n>}",
+        "distlock.renewal.duration{outcome=ok}",
+        "distlock.renewal.duration{outcome=gone}",
+        "distlock.release.duration{outcome=released}",
+        "distlock.store.call.duration{op=ask,outcome=ok}",
+        &format!("distlock.store.clock_offset{{node={node}}}"),
+    ] {
+        assert!(names.contains(expected), "{expected} is not in {names:#?}");
+    }
+    assert_eq!(
+        recorded.counter("distlock.lost{lock=metrics:<n>,reason=gone}"),
+        1
+    );
+    assert!(!names.iter().any(|name| name.contains("m:1")), "{names:#?}");
+    let handed = recorded.values("distlock.handoff.duration{lock=metrics:<n>}");
+    assert!(
+        handed.iter().all(|value| (0.0..20.0).contains(value)),
+        "in seconds: {handed:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_is_described() {
+    let recorded = recorded();
+    Store::memory("described")
+        .manager()
+        .await
+        .lock("k")
+        .run(async |_| ())
+        .await
+        .unwrap();
+    let described = recorded.described.lock().unwrap().clone();
+    for name in recorded.names() {
+        let (name, _) = name.split_once('{').unwrap();
+        assert!(
+            described.contains_key(name),
+            "{name} is not in {described:#?}"
+        );
+    }
+    assert_eq!(described["distlock.acquire.duration"], Some(Unit::Seconds));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_beyond_five_hundred_are_others() {
+    let recorded = recorded();
+    let manager = Store::memory("names").manager().await;
+    for n in 0..520 {
+        let lock = manager.lock("k").label(format!("names:<{n}>"));
+        lock.run(async |_| ()).await.unwrap();
+    }
+    manager.shutdown().await;
+    let names = recorded.names();
+    let of_holds = names
+        .iter()
+        .filter(|name| name.starts_with("distlock.held{lock=names:"));
+    assert_eq!(of_holds.count(), 500);
+    let others = "distlock.hold.duration{lock=other,outcome=released}";
+    assert_eq!(recorded.values(others).len(), 20);
+    assert_eq!(recorded.gauge("distlock.held{lock=other}"), Some(0.0));
+}

@@ -1,0 +1,62 @@
+//! A server that goes and comes back, and its connections.
+
+use distlock::observer::{Event, Link};
+use distlock_tests::eventually_async;
+
+use crate::kit::{LONG, Store, ms};
+
+fn up(link: Link) -> impl Fn(&Event) -> bool {
+    move |event| matches!(event, Event::LinkUp { link: this, gap: Some(_), .. } if *this == link)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_away() {
+    let store = Store::redis();
+    let (manager, notes) = store.observed().await;
+    let server = store.server.as_ref().unwrap();
+    let address = format!("127.0.0.1:{}", server.port());
+    for link in [Link::Commands, Link::Renewals] {
+        let first = notes.until_any(
+            move |event| matches!(event, Event::LinkUp { link: this, gap: None, .. } if *this == link),
+        );
+        first.await;
+    }
+    server.kill();
+    let lost = notes.until_any(|event| matches!(event, Event::StoreLost { .. }));
+    let Event::StoreLost {
+        address: lost,
+        detail,
+        ..
+    } = lost.await
+    else {
+        unreachable!()
+    };
+    assert!(lost.contains(&address), "{lost}");
+    assert!(!detail.is_empty());
+    let error = manager.lock("k").wait(ms(300)).acquire().await.unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    notes
+        .until("k", &["asking", "not acquired unavailable"])
+        .await;
+    server.restart();
+    let back = notes.until_any(|event| matches!(event, Event::StoreBack { .. }));
+    back.await;
+    for link in [Link::Commands, Link::Renewals] {
+        notes.until_any(up(link)).await;
+    }
+    let down = |event: &Event| matches!(event, Event::LinkDown { .. });
+    let ups = |event: &Event| matches!(event, Event::LinkUp { .. });
+    manager.shutdown().await;
+    // Each connection that came up went away.
+    eventually_async(LONG, async || {
+        let all = notes.all();
+        let count = |is_it: fn(&Event) -> bool| all.iter().filter(|event| is_it(event)).count();
+        count(ups) == count(down)
+    })
+    .await;
+    let lost = notes.all();
+    let lost = lost
+        .iter()
+        .filter(|event| matches!(event, Event::StoreLost { .. }));
+    assert_eq!(lost.count(), 1, "an outage is told of once");
+}

@@ -1,0 +1,141 @@
+//! Spans: one around a run, and one in it around the acquisition.
+
+use std::panic::AssertUnwindSafe;
+
+use distlock::Error;
+use distlock_tests::eventually_async;
+use futures::FutureExt;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::heard::{Heard, Span, heard};
+use crate::kit::{LONG, Store, ms};
+
+#[distlock::distributed_lock(key = "spans:attribute:<n>", locks = locks, lease = "7s", wait = "3s")]
+async fn annotated(locks: &distlock::LockManager, n: u8) -> Result<String, Error> {
+    let span = tracing::Span::current();
+    let name = span.metadata().map(tracing::Metadata::name);
+    Ok(format!("{n} in {}", name.unwrap_or_default()))
+}
+
+/// The spans of a lock, once they are over: that of the acquisition, and that of the run.
+async fn both(lock: &str) -> (Span, Span) {
+    let spans = || heard().spans_of(lock);
+    eventually_async(LONG, async || {
+        spans().iter().filter(|span| span.is_over).count() == 2
+    })
+    .await;
+    let [acquire, run] = &spans()[..] else {
+        panic!("{:?}", spans())
+    };
+    (acquire.clone(), run.clone())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_an_annotated_function() {
+    heard();
+    let store = Store::redis();
+    let manager = store.manager().await;
+    let said = annotated(&manager, 7).await.unwrap();
+    assert_eq!(said, "7 in distlock.run");
+    let (acquire, run) = both("spans:attribute:<n>").await;
+    assert_eq!(
+        (run.name, run.level),
+        ("distlock.run", tracing::Level::INFO)
+    );
+    assert_eq!(run.parent, None);
+    for (name, value) in [
+        ("wait_ms", "3000"),
+        ("lease_ms", "7000"),
+        ("outcome", "released"),
+        ("path", "free"),
+    ] {
+        assert_eq!(run.fields[name], value, "{name} of {run:?}");
+    }
+    for name in ["waited_ms", "held_ms", "fencing_token"] {
+        run.fields[name].parse::<u64>().expect("a number");
+    }
+    assert!(!run.fields.contains_key("key"), "nobody chose to show it");
+    assert_eq!(
+        (acquire.name, acquire.level),
+        ("distlock.acquire", tracing::Level::DEBUG)
+    );
+    assert_eq!(acquire.parent, Some("distlock.run"));
+    for (name, value) in [
+        ("otel.kind", "client"),
+        ("db.system.name", "redis"),
+        ("outcome", "acquired"),
+        ("path", "free"),
+    ] {
+        assert_eq!(acquire.fields[name], value, "{name} of {acquire:?}");
+    }
+    let port = store.server.as_ref().unwrap().port().to_string();
+    assert!(acquire.fields["server.address"].ends_with(&port));
+    assert_eq!(acquire.fields["fencing_token"], run.fields["fencing_token"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_runs_that_end_otherwise() {
+    heard();
+    let store = Store::memory("spans");
+    let manager = store.builder().show_keys(true).connect().await.unwrap();
+    let lock = |key: &str| manager.lock(key).label(format!("spans:{key}"));
+
+    let guard = manager.lock("busy").acquire().await.unwrap();
+    lock("busy")
+        .wait(ms(0))
+        .run(async |_| ())
+        .await
+        .unwrap_err();
+    let (acquire, run) = both("spans:busy").await;
+    assert_eq!(
+        (&*run.fields["outcome"], &*run.fields["key"]),
+        ("busy", "busy")
+    );
+    assert_eq!(acquire.fields["outcome"], "busy");
+    assert_eq!(acquire.fields["db.system.name"], "memory");
+    guard.release().await.unwrap();
+
+    let limited = lock("limited").max_hold(ms(100));
+    let body = limited.run(async |_| std::future::pending::<()>().await);
+    body.await.unwrap_err();
+    assert_eq!(
+        both("spans:limited").await.1.fields["outcome"],
+        "hold_limit"
+    );
+
+    let panics = lock("panics");
+    let body = AssertUnwindSafe(panics.run(async |_| panic!("as it is to")));
+    assert!(body.catch_unwind().await.is_err());
+    assert_eq!(both("spans:panics").await.1.fields["outcome"], "panicked");
+
+    let dropped = lock("dropped");
+    let body = dropped.run(async |_| std::future::pending::<()>().await);
+    assert!(tokio::time::timeout(ms(100), body).await.is_err());
+    assert_eq!(both("spans:dropped").await.1.fields["outcome"], "cancelled");
+}
+
+/// On one thread, so that nobody else's subscriber hears it.
+#[test]
+fn none_where_their_level_is_off() {
+    for (level, expected) in [
+        (LevelFilter::WARN, 0),
+        (LevelFilter::INFO, 1),
+        (LevelFilter::DEBUG, 2),
+    ] {
+        let heard = Heard::default();
+        let layer = heard.clone().with_filter(level);
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || {
+            let runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = { runtime }.enable_all().build().unwrap();
+            runtime.block_on(async {
+                let manager = Store::memory("levels").manager().await;
+                let lock = manager.lock("k").label("spans:levels");
+                lock.run(async |_| ()).await.unwrap();
+            });
+        });
+        assert_eq!(heard.spans_of("spans:levels").len(), expected, "{level}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Locks that somebody else has.
+
+use distlock::Error;
+use distlock::testing::holder;
+use tokio::time::Instant;
+
+use crate::service::{Inventory, REDUCE, WAIT, is_about, ms, secs};
+
+/// As in production: the whole wait passes, and the error names the holder that was said.
+#[tokio::test(start_paused = true)]
+async fn a_busy_lock_is_waited_for_and_then_refused_with_its_holder() {
+    let shop = Inventory::new();
+    let other = holder("worker-2");
+    shop.locks.on("inventory:7").busy(other.clone());
+    let started = Instant::now();
+    let error = shop.reduce(7, ms(1)).await.unwrap_err();
+    assert!(is_about(started.elapsed(), WAIT), "{:?}", started.elapsed());
+    match &error {
+        Error::Busy {
+            key,
+            waited,
+            holders,
+            ..
+        } => {
+            assert_eq!((key.as_str(), &holders[..]), ("inventory:7", &[other][..]));
+            assert!(is_about(*waited, WAIT), "{waited:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(error.to_string().contains("held by worker-2"), "{error}");
+    assert_eq!((shop.begun(), shop.locks.acquired("inventory:7")), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_wait_is_refused_at_once() {
+    let shop = Inventory::new();
+    shop.locks.on("inventory:7").busy(holder("worker-2"));
+    let started = Instant::now();
+    let error = shop.try_reduce(7).await.unwrap_err();
+    assert!(error.is_busy() && error.holders()[0].client == "worker-2");
+    assert_eq!(started.elapsed(), ms(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_a_label_and_all_locks_are_told_apart() {
+    let shop = Inventory::new();
+    let other = || holder("worker-2");
+
+    shop.locks.on("inventory:7").busy(other());
+    assert!(shop.reduce(7, ms(1)).await.is_err());
+    assert!(shop.reduce(8, ms(1)).await.is_ok());
+    // Braces only steer the slot.
+    assert!(
+        shop.locks
+            .manager()
+            .lock("{inventory:7}")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_none()
+    );
+    shop.locks.clear();
+
+    shop.locks.on_label(REDUCE).busy(other());
+    assert!(shop.reduce(7, ms(1)).await.is_err() && shop.reduce(8, ms(1)).await.is_err());
+    assert!(shop.report("daily", ms(1)).await.is_ok());
+    // The same key without the label.
+    assert!(
+        shop.locks
+            .manager()
+            .lock("inventory:7")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_some()
+    );
+    shop.locks.clear();
+
+    shop.locks.on_all().busy(other());
+    assert!(shop.reduce(7, ms(1)).await.is_err() && shop.report("daily", ms(1)).await.is_err());
+    shop.locks.clear();
+    assert!(shop.reduce(7, ms(1)).await.is_ok() && shop.report("daily", ms(1)).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_goes_on_when_the_lock_is_free() {
+    let shop = Inventory::new();
+    shop.locks
+        .on("inventory:7")
+        .for_the_next(ms(1_234))
+        .busy(holder("worker-2"));
+    let started = Instant::now();
+    shop.reduce(7, ms(0)).await.unwrap();
+    // Not with the next look, which comes each half second.
+    assert!(
+        is_about(started.elapsed(), ms(1_234)),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(is_about(shop.locks.acquisitions()[0].waited, ms(1_234)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_goes_on_when_it_is_cleared() {
+    let shop = Inventory::new();
+    for all in [false, true] {
+        shop.locks.on_label(REDUCE).busy(holder("worker-2"));
+        let clear = async {
+            tokio::time::sleep(ms(777)).await;
+            // What another `on` has set is not cleared by this.
+            shop.locks.on("inventory:7").clear();
+            tokio::time::sleep(ms(111)).await;
+            if all {
+                shop.locks.clear();
+            } else {
+                shop.locks.on_label(REDUCE).clear();
+            }
+        };
+        let (reduced, ()) = tokio::join!(shop.reduce(7, ms(0)), clear);
+        reduced.unwrap();
+        let waited = shop.locks.acquisitions().pop().map(|last| last.waited);
+        assert!(
+            waited.is_some_and(|waited| is_about(waited, ms(888))),
+            "{waited:?}"
+        );
+    }
+}
+
+/// Each call meets the first outcome that is not used up.
+#[tokio::test(start_paused = true)]
+async fn outcomes_are_met_in_order_and_as_often_as_was_said() {
+    let shop = Inventory::new();
+    let on = || shop.locks.on("inventory:7");
+    on().once().busy(holder("first"));
+    on().times(2).busy(holder("second"));
+    let mut holders = Vec::new();
+    while let Err(error) = shop.try_reduce(7).await {
+        holders.push(error.holders()[0].client.clone());
+    }
+    assert_eq!(holders, ["first", "second", "second"]);
+}
+
+/// An outcome is a call's: another one that asks meanwhile does not wait for what that call was told.
+#[tokio::test(start_paused = true)]
+async fn of_two_calls_at_once_one_is_refused() {
+    let shop = Inventory::new();
+    shop.locks.on("inventory:7").once().busy(holder("worker-2"));
+    let (one, other) = tokio::join!(shop.reduce(7, ms(1)), shop.reduce(7, ms(1)));
+    assert!(one.unwrap_err().is_busy());
+    other.unwrap();
+    assert_eq!(shop.locks.acquired("inventory:7"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_holds_the_lock_goes_on() {
+    let shop = Inventory::new();
+    let set = async {
+        shop.locks.until_held("inventory:7").await;
+        shop.locks.on("inventory:7").busy(holder("worker-2"));
+    };
+    // For more than a lease, so that it is renewed as well.
+    let (reduced, ()) = tokio::join!(shop.reduce(7, secs(40)), set);
+    reduced.unwrap();
+}
+
+/// Only `on` a key is seen by who has no label.
+#[tokio::test(start_paused = true)]
+async fn who_looks_sees_the_holder() {
+    let shop = Inventory::new();
+    let manager = shop.locks.manager();
+    assert!(
+        manager
+            .inspect("inventory:7")
+            .await
+            .unwrap()
+            .holders()
+            .is_empty()
+    );
+    shop.locks.on("inventory:7").busy(holder("worker-2"));
+    let seen = manager.inspect("inventory:7").await.unwrap();
+    assert_eq!(seen.holders()[0].client, "worker-2");
+}

@@ -1,0 +1,130 @@
+//! Errors without a lock: they are those that locks give.
+
+use std::time::Duration;
+
+use distlock::testing::error::{self, Work};
+use distlock::testing::{Loss, TestLocks, holder};
+use distlock::{Error, LossReason, Outage};
+
+use crate::service::{ms, secs};
+
+/// An answer of a service: what is tested is its mapping.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Conflict { held_by: Option<String> },
+    TryLater,
+    Failed,
+}
+
+impl From<Error> for Answer {
+    fn from(error: Error) -> Self {
+        match &error {
+            Error::Busy { holders, .. } => Answer::Conflict {
+                held_by: holders.first().map(|holder| holder.client.clone()),
+            },
+            error if error.is_retryable() => Answer::TryLater,
+            _ => Answer::Failed,
+        }
+    }
+}
+
+#[test]
+fn a_mapping_is_tested_without_any_lock() {
+    let busy = error::busy("k", secs(5), [holder("worker-2")]);
+    let held_by = Some("worker-2".to_owned());
+    assert_eq!(Answer::from(busy), Answer::Conflict { held_by });
+    let full = error::busy("k", ms(0), []);
+    assert_eq!(Answer::from(full), Answer::Conflict { held_by: None });
+    let outage = |outage| Answer::from(error::unavailable(Some("k"), secs(5), outage, "no answer"));
+    assert_eq!(outage(Outage::TimedOut), Answer::TryLater);
+    assert_eq!(outage(Outage::Denied), Answer::Failed);
+    let answers: Vec<_> = error::all("k").into_iter().map(Answer::from).collect();
+    assert_eq!(
+        answers
+            .iter()
+            .filter(|answer| **answer == Answer::Failed)
+            .count(),
+        answers.len() - 2
+    );
+}
+
+/// Each variant once. Which there are, `tests/api.txt` says, which is read from the sources.
+#[test]
+fn there_is_one_of_each() {
+    let api = include_str!("../../api.txt");
+    let mut variants: Vec<_> = api
+        .lines()
+        .filter_map(|line| line.split_once("variant Error::"))
+        .filter_map(|(_, rest)| rest.split([' ', '{']).next())
+        .map(str::to_owned)
+        .collect();
+    assert!(variants.len() >= 10, "{variants:?}");
+    variants.sort();
+    let all = error::all("inventory:7");
+    let mut made: Vec<_> = all
+        .iter()
+        .map(|error| {
+            let shown = format!("{error:?}");
+            shown
+                .split([' ', '{'])
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        })
+        .collect();
+    made.sort();
+    assert_eq!(made, variants);
+    for error in &all {
+        assert!(
+            error.key().is_none_or(|key| key == "inventory:7"),
+            "{error:?}"
+        );
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+/// What is made here reads like what a lock gives.
+#[tokio::test(start_paused = true)]
+async fn what_is_made_is_what_locks_give() {
+    let locks = TestLocks::new();
+    let lock = locks.manager().lock("k").wait(ms(0));
+    let other = holder("worker-2");
+    locks.on("k").once().busy(other.clone());
+    let given = lock.acquire().await.unwrap_err();
+    assert_same(&given, &error::busy("k", Duration::ZERO, [other]));
+
+    let forever = async |_| std::future::pending::<()>().await;
+    locks.on("k").once().lost_after(ms(5), Loss::Gone);
+    let given = lock.run(forever).await.unwrap_err();
+    let token = |place: usize| locks.acquisitions()[place].fencing_token;
+    assert_same(
+        &given,
+        &error::lost("k", token(0), Work::Stopped, LossReason::Gone),
+    );
+
+    locks.on("k").once().hold_limit_after(secs(3));
+    let given = lock.run(forever).await.unwrap_err();
+    assert_same(
+        &given,
+        &error::hold_limit("k", token(1), secs(3), Work::Stopped),
+    );
+
+    let guard = lock.acquire().await.unwrap();
+    locks.lose("k", Loss::Gone);
+    let given = guard.check().unwrap_err();
+    assert_same(
+        &given,
+        &error::lost("k", token(2), Work::Running, LossReason::Gone),
+    );
+    let given = guard.release().await.unwrap_err();
+    assert_same(
+        &given,
+        &error::lost("k", token(2), Work::Completed, LossReason::Gone),
+    );
+}
+
+/// Errors are not compared; whatever is in them shows.
+#[track_caller]
+fn assert_same(given: &Error, made: &Error) {
+    assert_eq!(format!("{given:?}"), format!("{made:?}"));
+}

@@ -1,0 +1,135 @@
+//! What the kit knows of what has happened.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use distlock::testing::{TestLocks, assert_locked, assert_not_locked, holder};
+
+use crate::service::{Inventory, REDUCE, ms, secs};
+
+#[tokio::test(start_paused = true)]
+async fn acquisitions_are_counted_with_their_tokens() {
+    let shop = Inventory::new();
+    let mut tokens = Vec::new();
+    for item in [7, 8, 7] {
+        tokens.push(shop.reduce(item, ms(1)).await.unwrap());
+    }
+    // Who is refused has acquired nothing.
+    shop.locks.on("inventory:7").once().busy(holder("worker-2"));
+    shop.try_reduce(7).await.unwrap_err();
+
+    let known = shop.locks.acquisitions();
+    let keys: Vec<_> = known.iter().map(|known| known.key.as_str()).collect();
+    assert_eq!(keys, ["inventory:7", "inventory:8", "inventory:7"]);
+    assert!(
+        known
+            .iter()
+            .all(|known| known.label.as_deref() == Some(REDUCE))
+    );
+    assert!(
+        known
+            .iter()
+            .map(|known| known.fencing_token)
+            .eq(tokens.iter().copied())
+    );
+    assert!(tokens[2] > tokens[0]);
+    assert_eq!(shop.locks.acquired("inventory:7"), 2);
+    assert_eq!(shop.locks.acquired("{inventory:8}"), 1, "the same lock");
+    assert_eq!(shop.locks.acquired("inventory:9"), 0);
+}
+
+/// Who stands in the queue is handed the lock, which is an acquisition like any other.
+#[tokio::test(start_paused = true)]
+async fn calls_in_a_queue_are_counted_in_their_turn() {
+    let shop = Inventory::new();
+    let (a, b, c) = tokio::join!(
+        shop.reduce(7, ms(1_000)),
+        shop.reduce(7, ms(1_000)),
+        shop.reduce(7, ms(1_000))
+    );
+    let tokens = [a.unwrap(), b.unwrap(), c.unwrap()];
+    let known = shop.locks.acquisitions();
+    assert!(known.iter().map(|known| known.fencing_token).eq(tokens));
+    let waited: Vec<_> = known.iter().map(|known| known.waited.as_secs()).collect();
+    assert_eq!(waited, [0, 1, 2]);
+}
+
+/// A nested call of the same call tree takes nothing anew.
+#[tokio::test(start_paused = true)]
+async fn what_re_enters_acquires_nothing() {
+    let shop = Inventory::new();
+    shop.reduce_twice(7).await.unwrap();
+    assert_eq!((shop.done(), shop.locks.acquired("inventory:7")), (2, 1));
+    assert_not_locked!(shop.locks, "inventory:7");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_is_known_while_it_is_held() {
+    let shop = Inventory::new();
+    let look = async {
+        shop.locks.until_held("inventory:7").await;
+        shop.locks.until_held("inventory:8").await;
+        assert_locked!(shop.locks, "inventory:7");
+        assert_locked!(&shop.locks, String::from("{inventory:8}"), "in braces too");
+        assert_not_locked!(shop.locks, "inventory:9");
+        assert_eq!(shop.locks.held_keys(), ["inventory:7", "inventory:8"]);
+        tokio::time::sleep(secs(2)).await;
+        assert_eq!(shop.locks.held_keys(), ["inventory:8"]);
+    };
+    let (seven, eight, ()) = tokio::join!(shop.reduce(7, secs(1)), shop.reduce(8, secs(30)), look);
+    seven.unwrap();
+    eight.unwrap();
+    assert!(shop.locks.held_keys().is_empty());
+}
+
+/// A guard that is dropped is held no more at once, though its release goes on.
+#[tokio::test(start_paused = true)]
+async fn what_was_dropped_is_not_held() {
+    let locks = TestLocks::new();
+    let guard = locks.manager().lock("report").acquire().await.unwrap();
+    assert_locked!(locks, "report");
+    drop(guard);
+    assert_not_locked!(locks, "report");
+}
+
+/// A runtime that did not run has not noticed that the lease is over.
+#[tokio::test]
+async fn what_is_not_believed_is_not_held() {
+    let locks = TestLocks::new();
+    let lock = locks.manager().lock("report").lease(ms(50));
+    let guard = lock.acquire().await.unwrap();
+    std::thread::sleep(ms(60));
+    assert_not_locked!(locks, "report");
+    assert!(guard.release().await.unwrap_err().is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_assertion_says_what_is_held() {
+    let locks = TestLocks::new();
+    let text = |assertion: &dyn Fn()| {
+        let panic = catch_unwind(AssertUnwindSafe(assertion)).expect_err("it is not so");
+        *panic.downcast::<String>().expect("a message")
+    };
+    assert_eq!(
+        text(&|| assert_locked!(locks, "report")),
+        "lock `report` is not held (nothing is held; it was never acquired)"
+    );
+    let manager = locks.manager();
+    manager
+        .lock("report")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let _b = manager.lock("b").acquire().await.unwrap();
+    let _a = manager.lock("a").acquire().await.unwrap();
+    assert_eq!(
+        text(&|| assert_locked!(locks, "report", "while {} runs", "it")),
+        "lock `report` is not held: while it runs (held: `a`, `b`; it was acquired once)"
+    );
+    assert_eq!(
+        text(&|| assert_not_locked!(locks, "a", "in the end")),
+        "lock `a` is held, and should not be: in the end (held: `a`, `b`; it was acquired once)"
+    );
+}

@@ -1,0 +1,277 @@
+//! Locks that are held, and then lost, or held for too long.
+
+use distlock::testing::{Loss, assert_locked, assert_not_locked};
+use distlock::{Error, LossReason};
+use tokio::time::Instant;
+
+use crate::service::{Inventory, LEASE, REDUCE, is_about, ms, secs};
+
+/// What a loss was: stopped, completed, why.
+#[track_caller]
+fn loss(error: Error) -> (bool, bool, LossReason) {
+    match error {
+        Error::Lost {
+            stopped,
+            completed,
+            reason,
+            ..
+        } => (stopped, completed, reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_gone_stops_its_body_at_once() {
+    let shop = Inventory::new();
+    for by_label in [false, true] {
+        let on = if by_label {
+            shop.locks.on_label(REDUCE)
+        } else {
+            shop.locks.on("inventory:7")
+        };
+        on.once().lost_after(ms(1_500), Loss::Gone);
+        let started = Instant::now();
+        let error = shop.reduce(7, secs(3_600)).await.unwrap_err();
+        assert!(
+            is_about(started.elapsed(), ms(1_500)),
+            "{:?}",
+            started.elapsed()
+        );
+        assert_eq!(loss(error), (true, false, LossReason::Gone));
+    }
+    assert_eq!((shop.begun(), shop.done(), shop.dropped()), (2, 0, 2));
+    shop.reduce(7, secs(60)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_ends_before_is_not_concerned() {
+    let shop = Inventory::new();
+    shop.locks.on("inventory:7").lost_after(secs(2), Loss::Gone);
+    shop.reduce(7, secs(1)).await.unwrap();
+    tokio::time::sleep(secs(5)).await;
+    shop.reduce(7, secs(1)).await.unwrap();
+}
+
+/// A hold that is lost on command: by a task that knows nothing of the test.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_lost_on_command() {
+    let shop = Inventory::new();
+    let task = tokio::spawn({
+        let shop = shop.clone();
+        async move { shop.reduce(7, secs(3_600)).await }
+    });
+    shop.locks.until_held("inventory:7").await;
+    assert_locked!(shop.locks, "inventory:7");
+    let lost_at = Instant::now();
+    shop.locks.lose("inventory:7", Loss::Gone);
+    assert_not_locked!(shop.locks, "inventory:7");
+    let error = task.await.unwrap().unwrap_err();
+    assert_eq!(loss(error), (true, false, LossReason::Gone));
+    assert_eq!(lost_at.elapsed(), ms(0));
+}
+
+/// As by `unlock`: the body is stopped, and says who took its lock away.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_taken_away() {
+    let shop = Inventory::new();
+    shop.locks
+        .on("inventory:7")
+        .once()
+        .lost_after(secs(2), Loss::Revoked);
+    let started = Instant::now();
+    let error = shop.reduce(7, secs(3_600)).await.unwrap_err();
+    assert!(is_about(started.elapsed(), secs(2)));
+    let (stopped, completed, reason) = loss(error);
+    assert!((stopped, completed) == (true, false));
+    assert!(matches!(reason, LossReason::Revoked { .. }), "{reason:?}");
+    shop.reduce(7, secs(1)).await.unwrap();
+}
+
+/// As after a `DEL`: the next has the lock while the first still works, and has the greater token.
+#[tokio::test(start_paused = true)]
+async fn what_was_deleted_is_found_by_the_next_renewal() {
+    let shop = Inventory::new();
+    shop.locks
+        .on("inventory:7")
+        .once()
+        .lost_after(ms(100), Loss::Deleted);
+    let started = Instant::now();
+    let second = async {
+        tokio::time::sleep(ms(50)).await;
+        let token = shop.reduce(7, ms(200)).await.unwrap();
+        (token, started.elapsed())
+    };
+    let (first, (token, ended)) = tokio::join!(shop.reduce(7, secs(3_600)), second);
+    assert!(is_about(ended, ms(300)), "{ended:?}");
+    // A third of the lease, from the acquisition.
+    let elapsed = started.elapsed();
+    assert!(elapsed > LEASE / 4 && elapsed <= LEASE / 3, "{elapsed:?}");
+    match first.unwrap_err() {
+        Error::Lost {
+            stopped: true,
+            reason: LossReason::Gone,
+            fencing_token,
+            ..
+        } => assert!(fencing_token < token),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_deleted_is_found_by_the_release() {
+    let shop = Inventory::new();
+    shop.locks
+        .on("inventory:7")
+        .lost_after(ms(100), Loss::Deleted);
+    let error = shop.reduce(7, ms(200)).await.unwrap_err();
+    assert_eq!(loss(error), (false, true, LossReason::Gone));
+    assert_eq!(shop.done(), 1);
+}
+
+/// The safe deadline is counted from the last renewal that was answered.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_renewed_is_lost_at_its_safe_deadline() {
+    let safe = LEASE - LEASE / 100 - ms(2);
+    for (after, earliest, latest) in [
+        (secs(0), safe, safe + ms(5)),
+        // Renewed once by then, a third of the lease after the begin at the latest.
+        (secs(6), safe + LEASE / 4, safe + LEASE / 3),
+    ] {
+        let shop = Inventory::new();
+        shop.locks
+            .on("inventory:7")
+            .lost_after(after, Loss::NotRenewed);
+        let started = Instant::now();
+        let error = shop.reduce(7, secs(3_600)).await.unwrap_err();
+        let elapsed = started.elapsed();
+        assert!(elapsed >= earliest && elapsed <= latest, "{elapsed:?}");
+        let (stopped, completed, reason) = loss(error);
+        assert!((stopped, completed) == (true, false));
+        assert!(
+            matches!(reason, LossReason::NotRenewed { last_failure } if last_failure.contains("no answer"))
+        );
+        assert_eq!(shop.dropped(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_cleared_does_not_come() {
+    let shop = Inventory::new();
+    for how in [Loss::Gone, Loss::NotRenewed, Loss::Deleted] {
+        shop.locks.on("inventory:7").once().lost_after(secs(4), how);
+        let clear = async {
+            tokio::time::sleep(secs(3)).await;
+            shop.locks.on("inventory:7").clear();
+        };
+        let (reduced, ()) = tokio::join!(shop.reduce(7, secs(60)), clear);
+        reduced.unwrap();
+        // What has begun is over as well: renewals are answered again.
+        shop.locks
+            .on("inventory:7")
+            .lost_after(secs(0), Loss::NotRenewed);
+        let clear = async {
+            tokio::time::sleep(secs(12)).await;
+            shop.locks.on("inventory:7").clear();
+        };
+        let (reduced, ()) = tokio::join!(shop.reduce(7, secs(60)), clear);
+        reduced.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_ends_at_the_limit_that_was_said() {
+    let shop = Inventory::new();
+    shop.locks
+        .on_label("report:<name>")
+        .once()
+        .hold_limit_after(secs(3));
+    let started = Instant::now();
+    let error = shop.report("daily", secs(60)).await.unwrap_err();
+    assert!(
+        is_about(started.elapsed(), secs(3)),
+        "{:?}",
+        started.elapsed()
+    );
+    match error {
+        Error::HoldLimit {
+            max_hold, stopped, ..
+        } => assert_eq!((max_hold, stopped), (secs(3), true)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(shop.done(), 0);
+    // Who has no limit of its own meets it too.
+    shop.locks
+        .on("inventory:7")
+        .once()
+        .hold_limit_after(secs(3));
+    let error = shop.reduce(7, secs(60)).await.unwrap_err();
+    assert!(matches!(error, Error::HoldLimit { .. }), "{error:?}");
+    shop.report("daily", secs(60)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_distlocks_is_told() {
+    let shop = Inventory::new();
+    shop.locks
+        .on("inventory:7")
+        .once()
+        .foreign("a hash stands there");
+    match shop.reduce(7, ms(1)).await.unwrap_err() {
+        Error::ForeignKey { key, detail, .. } => {
+            assert_eq!(
+                (&key[..], &detail[..]),
+                ("inventory:7", "a hash stands there")
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    shop.reduce(7, ms(1)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(
+    expected = "lock `inventory:7` cannot be lost, for it is not held; held: `inventory:8`"
+)]
+async fn what_is_not_held_cannot_be_lost() {
+    let shop = Inventory::new();
+    let _guard = shop.locks.manager().lock("inventory:8").acquire().await;
+    shop.locks.lose("inventory:7", Loss::Gone);
+}
+
+/// Many holds are renewed by one command: each has the answer that is its own.
+#[tokio::test(start_paused = true)]
+async fn each_hold_of_a_batch_has_its_own_loss() {
+    let shop = Inventory::new();
+    let work = |item: u32| {
+        let shop = shop.clone();
+        let how = [None, Some(Loss::NotRenewed), Some(Loss::Deleted)][item as usize % 3];
+        if let Some(how) = how {
+            let on = shop.locks.on(format!("inventory:{item}"));
+            on.lost_after(secs(1), how);
+        }
+        let started = Instant::now();
+        tokio::spawn(async move {
+            let reduced = shop.reduce(item, secs(60)).await;
+            (how, reduced, started.elapsed())
+        })
+    };
+    let tasks: Vec<_> = (0..30).map(work).collect();
+    for task in tasks {
+        let (how, reduced, lasted) = task.await.unwrap();
+        match (how, reduced) {
+            (None, Ok(_)) => {}
+            (Some(Loss::Deleted), Err(error)) => {
+                assert_eq!(loss(error), (true, false, LossReason::Gone));
+                assert!(lasted <= LEASE / 3 + ms(5), "{lasted:?}");
+            }
+            (Some(_), Err(error)) => {
+                let reason = loss(error).2;
+                assert!(
+                    matches!(reason, LossReason::NotRenewed { .. }),
+                    "{reason:?}"
+                );
+            }
+            (how, reduced) => panic!("{how:?}: {reduced:?}"),
+        }
+    }
+}

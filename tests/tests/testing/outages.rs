@@ -1,0 +1,208 @@
+//! A store that cannot be used.
+
+use distlock::testing::holder;
+use distlock::{Error, LossReason, Outage};
+use tokio::time::Instant;
+
+use crate::service::{Inventory, LEASE, REDUCE, WAIT, is_about, ms, secs};
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_waited_for_and_then_an_error() {
+    let shop = Inventory::new();
+    for outage in [
+        Outage::Unreachable,
+        Outage::TimedOut,
+        Outage::OutOfMemory,
+        Outage::NotReady,
+        Outage::TooFewReplicas,
+    ] {
+        shop.locks.on_label(REDUCE).unavailable(outage);
+        let started = Instant::now();
+        let error = shop.reduce(7, ms(1)).await.unwrap_err();
+        assert!(is_about(started.elapsed(), WAIT), "{:?}", started.elapsed());
+        match &error {
+            Error::Unavailable {
+                key,
+                waited,
+                outage: told,
+                ..
+            } => {
+                assert_eq!((key.as_deref(), *told), (Some("inventory:7"), outage));
+                assert!(is_about(*waited, WAIT), "{waited:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(error.is_retryable());
+        // Other locks are not concerned.
+        shop.report("daily", ms(1)).await.unwrap();
+        shop.locks.clear();
+    }
+    shop.reduce(7, ms(1)).await.unwrap();
+    assert_eq!(shop.begun(), 1);
+}
+
+/// What does not pass by itself is not waited for.
+#[tokio::test(start_paused = true)]
+async fn a_missing_right_is_an_error_at_once() {
+    let shop = Inventory::new();
+    shop.locks.on_all().unavailable(Outage::Denied);
+    let started = Instant::now();
+    let error = shop.reduce(7, ms(1)).await.unwrap_err();
+    assert!(error.is_unavailable() && !error.is_retryable());
+    assert_eq!(started.elapsed(), ms(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_outlasts_a_short_outage() {
+    let shop = Inventory::new();
+    shop.locks
+        .on_all()
+        .for_the_next(secs(2))
+        .unavailable(Outage::Unreachable);
+    let started = Instant::now();
+    shop.reduce(7, ms(0)).await.unwrap();
+    let elapsed = started.elapsed();
+    // It is tried again after a pause of at most half a second.
+    assert!(elapsed >= secs(2) && elapsed < ms(2_510), "{elapsed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_one_call_is_no_other_ones() {
+    let shop = Inventory::new();
+    shop.locks.on_all().once().unavailable(Outage::TimedOut);
+    let (one, other) = tokio::join!(shop.reduce(7, ms(1)), shop.reduce(7, secs(20)));
+    assert!(one.unwrap_err().is_unavailable());
+    other.unwrap();
+}
+
+/// What is said of calls does not concern what is held.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_calls_is_none_of_holds() {
+    let shop = Inventory::new();
+    let set = async {
+        shop.locks.until_held("inventory:7").await;
+        shop.locks.on_all().times(2).unavailable(Outage::TimedOut);
+        assert!(shop.reduce(8, ms(1)).await.is_err());
+    };
+    let (reduced, ()) = tokio::join!(shop.reduce(7, secs(60)), set);
+    reduced.unwrap();
+}
+
+/// The body is stopped at the safe deadline, and the error says what stood in the way of renewals.
+#[tokio::test(start_paused = true)]
+async fn what_is_held_is_lost_when_an_outage_lasts() {
+    for by_label in [false, true] {
+        let shop = Inventory::new();
+        let set = async {
+            shop.locks.until_held("inventory:7").await;
+            if by_label {
+                shop.locks.on_label(REDUCE).unavailable(Outage::NotReady);
+            } else {
+                shop.locks.on("inventory:7").unavailable(Outage::NotReady);
+            }
+        };
+        let started = Instant::now();
+        let (reduced, ()) = tokio::join!(shop.reduce(7, secs(3_600)), set);
+        let safe = LEASE - LEASE / 100 - ms(2);
+        // Believed until then, and the release is not answered either.
+        let elapsed = started.elapsed();
+        assert!(is_about(elapsed, safe), "{elapsed:?}, not {safe:?}");
+        match reduced.unwrap_err() {
+            Error::Lost {
+                stopped: true,
+                completed: false,
+                reason: LossReason::NotRenewed { last_failure },
+                ..
+            } => assert!(last_failure.contains("not ready"), "{last_failure}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!((shop.done(), shop.dropped()), (0, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_outlasts_an_outage_shorter_than_its_lease() {
+    let shop = Inventory::new();
+    let set = async {
+        shop.locks.until_held("inventory:7").await;
+        shop.locks
+            .on_all()
+            .for_the_next(secs(13))
+            .unavailable(Outage::Unreachable);
+    };
+    let (reduced, ()) = tokio::join!(shop.reduce(7, secs(60)), set);
+    reduced.unwrap();
+}
+
+/// What was not released stays taken until the store is back, also for locks that are told by their label.
+#[tokio::test(start_paused = true)]
+async fn a_release_waits_for_the_end_of_an_outage() {
+    let shop = Inventory::new();
+    let set = async {
+        shop.locks.until_held("inventory:7").await;
+        shop.locks.on_label(REDUCE).unavailable(Outage::TimedOut);
+    };
+    let (reduced, ()) = tokio::join!(shop.reduce(7, ms(10)), set);
+    // Nothing says that it was lost.
+    reduced.unwrap();
+    let seen = shop
+        .locks
+        .manager()
+        .lock("inventory:7")
+        .try_acquire()
+        .await
+        .unwrap();
+    assert!(seen.is_none(), "nobody has released it");
+    shop.locks.clear();
+    let wait = shop.locks.manager().lock("inventory:7").wait(secs(1));
+    wait.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_is_told_of_the_outage() {
+    let shop = Inventory::new();
+    shop.locks.on_all().unavailable(Outage::OutOfMemory);
+    let error = shop
+        .locks
+        .manager()
+        .inspect("inventory:7")
+        .await
+        .unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+}
+
+/// Nobody is served while the store is away, also when the lease of the last holder has ended.
+#[tokio::test(start_paused = true)]
+async fn who_stands_in_the_queue_waits_for_the_end_of_an_outage() {
+    let shop = Inventory::new();
+    let lock = shop.locks.manager().lock("inventory:7").wait(secs(60));
+    let guard = lock.acquire().await.unwrap();
+    let outage = async {
+        tokio::time::sleep(secs(1)).await;
+        shop.locks.on_all().unavailable(Outage::NotReady);
+        drop(guard);
+        tokio::time::sleep(secs(39)).await;
+        shop.locks.clear();
+    };
+    let (waited, ()) = tokio::join!(lock.acquire(), outage);
+    waited.unwrap().release().await.unwrap();
+    let waited = shop.locks.acquisitions()[1].waited;
+    assert!(waited >= secs(40) && waited < secs(41), "{waited:?}");
+}
+
+/// An outage that is set while a call waits concerns it when it asks again.
+#[tokio::test(start_paused = true)]
+async fn an_outage_concerns_who_asks_again() {
+    let shop = Inventory::new();
+    shop.locks
+        .on("inventory:7")
+        .for_the_next(secs(1))
+        .busy(holder("worker-2"));
+    let outage = async {
+        tokio::time::sleep(ms(900)).await;
+        shop.locks.on_label(REDUCE).unavailable(Outage::NotReady);
+    };
+    let (reduced, ()) = tokio::join!(shop.reduce(7, ms(1)), outage);
+    let error = reduced.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+}

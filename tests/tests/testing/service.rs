@@ -1,0 +1,107 @@
+//! The service under test: what it does under its lock is up to each test.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use distlock::testing::TestLocks;
+use distlock::{Error, FencingToken, distributed_lock};
+
+/// The template of [`Inventory::reduce`].
+pub(crate) const REDUCE: &str = "inventory:<item_id>";
+
+/// What [`Inventory::reduce`] waits and leases at most.
+pub(crate) const WAIT: Duration = Duration::from_secs(5);
+pub(crate) const LEASE: Duration = Duration::from_secs(15);
+
+pub(crate) fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Time as virtual tests measure it: it is never short, and late by no more than a timer's grain.
+pub(crate) fn is_about(elapsed: Duration, expected: Duration) -> bool {
+    elapsed >= expected && elapsed <= expected + ms(5)
+}
+
+/// A service with its locks. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Inventory {
+    pub(crate) locks: TestLocks,
+    /// Bodies that have begun, come to their end, and been dropped in any way.
+    pub(crate) begun: Arc<AtomicUsize>,
+    pub(crate) done: Arc<AtomicUsize>,
+    pub(crate) dropped: Arc<AtomicUsize>,
+}
+
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Inventory {
+    pub(crate) fn new() -> Self {
+        Inventory {
+            locks: TestLocks::new(),
+            begun: Arc::default(),
+            done: Arc::default(),
+            dropped: Arc::default(),
+        }
+    }
+
+    /// Works on an item for so long.
+    #[distributed_lock(key = "inventory:<item_id>", lease = "15s", wait = "5s", locks = self.locks)]
+    pub(crate) async fn reduce(&self, item_id: u32, work: Duration) -> Result<FencingToken, Error> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let _dropped = Counted(self.dropped.clone());
+        tokio::time::sleep(work).await;
+        self.done.fetch_add(1, Ordering::SeqCst);
+        Ok(distlock::current().fencing_token())
+    }
+
+    /// The same without a wait.
+    #[distributed_lock(key = "inventory:<item_id>", wait = "0s", locks = self.locks)]
+    pub(crate) async fn try_reduce(&self, item_id: u32) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Reduces under its own lock of the whole item.
+    #[distributed_lock(key = "inventory:<item_id>", locks = self.locks)]
+    pub(crate) async fn reduce_twice(&self, item_id: u32) -> Result<(), Error> {
+        self.reduce(item_id, ms(1)).await?;
+        self.reduce(item_id, ms(1)).await?;
+        Ok(())
+    }
+
+    /// Another template, with a limit.
+    #[distributed_lock(key = "report:<name>", max_hold = "1h", locks = self.locks)]
+    pub(crate) async fn report(&self, name: &str, work: Duration) -> Result<(), Error> {
+        tokio::time::sleep(work).await;
+        self.done.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// What needs replicas.
+    #[distributed_lock(key = "ledger", min_replicas = 1, locks = self.locks)]
+    pub(crate) async fn book(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    pub(crate) fn begun(&self) -> usize {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn done(&self) -> usize {
+        self.done.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn dropped(&self) -> usize {
+        self.dropped.load(Ordering::SeqCst)
+    }
+}
