@@ -114,9 +114,7 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Revoked, Trouble>>;
 
     /// What each server of it says about itself; each question may take `within`. A store inside this process has none.
-    fn facts(&self, _within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
-    }
+    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>>;
 
     /// Resolves once the store can be used, or at once if it cannot tell.
     fn ready(&self) -> BoxFuture<'_, ()>;

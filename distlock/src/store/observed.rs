@@ -17,6 +17,7 @@ use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
     Revoked,
 };
+use crate::store::facts::Facts;
 use crate::store::{BoxFuture, Lane, LockStore};
 
 #[derive(Debug)]
@@ -175,6 +176,10 @@ impl LockStore for Observed {
     ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
         let revoked = self.store.revoke(key, token, deletes, within);
         Box::pin(self.watch.timed(Operation::Revoke, revoked))
+    }
+
+    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        self.store.facts(within)
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

@@ -13,6 +13,7 @@ use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
     RenewalFailure, Renewed, Revoked,
 };
+use crate::store::facts::Facts;
 use crate::store::{BoxFuture, Lane, LockStore};
 use crate::testing::script::Outcome;
 use crate::testing::stage::{Stage, occupant, trouble};
@@ -175,6 +176,15 @@ impl LockStore for ScriptedStore {
                 return Err(trouble);
             }
             self.0.store.revoke(key, token, deletes, within).await
+        })
+    }
+
+    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        Box::pin(async move {
+            if let Some(outage) = self.0.outage_of_all() {
+                return Err(outage);
+            }
+            self.0.store.facts(within).await
         })
     }
 

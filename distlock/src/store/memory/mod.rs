@@ -17,6 +17,7 @@ use crate::protocol::words::{
     Revoked,
 };
 use crate::store::client_id::ClientId;
+use crate::store::facts::Facts;
 use crate::store::memory::server::MemoryServer;
 use crate::store::{BoxFuture, EventSink, Lane, LockStore, Settings};
 
@@ -194,6 +195,10 @@ impl LockStore for MemoryStore {
                 })
             })
         })
+    }
+
+    fn facts(&self, _within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
