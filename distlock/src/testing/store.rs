@@ -180,7 +180,12 @@ impl LockStore for ScriptedStore {
     }
 
     fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        self.0.store.facts(within)
+        Box::pin(async move {
+            if let Some(outage) = self.0.outage_of_all() {
+                return Err(outage);
+            }
+            self.0.store.facts(within).await
+        })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
