@@ -111,7 +111,7 @@ tools() {
 published() {
     local features
     for features in --all-features --no-default-features --features=tls --features=tls-webpki-roots \
-        --features=testing; do
+        --features=metrics --features=testing; do
         env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" \
             cargo check -p distlock "$features"
     done
@@ -120,7 +120,7 @@ published() {
 quick_tests() {
     # All packages at once, as in the whole run: for a part of them cargo would choose other features, and build anew.
     DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test --workspace --lib --bins \
-        --test attribute --test attribute_forbid --test conformance --test house --test install --test secrets --test testing
+        --test attribute --test attribute_forbid --test conformance --test house --test install --test observing --test secrets --test testing
 }
 
 # Whether a server is built with TLS: then it misses its certificate, and otherwise it does not get so far.

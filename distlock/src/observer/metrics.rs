@@ -10,11 +10,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{
-    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+    Counter, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
 use crate::observer::Observer;
-use crate::observer::event::{Event, Path, Refused};
+use crate::observer::event::{Event, Loss, Path, Refused};
 
 /// Bounds of histograms for all of these times, in seconds: from 50 µs to a minute.
 ///
@@ -127,12 +127,23 @@ impl Metrics {
         if names.contains(&lock) {
             return lock;
         }
-        if names.len() >= MOST_NAMES {
-            return Cow::Borrowed(OTHER);
+        let label = if names.len() < MOST_NAMES {
+            lock
+        } else {
+            Cow::Borrowed(OTHER)
+        };
+        if names.insert(label.clone()) {
+            // There before the first loss: a counter that begins with it does not rise, and nobody is called.
+            for reason in [Loss::Expired, Loss::Gone, Loss::Revoked, Loss::Closed] {
+                lost(label.clone(), reason).increment(0);
+            }
         }
-        names.insert(lock.clone());
-        lock
+        label
     }
+}
+
+fn lost(lock: Cow<'static, str>, reason: Loss) -> Counter {
+    counter!("distlock.lost", "lock" => lock, "reason" => reason.as_str())
 }
 
 /// The outcome of a call that did not get its lock: what its manager or the hold around it cut short is like a call that
@@ -191,8 +202,7 @@ impl Observer for Metrics {
                     .record(*held);
             }
             Event::Lost { lock, reason, .. } => {
-                counter!("distlock.lost", "lock" => self.label(lock.clone()), "reason" => reason.as_str())
-                    .increment(1);
+                lost(self.label(lock.clone()), *reason).increment(1);
             }
             Event::Released { took, outcome, .. } => {
                 histogram!("distlock.release.duration", "outcome" => outcome.as_str())
@@ -218,9 +228,8 @@ impl Observer for Metrics {
             Event::LinkUp { link, address, gap } => {
                 let (link, node) = (link.as_str(), address.to_string());
                 gauge!("distlock.store.up", "link" => link, "node" => node).increment(1.0);
-                if gap.is_some() {
-                    counter!("distlock.store.reconnects", "link" => link).increment(1);
-                }
+                let again = u64::from(gap.is_some());
+                counter!("distlock.store.reconnects", "link" => link).increment(again);
             }
             Event::LinkDown { link, address } => {
                 let (link, node) = (link.as_str(), address.to_string());
