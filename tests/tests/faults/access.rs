@@ -1,6 +1,8 @@
 //! The rights that a Redis user needs, no more and no less.
 
-use distlock::{Error, LockGuard, LockManager};
+use std::future::IntoFuture as _;
+
+use distlock::{Error, HowUnlocked, LockGuard, LockManager};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
 use crate::kit::{LONG, acquire_later, lock_key, ms, until_queued};
@@ -220,6 +222,28 @@ async fn rights_that_are_withdrawn_later_are_an_error_and_then_a_loss() {
         .unwrap_err();
     assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
     assert!(error.to_string().contains("rights"), "{error}");
+}
+
+/// Who takes locks away needs nothing more; who lists them needs one right.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_needs_the_right_to_scan() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    set_user(&mut raw, &all());
+    let holder = LockManager::connect(url(server.port())).await.unwrap();
+    let operator = LockManager::connect(url(server.port())).await.unwrap();
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let error = operator.list("").await.unwrap_err().to_string();
+    assert!(
+        error.contains("rights") && error.contains("scan"),
+        "{error}"
+    );
+    raw.cmd(&["ACL", "SETUSER", USER, "+scan"]);
+    assert_eq!(operator.list("").await.unwrap().len(), 1);
+    let holds = tokio::spawn(async move { guard.lost().await });
+    let unlocked = within(LONG, operator.unlock("k").wait(LONG).into_future());
+    assert_eq!(unlocked.await.unwrap().how, HowUnlocked::Released);
+    assert!(within(LONG, holds).await.unwrap().is_lost());
 }
 
 /// A URL with a database needs one right more.
