@@ -81,7 +81,7 @@ fn as_text(seen: &KeyState) -> String {
             }
         }
     }
-    if let Some(token) = seen.last_token {
+    if let Some(token) = seen.fencing_token {
         say("token", &token.to_string());
     }
     if let Some(left) = seen.remaining {

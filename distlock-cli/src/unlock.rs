@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use distlock::{HowUnlocked, Unlocked};
+use distlock::{Error, HowUnlocked, Unlocked};
 use serde_json::{Value, json};
 
 use crate::cli::{Global, Unlock};
 use crate::connect::connect;
-use crate::exit::Ended;
+use crate::exit::{BUSY, Ended, Failure};
 use crate::output::table::printable;
 use crate::output::{self, lock};
 
@@ -22,7 +22,7 @@ pub(crate) async fn main(global: Global, options: Unlock) -> Ended {
     }
     let unlocked = unlock.await;
     manager.shutdown().await;
-    let unlocked = unlocked?;
+    let unlocked = unlocked.map_err(|error| still_held(&error).unwrap_or_else(|| error.into()))?;
     if global.json {
         output::json(&as_json(&options.key, &unlocked))?;
     } else {
@@ -47,15 +47,37 @@ fn as_json(key: &str, unlocked: &Unlocked) -> Value {
 }
 
 fn as_text(key: &str, unlocked: &Unlocked) -> String {
-    let mut text = format!("lock `{key}` is free: {}", unlocked.how);
-    if let Some(holder) = &unlocked.holder {
-        text.push_str(&format!(" ({})", printable(&holder.client)));
-    }
-    if let (Some(token), true) = (unlocked.fencing_token, unlocked.how != HowUnlocked::WasFree) {
+    let mut text = match &unlocked.holder {
+        None => format!("lock `{key}` is free: {}", unlocked.how),
+        Some(holder) => {
+            let client = printable(&holder.client);
+            format!(
+                "lock `{key}` is no longer that of {client}: {}",
+                unlocked.how
+            )
+        }
+    };
+    if let Some(token) = unlocked.fencing_token {
         text.push_str(&format!(
             "; a fenced resource that is told {token} refuses what the old holder may still send"
         ));
     }
     text.push('\n');
     text
+}
+
+/// It was still held when there was no more time.
+fn still_held(error: &Error) -> Option<Failure> {
+    let Error::Busy { key, holders, .. } = error else {
+        return None;
+    };
+    let holder = holders
+        .first()
+        .map_or("its holder", |holder| holder.client.as_str());
+    let message = format!(
+        "lock `{key}` is taken away from {}, which has not released it yet: nobody renews it any more, so others have it when it is \
+         released, or its lease and grace are over; `--force` waits for that, and `distlock inspect` shows how long it is",
+        printable(holder)
+    );
+    Some(Failure::new(BUSY, message).about(key))
 }

@@ -9,15 +9,19 @@ local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(stamp)
 --@include quorum/votes
 
-local state, holder, token, rest = string.match(redis.call('GET', lock) or '', '^3 (%a+) (%x+:%d+) (%d+) (.*)$')
+local state, holder, token, ticket, limit, rest =
+  string.match(redis.call('GET', lock) or '', '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) (.*)$')
 if token ~= ARGV[1] or state == 'vote' or state == 'kept' then return { 0, '' } end
 local left, last = redis.call('PTTL', lock), last_token()
-redis.call('DEL', lock) -- as in a vote: a refusing server stops here
+if left < 0 or left > tonumber(limit) then left = tonumber(limit) end
+-- A write that a refusing server rejects, and that changes nothing: the lock is somebody's.
+redis.call('PEXPIRE', lock, math.max(left, 1))
+redis.call('SET', lock, '3 revoked ' .. holder .. ' ' .. token .. ' ' .. ticket .. ' ' .. limit .. ' ' .. rest, 'KEEPTTL')
 if state == 'held' then
   -- What is told this token refuses the old holder.
   last = math.max(last + 1, now)
+  fence_ttl = math.max(tonumber(fence_ttl), redis.call('PTTL', fence))
   keep_fence(string.format('%.0f', last))
 end
-redis.call('SET', lock, '3 revoked ' .. holder .. ' ' .. token .. ' ' .. rest, 'PX', math.max(left, 1))
 redis.pcall('PUBLISH', channels .. client_of(holder), 'revoked ' .. token .. ' ' .. lock .. '\n' .. ARGV[4])
 return { 1, string.format('%.0f', last) }

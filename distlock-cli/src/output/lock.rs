@@ -11,7 +11,7 @@ pub(crate) fn as_json(lock: &KeyState) -> Value {
     json!({
         "key": lock.key,
         "holders": holders,
-        "fencing_token": lock.last_token.map(|token| token.get()),
+        "fencing_token": lock.fencing_token.map(|token| token.get()),
         "left_ms": millis(lock.remaining),
         "waiters": lock.waiters,
     })

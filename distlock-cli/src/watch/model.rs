@@ -27,7 +27,7 @@ impl Seen {
             key: lock.key.clone(),
             holder: holder.client.clone(),
             since: holder.held_since,
-            token: lock.last_token.map(|token| token.get()),
+            token: lock.fencing_token.map(|token| token.get()),
             left: lock.remaining,
             waiters: lock.waiters,
         })

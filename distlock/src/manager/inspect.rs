@@ -27,6 +27,8 @@ pub struct KeyState {
     /// Its key; braces around the whole of it are left out where [`list`](LockManager::list) found it.
     pub key: String,
     holders: Vec<Holder>,
+    /// The fencing token of who holds it; `None` if it is free.
+    pub fencing_token: Option<FencingToken>,
     /// When others can have it if it is neither renewed nor released; `None` if it is free.
     pub remaining: Option<Duration>,
     /// How many stand in its queue.
@@ -180,6 +182,7 @@ pub(super) async fn inspect(
             Ok(KeyState {
                 key: key.to_string(),
                 holders: seen.occupant.iter().map(Occupant::holder).collect(),
+                fencing_token: seen.occupant.as_ref().map(|occupant| occupant.token),
                 remaining: seen.left.filter(|_| seen.occupant.is_some()),
                 waiters: seen.waiters,
                 waiting: seen.waiting.into_iter().map(Waiter::of).collect(),

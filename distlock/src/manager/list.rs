@@ -20,7 +20,8 @@ impl LockManager {
     /// waiters are counted and not named: [`inspect`](LockManager::inspect) does that.
     ///
     /// It looks at all keys of the server a thousand at a time (`SCAN`; in a cluster at those of every primary), so that others are
-    /// not kept, and then at each lock: none that is held throughout is missing, and one that comes or goes meanwhile may be.
+    /// not kept, and then at each lock: none that is held throughout is missing (unless its slot is moved meanwhile), and one that comes or goes
+    /// may be.
     /// The user needs the right to `SCAN`, and a proxy does not have it.
     ///
     /// ```

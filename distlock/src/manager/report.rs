@@ -115,7 +115,7 @@ pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
             fencing_token,
             detail = cause(error),
             "the lock was taken away from its holder, as somebody asked for: a body is stopped at its next await, and nobody else has \
-             the lock before it was released; see that its work may be repeated"
+             the lock before it was released, or its lease is over; see that its work may be repeated"
         ),
         // Asked for: by a shutdown, or by its own `max_hold`.
         Error::Lost {

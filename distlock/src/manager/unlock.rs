@@ -6,14 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::error::{Error, Holder};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::core::Core;
 use crate::manager::inspect::INSPECT_WITHIN;
-use crate::protocol::words::{Inspection, Occupant, Revoked};
+use crate::protocol::words::{Inspection, Revoked};
 
 /// How long it is waited for, unless that is set.
 const DEFAULT_WAIT: Duration = Duration::from_secs(10);
@@ -30,7 +29,7 @@ impl LockManager {
     /// From now on nobody can renew that hold. Its holder is told, and loses it at once with
     /// [`LossReason::Revoked`](crate::LossReason::Revoked): a body under [`Lock::run`](crate::Lock::run) or an annotated function is
     /// stopped at its next await, and the lock released then. A holder that hears nothing finds out when it renews, or is over at its
-    /// safe deadline. Others get the lock when it was released, or its lease and grace are over, and not before: *two never hold
+    /// safe deadline; so does, in a cluster, a holder that did not wait for its lock, for it listens nowhere. Others get the lock when it was released, or its lease and grace are over, and not before: *two never hold
     /// it at once*.
     ///
     /// ```
@@ -91,7 +90,7 @@ impl Unlock {
     }
 
     /// The caller's word that the holder's process is dead: the lock is deleted at once, unless the store knows that client to be
-    /// connected ([`Error::Busy`]).
+    /// connected, as it does for a while after a power cut, and always behind a proxy. Then it is taken away as without this word.
     ///
     /// Without a connection alone nobody is dead: a process that is cut off works on until its safe deadline. Who gives
     /// this word for one that lives lets two work at once; a resource that was told the
@@ -125,8 +124,8 @@ pub struct Unlocked {
     pub how: HowUnlocked,
     /// Who had it.
     pub holder: Option<Holder>,
-    /// Above the token of whoever had it: a resource that is told this one ([`FencingToken`]) refuses the old holder. `None` if
-    /// nobody had the lock lately.
+    /// Above the token of whoever had it, and below that of whoever has it next: a resource that is told this one
+    /// ([`FencingToken`]) refuses the old holder. `None` if it was free, or had just ended by itself.
     pub fencing_token: Option<FencingToken>,
 }
 
@@ -162,22 +161,30 @@ async fn unlock(core: &Arc<Core>, key: &LockKey, asked: &Unlock) -> Result<Unloc
         return Ok(Unlocked {
             how: HowUnlocked::WasFree,
             holder: None,
-            fencing_token: seen.last_token,
+            fencing_token: None,
         });
     };
-    let revoked = (core.store)
-        .revoke(key, occupant.token, asked.holder_is_gone, INSPECT_WITHIN)
-        .await;
-    let waited = |now: Moment| now.since(started);
-    let holder = occupant.holder();
+    let revoke = async |deletes| {
+        let token = occupant.token;
+        let revoked = (core.store)
+            .revoke(key, token, deletes, INSPECT_WITHIN)
+            .await;
+        let waited = core.clock.now().since(started);
+        revoked.map_err(|trouble| trouble.into_error(Some(key.to_string()), waited))
+    };
     let unlocked = |how, fencing_token| Unlocked {
         how,
-        holder: Some(holder.clone()),
+        holder: Some(occupant.holder()),
         fencing_token,
     };
+    let mut revoked = revoke(asked.holder_is_gone).await?;
+    if revoked == Revoked::Connected {
+        // It may be dead all the same: after a power cut nobody has told the server.
+        revoked = revoke(false).await?;
+    }
     let newest = match revoked {
-        Ok(Revoked::Ending(newest)) => Some(newest),
-        Ok(Revoked::Deleted(newest)) => {
+        Revoked::Ending(newest) => Some(newest),
+        Revoked::Deleted(newest) => {
             let how = if asked.holder_is_gone {
                 HowUnlocked::Deleted
             } else {
@@ -186,43 +193,45 @@ async fn unlock(core: &Arc<Core>, key: &LockKey, asked: &Unlock) -> Result<Unloc
             };
             return Ok(unlocked(how, Some(newest)));
         }
-        Ok(Revoked::Connected) => return Err(busy(key, waited(core.clock.now()), &occupant)),
         // It has just ended, or is kept.
-        Ok(Revoked::NotHeld) => seen.last_token,
-        Err(trouble) => {
-            let waited = waited(core.clock.now());
-            return Err(trouble.into_error(Some(key.to_string()), waited));
-        }
+        Revoked::NotHeld | Revoked::Connected => None,
     };
-    // It was not renewed since, or a little later.
-    let seen = look(core, key).await?;
-    let now = core.clock.now();
-    let over = now + seen.left.unwrap_or_default();
-    let give_up = if asked.force {
-        over + SLACK
-    } else {
-        started + asked.wait
-    };
-    let mut last = seen.occupant;
+    let (mut over, mut give_up) = (None, started + asked.wait);
     loop {
         let now = core.clock.now();
-        if last.as_ref().is_none_or(|last| !last.is_same(&occupant)) {
-            let how = if now >= over {
-                HowUnlocked::Expired
-            } else {
-                HowUnlocked::Released
-            };
-            return Ok(unlocked(how, newest));
-        }
-        if now >= give_up {
-            return Err(busy(key, waited(now), &occupant));
-        }
-        tokio::time::sleep(LOOK_EVERY.min(give_up.since(now))).await;
         match look(core, key).await {
-            Ok(seen) => last = seen.occupant,
-            Err(error) if error.is_unavailable() && core.clock.now() < give_up => {}
+            Ok(seen)
+                if seen
+                    .occupant
+                    .as_ref()
+                    .is_none_or(|one| !one.is_same(&occupant)) =>
+            {
+                let how = match over {
+                    Some(over) if now >= over => HowUnlocked::Expired,
+                    _ => HowUnlocked::Released,
+                };
+                return Ok(unlocked(how, newest));
+            }
+            Ok(seen) if over.is_none() => {
+                // From now on nobody renews it.
+                let end = now + seen.left.unwrap_or_default();
+                over = Some(end);
+                if asked.force {
+                    give_up = end + SLACK;
+                }
+            }
+            Ok(_) => {}
+            Err(error) if error.is_unavailable() && now < give_up => {}
             Err(error) => return Err(error),
         }
+        if now >= give_up {
+            return Err(Error::Busy {
+                key: key.to_string(),
+                waited: now.since(started),
+                holders: vec![occupant.holder()],
+            });
+        }
+        tokio::time::sleep(LOOK_EVERY.min(give_up.since(now))).await;
     }
 }
 
@@ -235,13 +244,5 @@ async fn look(core: &Core, key: &LockKey) -> Result<Inspection, Error> {
             detail: detail.clone(),
         }),
         None => Ok(seen),
-    }
-}
-
-fn busy(key: &LockKey, waited: Duration, occupant: &Occupant) -> Error {
-    Error::Busy {
-        key: key.to_string(),
-        waited,
-        holders: vec![occupant.holder()],
     }
 }

@@ -75,6 +75,10 @@ pub fn describe() {
         seconds,
         "The time in which a batch of renewals was answered."
     );
+    describe_counter!(
+        "distlock.renewal.failures",
+        "Renewals of single holds that failed, and are tried again."
+    );
     describe_histogram!(
         "distlock.renewal.slack",
         seconds,
@@ -89,6 +93,10 @@ pub fn describe() {
         "distlock.store.call.duration",
         seconds,
         "The time in which the store answered a command."
+    );
+    describe_gauge!(
+        "distlock.store.lost",
+        "Whether a server cannot be used, as often as there are managers that need it."
     );
     describe_gauge!("distlock.store.up", "Connections to a server that are up.");
     describe_counter!(
@@ -116,6 +124,7 @@ impl Metrics {
         describe();
         // There before anything is missed: a counter that appears does not rise.
         counter!("distlock.missed").increment(0);
+        counter!("distlock.renewal.failures").increment(0);
         Metrics {
             names: Mutex::default(),
         }
@@ -208,7 +217,14 @@ impl Observer for Metrics {
                 histogram!("distlock.release.duration", "outcome" => outcome.as_str())
                     .record(*took);
             }
-            Event::Renewed { took, slack, .. } => {
+            Event::Renewed {
+                took,
+                slack,
+                failed,
+                ..
+            } => {
+                counter!("distlock.renewal.failures")
+                    .increment(u64::try_from(*failed).unwrap_or(u64::MAX));
                 let outcome = event.renewal_outcome().map_or("ok", |it| it.as_str());
                 histogram!("distlock.renewal.duration", "outcome" => outcome).record(*took);
                 if let Some(slack) = slack {
@@ -230,6 +246,13 @@ impl Observer for Metrics {
                 gauge!("distlock.store.up", "link" => link, "node" => node).increment(1.0);
                 let again = u64::from(gap.is_some());
                 counter!("distlock.store.reconnects", "link" => link).increment(again);
+                gauge!("distlock.store.lost", "node" => address.to_string()).increment(0.0);
+            }
+            Event::StoreLost { address, .. } => {
+                gauge!("distlock.store.lost", "node" => address.to_string()).increment(1.0);
+            }
+            Event::StoreBack { address, .. } => {
+                gauge!("distlock.store.lost", "node" => address.to_string()).decrement(1.0);
             }
             Event::LinkDown { link, address } => {
                 let (link, node) = (link.as_str(), address.to_string());
@@ -243,10 +266,7 @@ impl Observer for Metrics {
                 gauge!("distlock.store.clock_offset", "node" => address.to_string()).set(*seconds);
             }
             Event::Missed { events } => counter!("distlock.missed").increment(*events),
-            Event::Queued { .. }
-            | Event::WaitingLong { .. }
-            | Event::StoreLost { .. }
-            | Event::StoreBack { .. } => {}
+            Event::Queued { .. } | Event::WaitingLong { .. } => {}
         }
     }
 }

@@ -160,7 +160,8 @@ async fn the_life_of_a_lock() {
         let lock = lock().wait(LONG);
         async move { lock.acquire().await.map(drop) }
     });
-    is(waiting, 1.0).await;
+    // What is told comes later than what happens: the server knows when it has begun.
+    store.until_waiting(&manager, "m:1", 1).await;
     waits.abort();
     is(waiting, 0.0).await;
     is(held, 1.0).await;

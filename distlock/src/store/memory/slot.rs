@@ -189,12 +189,18 @@ impl Slot {
         if deletes && !is_kept && call.is_alive(&who.client) {
             return Revoked::Connected;
         }
-        let newest = match state {
-            State::Held => self.next_token(call),
-            State::Kept | State::Revoked => {
-                (self.fence.as_ref()).map_or(token, |fence| fence.token)
+        let newest = if state == State::Revoked {
+            self.fence.as_ref().map_or(token, |fence| fence.token)
+        } else {
+            // Who takes it away need not know how long others remember.
+            let known = self.fence.as_ref().map(|fence| fence.until);
+            let newest = self.next_token(call);
+            if let Some(fence) = &mut self.fence {
+                fence.until = fence.until.max(known.unwrap_or(fence.until));
             }
+            newest
         };
+        self.clamp(call.now);
         if is_kept || deletes {
             self.hold = None;
             self.queue.remove(&who);

@@ -131,7 +131,8 @@ impl Quorum {
             }
             answered += 1;
         }
-        match tokens.iter().max() {
+        // The next holder has the vote of one of these, so its token is above the least of theirs.
+        match tokens.iter().min() {
             Some(newest) if tokens.len() > nodes - quorum => Ok(Revoked::Ending(*newest)),
             None if answered >= quorum => Ok(Revoked::NotHeld),
             told => Err(last.unwrap_or_else(|| {
