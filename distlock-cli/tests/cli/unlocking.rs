@@ -6,7 +6,7 @@ use distlock::{Error, LossReason};
 use distlock_tests::{RedisServer, Worker, eventually};
 
 use crate::kit::{
-    SOON, bare, beats, code, distlock, heartbeat, json, named, object, output, text, wall_nanos,
+    SOON, bare, beats, code, distlock, heartbeat, named, object, output, text, wall_nanos,
 };
 
 #[tokio::test]
