@@ -20,8 +20,10 @@ redis.call('SET', lock, '3 revoked ' .. holder .. ' ' .. token .. ' ' .. ticket 
 if state == 'held' then
   -- What is told this token refuses the old holder.
   last = math.max(last + 1, now)
-  fence_ttl = math.max(tonumber(fence_ttl), redis.call('PTTL', fence))
+  local known = redis.call('PTTL', fence)
   keep_fence(string.format('%.0f', last))
+  -- Whoever takes it away need not know for how long others remember tokens.
+  if known > redis.call('PTTL', fence) then redis.call('PEXPIRE', fence, known) end
 end
 redis.pcall('PUBLISH', channels .. client_of(holder), 'revoked ' .. token .. ' ' .. lock .. '\n' .. ARGV[4])
 return { 1, string.format('%.0f', last) }

@@ -235,6 +235,44 @@ for_redis! {
         assert!(still <= left && still > Duration::from_secs(3_500), "{still:?} of {left:?}");
     }
 
+    /// What cannot be done leaves the lock to its holder.
+    async fn nothing_is_taken_away_past_a_foreign_fence(fixture) {
+        let guard = fixture.hold("k").await;
+        fixture.raw().cmd(&["SET", &fixture.name("fence", "k"), "text"]);
+        let operator = fixture.manager().await;
+        for unlock in [operator.unlock("k"), operator.unlock("k").holder_is_gone()] {
+            let refused = unlock.wait(ms(1)).into_future().await.unwrap_err();
+            assert!(!refused.is_busy() || refused.is_unavailable(), "{refused:?}");
+        }
+        assert_eq!(fixture.seen("k").await.holders().len(), 1, "two may have it");
+        assert!(guard.is_held());
+        fixture.raw().cmd(&["DEL", &fixture.name("fence", "k")]);
+        guard.release().await.unwrap();
+    }
+
+    /// Somebody has taken its end away: then it has the one that its holder asked for.
+    async fn a_lock_without_an_end_is_not_cut(fixture) {
+        let guard = fixture.named("holder").await.lock("k").acquire().await.unwrap();
+        fixture.raw().cmd(&["PERSIST", &fixture.name("lock", "k")]);
+        let operator = fixture.manager().await;
+        operator.unlock("k").wait(ms(1)).into_future().await.unwrap_err();
+        let left = fixture.seen("k").await.remaining.unwrap();
+        assert!(left > Duration::from_secs(20), "{left:?}");
+        drop(guard);
+    }
+
+    /// Others remember for longer than who takes it away.
+    async fn the_fence_is_kept_for_as_long_as_before(fixture) {
+        let long = Duration::from_secs(30 * 24 * 3_600);
+        let holder = fixture.builder().fence_ttl(long).connect().await.unwrap();
+        let guard = holder.lock("k").acquire().await.unwrap();
+        let operator = fixture.manager().await;
+        operator.unlock("k").wait(ms(1)).into_future().await.unwrap_err();
+        let left = fixture.raw().pttl(&fixture.name("fence", "k"));
+        assert!(left > 29 * 24 * 3_600_000, "{left}");
+        drop(guard);
+    }
+
     /// Who may publish and not read the locks takes nothing away.
     async fn a_message_with_another_token_changes_nothing(fixture) {
         let manager = fixture.manager().await;
