@@ -2,7 +2,7 @@
 //!
 //! `topology` is what is known of the whole: the `map` of the `slots`, which `refresh` asks for. `nodes` are the ones in
 //! use, each a `Node` that knows its cluster as a `member`. A `route` leads a command to the one that has its slot, by
-//! each `redirect`. A connection is `subscribed` to a channel in each slot in which somebody waits. What was asked and
+//! each `redirect`; `seen` is what those say who look on. A connection is `subscribed` to a channel in each slot in which somebody waits. What was asked and
 //! never answered may be `elsewhere` by the time it is taken back.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
     Revoked,
 };
-use crate::store::facts::{Facts, Part};
+use crate::store::facts::Facts;
 use crate::store::redis::at_once;
 use crate::store::redis::client::Client;
 use crate::store::redis::cluster::elsewhere::Elsewhere;
@@ -43,6 +43,7 @@ mod nodes;
 mod redirect;
 mod refresh;
 mod route;
+mod seen;
 pub(super) mod slots;
 pub(super) mod subscribed;
 pub(super) mod topology;
@@ -360,75 +361,6 @@ impl Cluster {
                 Err(trouble) => route.refused(&hop, trouble).await?,
             }
         }
-    }
-
-    async fn inspect(
-        &self,
-        key: &LockKey,
-        waiters: usize,
-        within: Duration,
-    ) -> Result<Inspection, Trouble> {
-        let mut route = Route::past_queues(&self.nodes, slot(key), within, Role::Commands);
-        loop {
-            let hop = route.next().await?;
-            match hop
-                .node
-                .inspect(&hop.before, key, waiters, hop.within)
-                .await
-            {
-                Ok(inspection) => return Ok(inspection),
-                Err(trouble) => route.refused(&hop, trouble).await?,
-            }
-        }
-    }
-
-    /// Of each primary the keys that are taken there.
-    async fn list(&self, prefix: &str, within: Duration) -> Result<Vec<LockKey>, Trouble> {
-        let topology = &self.nodes.topology;
-        if let Some(trouble) = topology.unknown() {
-            return Err(trouble);
-        }
-        let mut keys = Vec::new();
-        for address in topology.map().primaries() {
-            let node = self.nodes.at(&address)?;
-            // One that does not come is told of by what is asked next.
-            let _ = tokio::time::timeout(OPENING, node.ready()).await;
-            let listed = node.list(prefix, within).await;
-            keys.extend(listed.map_err(|trouble| trouble.at(node.address()))?);
-        }
-        Ok(keys)
-    }
-
-    async fn revoke(
-        &self,
-        key: &LockKey,
-        token: FencingToken,
-        within: Duration,
-    ) -> Result<Revoked, Trouble> {
-        // What is kept is handed on, which finds those who listen.
-        let mut route = Route::new(&self.nodes, slot(key), within).with_consideration();
-        loop {
-            let hop = route.next().await?;
-            match hop.node.revoke(key, token, false, hop.within).await {
-                Ok(revoked) => return Ok(revoked),
-                Err(trouble) => route.refused(&hop, trouble).await?,
-            }
-        }
-    }
-
-    /// What each primary says about itself.
-    async fn facts(&self, within: Duration) -> Result<Vec<Facts>, Trouble> {
-        if let Some(trouble) = self.nodes.topology.unknown() {
-            return Err(trouble);
-        }
-        let mut facts = Vec::new();
-        for primary in self.nodes.topology.map().primaries() {
-            facts.push(match self.nodes.at(&primary) {
-                Ok(node) => node.facts(Part::Primary, within).await,
-                Err(trouble) => Facts::out_of_reach(&primary.to_string(), Part::Primary, trouble),
-            });
-        }
-        Ok(facts)
     }
 
     /// Resolves once it is known where slots are.

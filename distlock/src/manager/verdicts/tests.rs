@@ -1,0 +1,175 @@
+//! Verdicts in worlds that are made by hand.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+
+const INFO: &[(&str, &str)] = &[
+    ("redis_version", "7.0.15"),
+    ("maxmemory_policy", "noeviction"),
+    ("maxmemory", "0"),
+    ("aof_enabled", "1"),
+    ("role", "master"),
+    ("connected_slaves", "0"),
+];
+
+const SETTINGS: &[(&str, &str)] = &[
+    ("appendfsync", "always"),
+    ("save", ""),
+    (
+        "client-output-buffer-limit",
+        "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
+    ),
+];
+
+fn table(rows: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let rows = rows.iter();
+    rows.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+fn facts() -> Facts {
+    Facts {
+        server: "redis://host:6379".into(),
+        part: Part::Whole,
+        outage: None,
+        info: Ok(table(INFO)),
+        settings: Ok(table(SETTINGS)),
+        rounds: vec![Duration::from_micros(100); 20],
+        clock: Some((0, Duration::from_micros(50))),
+    }
+}
+
+/// The verdict on one check, with other fields of `INFO`.
+fn with(fields: &[(&str, &str)], check: &str, replicas: u32) -> Verdict {
+    let mut facts = facts();
+    if let Ok(info) = &mut facts.info {
+        info.extend(table(fields));
+    }
+    verdict(&facts, check, replicas)
+}
+
+fn verdict(facts: &Facts, check: &str, replicas: u32) -> Verdict {
+    let findings = of(facts, replicas);
+    let finding = findings.iter().find(|finding| finding.check == check);
+    let finding = finding.unwrap_or_else(|| panic!("no {check} in {findings:?}"));
+    let is_good = finding.verdict == Verdict::Good;
+    assert_eq!(finding.advice.is_empty(), is_good, "{finding:?}");
+    finding.verdict
+}
+
+#[test]
+fn all_is_well_with_a_server_that_is_set_up_well() {
+    for finding in of(&facts(), 0) {
+        assert_eq!(finding.verdict, Verdict::Good, "{finding:?}");
+    }
+}
+
+#[test]
+fn a_server_must_not_be_too_old() {
+    for (version, is) in [
+        ("6.0.16", Verdict::Bad),
+        ("6.2.0", Verdict::Good),
+        ("10.0.1", Verdict::Good),
+        ("nonsense", Verdict::Bad),
+    ] {
+        assert_eq!(
+            with(&[("redis_version", version)], "version", 0),
+            is,
+            "{version}"
+        );
+    }
+    let mut facts = facts();
+    facts.part = Part::Primary;
+    assert_eq!(verdict(&facts, "version", 0), Verdict::Good);
+    if let Ok(info) = &mut facts.info {
+        info.extend(table(&[("redis_version", "6.2.14")]));
+    }
+    assert_eq!(verdict(&facts, "version", 0), Verdict::Bad);
+}
+
+#[test]
+fn replicas_are_judged_by_what_is_asked_of_them() {
+    let one = [
+        ("connected_slaves", "1"),
+        ("slave0", "ip=h,port=1,state=online,lag=0"),
+    ];
+    let away = [
+        ("connected_slaves", "1"),
+        ("slave0", "ip=h,port=1,state=wait_bgsave"),
+    ];
+    assert_eq!(with(&[("role", "slave")], "replicas", 0), Verdict::Bad);
+    assert_eq!(with(&[], "replicas", 1), Verdict::Bad);
+    assert_eq!(with(&one, "replicas", 0), Verdict::Mind);
+    assert_eq!(with(&one, "replicas", 1), Verdict::Good);
+    assert_eq!(with(&one, "replicas", 2), Verdict::Bad);
+    assert_eq!(with(&away, "replicas", 0), Verdict::Mind);
+    assert_eq!(with(&away, "replicas", 1), Verdict::Bad);
+}
+
+#[test]
+fn a_memory_or_a_list_of_clients_that_is_nearly_full_is_told() {
+    let memory = |used| with(&[("maxmemory", "1000"), ("used_memory", used)], "memory", 0);
+    assert_eq!(
+        (memory("899"), memory("900")),
+        (Verdict::Good, Verdict::Mind)
+    );
+    let clients = |count| {
+        let fields = [("maxclients", "100"), ("connected_clients", count)];
+        with(&fields, "clients", 0)
+    };
+    assert_eq!(
+        (clients("79"), clients("80")),
+        (Verdict::Good, Verdict::Mind)
+    );
+}
+
+#[test]
+fn times_that_differ_and_trips_that_last_are_told() {
+    let mut facts = facts();
+    for (ahead, uncertain, is) in [
+        (900_000, 0, Verdict::Good),
+        (-900_000, 0, Verdict::Good),
+        (1_100_000, 0, Verdict::Mind),
+        (-1_100_000, 0, Verdict::Mind),
+        (1_100_000, 200, Verdict::Good),
+    ] {
+        facts.clock = Some((ahead, Duration::from_millis(uncertain)));
+        assert_eq!(verdict(&facts, "clock", 0), is, "{ahead} {uncertain}");
+    }
+    facts.rounds[3] = STALLED * 2;
+    assert_eq!(verdict(&facts, "latency", 0), Verdict::Mind);
+    facts.rounds = vec![NEAR * 2; 20];
+    assert_eq!(verdict(&facts, "latency", 0), Verdict::Mind);
+}
+
+#[test]
+fn a_server_that_does_not_answer_has_one_finding() {
+    let trouble = Trouble::new(Outage::Unreachable, "connection refused");
+    let facts = Facts::out_of_reach("redis://host:6379", Part::Voter, trouble);
+    let findings = of(&facts, 0);
+    assert_eq!(findings.len(), 1);
+    assert_eq!(
+        (findings[0].check, findings[0].verdict),
+        ("connection", Verdict::Bad)
+    );
+}
+
+#[test]
+fn what_could_not_be_asked_is_never_good() {
+    let denied = || Trouble::new(Outage::Denied, "NOPERM");
+    let mut facts = facts();
+    (facts.info, facts.settings) = (Err(denied()), Err(denied()));
+    for check in [
+        "rights",
+        "version",
+        "eviction",
+        "persistence",
+        "replicas",
+        "messages",
+    ] {
+        assert_eq!(verdict(&facts, check, 0), Verdict::Mind, "{check}");
+    }
+}

@@ -1,0 +1,87 @@
+//! What those who look on, and those who step in, say to the nodes of a cluster.
+
+use std::time::Duration;
+
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{Inspection, Revoked};
+use crate::store::facts::{Facts, Part};
+use crate::store::redis::cluster::route::Route;
+use crate::store::redis::cluster::{Cluster, OPENING, slot};
+use crate::store::redis::handshake::Role;
+
+impl Cluster {
+    pub(super) async fn inspect(
+        &self,
+        key: &LockKey,
+        waiters: usize,
+        within: Duration,
+    ) -> Result<Inspection, Trouble> {
+        let mut route = Route::past_queues(&self.nodes, slot(key), within, Role::Commands);
+        loop {
+            let hop = route.next().await?;
+            match hop
+                .node
+                .inspect(&hop.before, key, waiters, hop.within)
+                .await
+            {
+                Ok(inspection) => return Ok(inspection),
+                Err(trouble) => route.refused(&hop, trouble).await?,
+            }
+        }
+    }
+
+    /// Of each primary the keys that are taken there.
+    pub(super) async fn list(
+        &self,
+        prefix: &str,
+        within: Duration,
+    ) -> Result<Vec<LockKey>, Trouble> {
+        let topology = &self.nodes.topology;
+        if let Some(trouble) = topology.unknown() {
+            return Err(trouble);
+        }
+        let mut keys = Vec::new();
+        for address in topology.map().primaries() {
+            let node = self.nodes.at(&address)?;
+            // One that does not come is told of by what is asked next.
+            let _ = tokio::time::timeout(OPENING, node.ready()).await;
+            let listed = node.list(prefix, within).await;
+            keys.extend(listed.map_err(|trouble| trouble.at(node.address()))?);
+        }
+        Ok(keys)
+    }
+
+    pub(super) async fn revoke(
+        &self,
+        key: &LockKey,
+        token: FencingToken,
+        within: Duration,
+    ) -> Result<Revoked, Trouble> {
+        // What is kept is handed on, which finds those who listen.
+        let mut route = Route::new(&self.nodes, slot(key), within).with_consideration();
+        loop {
+            let hop = route.next().await?;
+            match hop.node.revoke(key, token, false, hop.within).await {
+                Ok(revoked) => return Ok(revoked),
+                Err(trouble) => route.refused(&hop, trouble).await?,
+            }
+        }
+    }
+
+    /// What each primary says about itself.
+    pub(super) async fn facts(&self, within: Duration) -> Result<Vec<Facts>, Trouble> {
+        if let Some(trouble) = self.nodes.topology.unknown() {
+            return Err(trouble);
+        }
+        let mut facts = Vec::new();
+        for primary in self.nodes.topology.map().primaries() {
+            facts.push(match self.nodes.at(&primary) {
+                Ok(node) => node.facts(Part::Primary, within).await,
+                Err(trouble) => Facts::out_of_reach(&primary.to_string(), Part::Primary, trouble),
+            });
+        }
+        Ok(facts)
+    }
+}
