@@ -332,6 +332,7 @@ impl Default for TestLocks {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl AsManager for TestLocks {
     fn as_manager(&self) -> &LockManager {
         &self.manager
