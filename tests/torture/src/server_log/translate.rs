@@ -142,7 +142,8 @@ impl Translator {
 fn verb(keys: &[&str], args: &[&str]) -> &'static str {
     let first = args.first().copied().unwrap_or_default();
     match (keys.len(), args.len()) {
-        (3, 0) => "inspect",
+        (4, 1) => "inspect",
+        (4, 4) => "revoke",
         // `owner token`.
         (_, 2..) if first.contains(' ') => "renew",
         // The client alone, without the sequence of an owner.
@@ -157,7 +158,8 @@ fn verb(keys: &[&str], args: &[&str]) -> &'static str {
 /// The same for a node of a quorum, and whose call it is.
 fn node_verb<'a, 'b>(keys: &[&str], args: &'b [&'a str]) -> (&'static str, Option<&'b &'a str>) {
     let verb = match (keys.len(), args.len()) {
-        (3, 0) => "inspect",
+        (4, 1) => "inspect",
+        (4, 4) => "revoke",
         (4, 3) | (5, 4) => "release",
         (4, 6) => "yield",
         (5, 8) => "ask",
