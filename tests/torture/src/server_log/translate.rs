@@ -142,7 +142,7 @@ impl Translator {
 fn verb(keys: &[&str], args: &[&str]) -> &'static str {
     let first = args.first().copied().unwrap_or_default();
     match (keys.len(), args.len()) {
-        (4, 1) => "inspect",
+        (4, 1) if !first.contains(':') => "inspect",
         (4, 4) => "revoke",
         // `owner token`.
         (_, 2..) if first.contains(' ') => "renew",
@@ -384,7 +384,8 @@ mod tests {
         assert_eq!(verb(&keys, &six), "ask");
         assert_eq!(verb(&keys, &[owner, "0", "1 ab c"]), "release");
         assert_eq!(verb(&keys[..3], &[owner, "1250"]), "confirm");
-        assert_eq!(verb(&keys[..3], &[]), "inspect");
+        assert_eq!(verb(&keys, &["1000"]), "inspect");
+        assert_eq!(verb(&keys, &["7", "0", "1 c d", "name"]), "revoke");
         assert_eq!(verb(&keys[..1], &["ab:1 7", "1250"]), "renew");
         assert_eq!(
             verb(&keys, &["ab:1 7", "1", "a", "1", "a", "1", "a", "1"]),
