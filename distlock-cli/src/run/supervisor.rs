@@ -60,7 +60,10 @@ enum Why {
 #[derive(Debug)]
 struct Running {
     group: Group,
-    keeper: Keeper,
+    /// `None` while there is none: it has ended, and could not be replaced yet.
+    keeper: Option<Keeper>,
+    /// It was told once that there is none.
+    is_told_of: bool,
     /// How its first process has ended.
     exit: Option<Exit>,
     stage: Stage,
@@ -140,7 +143,8 @@ impl Supervisor {
         keeper.extend(group, until);
         Ok(Running {
             group,
-            keeper,
+            keeper: Some(keeper),
+            is_told_of: false,
             exit: None,
             stage: Stage::Runs,
             why: None,
@@ -166,7 +170,9 @@ impl Supervisor {
                         let error = held.lost().await;
                         running.why.get_or_insert(Why::Lost(error.into()));
                     }
-                    running.keeper.end();
+                    if let Some(keeper) = running.keeper.take() {
+                        keeper.end();
+                    }
                     terminal::take_back(running.group.leader());
                     return (exit, running.why);
                 }
@@ -174,7 +180,7 @@ impl Supervisor {
             }
             if held.is_held() {
                 running.until = self.believed_until();
-                running.keeper.extend(running.group, running.until);
+                running.watch();
             }
             self.judge(&mut running);
             let pause = self.pause(&running);
@@ -241,7 +247,16 @@ impl Running {
                 News::Ended(process, exit) if process == self.group.leader() => {
                     self.exit = Some(exit);
                 }
-                News::Ended(process, _) if self.keeper.is(process) => self.replace_keeper(),
+                News::Ended(process, _)
+                    if self
+                        .keeper
+                        .as_ref()
+                        .is_some_and(|keeper| keeper.is(process)) =>
+                {
+                    // Its number may be another's from now on.
+                    self.keeper = None;
+                    self.watch();
+                }
                 News::Stopped(process, signal) if process == self.group.leader() => {
                     self.stopped(process, signal);
                 }
@@ -251,13 +266,20 @@ impl Running {
         }
     }
 
-    fn replace_keeper(&mut self) {
-        match Keeper::start() {
-            Ok(mut keeper) => {
-                keeper.extend(self.group, self.until);
-                self.keeper = keeper;
+    /// Tells the keeper until when the group may live. Where there is none, another one is tried each time.
+    fn watch(&mut self) {
+        if self.keeper.is_none() {
+            match Keeper::start() {
+                Ok(keeper) => self.keeper = Some(keeper),
+                Err(failure) if !self.is_told_of => {
+                    self.is_told_of = true;
+                    failure.tell(false);
+                }
+                Err(_) => {}
             }
-            Err(failure) => failure.tell(false),
+        }
+        if let Some(keeper) = &mut self.keeper {
+            keeper.extend(self.group, self.until);
         }
     }
 

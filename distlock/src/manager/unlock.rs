@@ -29,8 +29,8 @@ impl LockManager {
     /// From now on nobody can renew that hold. Its holder is told, and loses it at once with
     /// [`LossReason::Revoked`](crate::LossReason::Revoked): a body under [`Lock::run`](crate::Lock::run) or an annotated function is
     /// stopped at its next await, and the lock released then. A holder that hears nothing finds out when it renews, or is over at its
-    /// safe deadline; so does, in a cluster, a holder that did not wait for its lock, for it listens nowhere. Others get the lock when it was released, or its lease and grace are over, and not before: *two never hold
-    /// it at once*.
+    /// safe deadline; so does, in a cluster, a holder that did not wait for its lock, for it listens nowhere. Others get the lock
+    /// when it was released, or its lease and grace are over, and not before: *two never hold it at once*.
     ///
     /// ```
     /// # async fn f() -> Result<(), distlock::Error> {
@@ -49,7 +49,8 @@ impl LockManager {
     ///
     /// [`Error::Busy`] if it was still held at the end of the [`wait`](Unlock::wait): its holder does not listen, or its code does not
     /// stop. It cannot be renewed, so it is free when its time is over ([`KeyState::remaining`](crate::KeyState)).
-    /// [`Error::InvalidKey`], [`Error::ForeignKey`], [`Error::Unavailable`], [`Error::ShutDown`].
+    /// [`Error::Unavailable`] if the store did not answer: it may have been taken away all the same, and asking again does no
+    /// harm. [`Error::InvalidKey`], [`Error::ForeignKey`], [`Error::ShutDown`].
     ///
     /// # Cancel safety
     ///
@@ -94,8 +95,8 @@ impl Unlock {
     ///
     /// Without a connection alone nobody is dead: a process that is cut off works on until its safe deadline. Who gives
     /// this word for one that lives lets two work at once; a resource that was told the
-    /// [token](Unlocked::fencing_token) refuses the older of them. In a cluster, and over a quorum, it cannot be known who is connected: there
-    /// nothing is deleted, and the lease is waited for.
+    /// [token](Unlocked::fencing_token) refuses the older of them. In a cluster, and over a quorum, it cannot be known who is
+    /// connected: there nothing is deleted, and it is as without this word.
     pub fn holder_is_gone(mut self) -> Self {
         self.holder_is_gone = true;
         self
