@@ -11,4 +11,8 @@ macro_rules! document {
     };
 }
 
+document!(introduction, "README.md");
+document!(first_lock, "first-lock.md");
+document!(keys, "keys.md");
 document!(observing, "operations/observing.md");
+document!(testing, "testing.md");

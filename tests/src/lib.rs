@@ -43,7 +43,6 @@ pub use authority::{Authority, CertificateFiles};
 pub use client::{Reply, Resp};
 pub use cluster::RedisCluster;
 pub use commands::{Commands, Said};
-pub use commands::{Commands, Said};
 pub use middleman::Middleman;
 pub use monitor::Monitor;
 pub use process::{Worker, child_args, is_child, this_test_binary};

@@ -2,6 +2,7 @@
 
 mod doctor;
 mod documented;
+mod first_lock;
 mod kit;
 mod losing;
 mod running;

@@ -16,7 +16,10 @@ pub(super) const RUN_BY: &[(&str, &[&str])] = &[
         "distlock-cli/README.md",
         &["distlock-cli/tests/cli/documented.rs"],
     ),
-    ("docs/first-lock.md", &["tests/tests/book/first_lock.rs"]),
+    (
+        "docs/first-lock.md",
+        &["distlock-cli/tests/cli/first_lock.rs"],
+    ),
     (
         "docs/operations/command-line.md",
         &["distlock-cli/tests/cli/documented.rs"],

@@ -1,0 +1,124 @@
+//! The first chapter of the book, typed from its beginning to its end: a new project, with the library of this workspace.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{env, fs};
+
+use distlock_tests::Commands;
+use distlock_tests::documents::{blocks, document, workspace};
+
+const CHAPTER: &str = "docs/first-lock.md";
+
+/// For building the library and all that it needs, on a loaded machine.
+const TOO_LONG: Duration = Duration::from_secs(550);
+
+/// In place of a second that a reader waits, for what that second is for: one call has the lock, and one waits.
+const UNTIL_WAITED_FOR: &str =
+    "until redis-cli exists 'distlock:queue:{stock:apples}' | grep -qx 1; do sleep 0.05; done";
+
+/// The program that the chapter has its reader paste.
+fn program() -> String {
+    let blocks = blocks(&document(CHAPTER));
+    let mut rust = blocks
+        .into_iter()
+        .filter(|block| block.language.starts_with("rust"));
+    let program = rust.next().expect("a program");
+    assert_eq!(rust.next(), None);
+    program.text
+}
+
+/// Where the project is built, so that the next run finds what this one has built.
+fn target() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    workspace().join(target).join("first-lock")
+}
+
+#[test]
+fn the_first_chapter_can_be_typed() {
+    let root = workspace();
+    let root = root.display();
+    let commands = Commands::of(CHAPTER, "project")
+        .then(CHAPTER, "memory")
+        .then(CHAPTER, "two")
+        .then(CHAPTER, "look")
+        .then(CHAPTER, "kill")
+        // The versions that this workspace has been tested with, which need not be fetched.
+        .instead_of(
+            "cd first-lock\n",
+            &format!("cd first-lock\ncp {root}/Cargo.lock .\n"),
+        )
+        .instead_of(
+            "cargo add distlock\n",
+            &format!("cargo add distlock --path {root}/distlock\n"),
+        )
+        .instead_of(
+            "DISTLOCK_URL=memory: ",
+            "cp ../main.rs src/main.rs\nDISTLOCK_URL=memory: ",
+        )
+        .instead_of("cargo install distlock-cli", "distlock --version")
+        .instead_of("sleep 1\n", &format!("{UNTIL_WAITED_FOR}\n"))
+        .instead_of(
+            "time cargo run --quiet",
+            "echo killed; time cargo run --quiet",
+        )
+        .instead_of("redis-cli ", "redis-cli -p 6379 ")
+        .with_program(env!("CARGO_BIN_EXE_distlock"))
+        .with("CARGO_NET_OFFLINE", "true")
+        .with("CARGO_TARGET_DIR", &target().display().to_string());
+    fs::write(commands.dir().join("main.rs"), program()).expect("a program");
+    let said = commands.run(TOO_LONG).stdout;
+
+    // In one process, in two, while it is looked at, before and after the kill.
+    let calls = |said: &str| Call::all(said);
+    let (before, after) = said.split_once("killed\n").expect("a kill");
+    let ended: Vec<_> = calls(before);
+    assert_eq!(ended.len(), 2 + 4 + 2 + 1, "{said}");
+    assert_eq!(ended.iter().filter(|call| call.ended).count(), 8, "{said}");
+    assert!(ended[..2].is_sorted_by_key(|call| call.token), "{said}");
+    assert!(ended[2..].is_sorted_by_key(|call| call.token), "{said}");
+    let after = calls(after);
+    assert!(
+        after.len() == 2 && after.iter().all(|call| call.ended),
+        "{said}"
+    );
+    assert!(after[0].token > ended[8].token, "{said}");
+
+    let listed = said.lines().find(|line| line.starts_with("stock:apples "));
+    let listed: Vec<_> = listed.expect("a lock").split_whitespace().collect();
+    assert_eq!((listed.len(), listed[4]), (5, "1"), "{said}");
+    for kind in ["lock", "queue", "entry", "fence"] {
+        assert!(
+            said.contains(&format!("distlock:{kind}:{{stock:apples}}\n")),
+            "{kind}"
+        );
+    }
+}
+
+/// What a call of the program has said.
+struct Call {
+    token: u64,
+    /// Before any other began.
+    ended: bool,
+}
+
+impl Call {
+    fn all(said: &str) -> Vec<Call> {
+        let mut calls = Vec::new();
+        let mut running: Option<String> = None;
+        for line in said.lines() {
+            if let Some((who, token)) = line.split_once(": begins, with token ") {
+                running = Some(who.to_owned());
+                let token = token.parse().expect("a token");
+                calls.push(Call {
+                    token,
+                    ended: false,
+                });
+            } else if let Some(who) = line.strip_suffix(": ends") {
+                let is_alone = running.take().is_some_and(|running| running == who);
+                assert!(is_alone, "{line}, while another had begun, in\n{said}");
+                calls.last_mut().expect("it has begun").ended = true;
+            }
+        }
+        calls
+    }
+}
