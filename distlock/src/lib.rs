@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![doc = include_str!("features.md")]
 
 mod clock;
 mod credentials;
