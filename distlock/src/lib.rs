@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "axum")]
+mod axum;
 mod clock;
 mod credentials;
 mod error;
