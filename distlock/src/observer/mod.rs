@@ -2,6 +2,22 @@
 //!
 //! An [`Observer`] is given to [`LockManagerBuilder::observer`](crate::LockManagerBuilder::observer). With the feature
 //! `metrics` every manager has one that records the metrics of `docs/operations/observing.md`.
+//!
+//! ```
+//! use distlock::LockManager;
+//! use distlock::observer::{Event, Observer};
+//!
+//! struct Stderr;
+//!
+//! impl Observer for Stderr {
+//!     fn observe(&self, event: &Event) {
+//!         eprintln!("{event:?}");
+//!     }
+//! }
+//!
+//! let locks = LockManager::builder().observer(Stderr).memory()?;
+//! # Ok::<(), distlock::Error>(())
+//! ```
 
 use std::fmt;
 use std::sync::Arc;
