@@ -114,7 +114,7 @@ tools() {
 published() {
     local features
     for features in --all-features --no-default-features --features=tls --features=tls-webpki-roots \
-        --features=metrics --features=testing; do
+        --features=metrics --features=testing --features=axum; do
         env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" \
             cargo check -p distlock "$features"
     done

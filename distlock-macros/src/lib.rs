@@ -16,9 +16,20 @@ mod template;
 /// renewed; stops the body if the lock can no longer be proven to be held; releases. Inside the
 /// body, `distlock::current()` is the held lock with its fencing token.
 ///
-/// ```text
+/// ```
+/// use distlock::{LockManager, distributed_lock};
+///
 /// #[distributed_lock(key = "inventory:<item_id>", lease = "15s", wait = "5s")]
-/// async fn reserve(db: &Db, item_id: u64) -> Result<Order, AppError> { ... }
+/// async fn reserve(item_id: u64) -> Result<u64, distlock::Error> {
+///     Ok(distlock::current().fencing_token().get())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// distlock::install(LockManager::memory())?;
+/// let first = reserve(42).await?;
+/// assert!(reserve(42).await? > first, "each acquisition has a greater token");
+/// # Ok(()) }
 /// ```
 ///
 /// The signature stays as it is, and type errors in the body are those of the plain function.
@@ -40,6 +51,8 @@ mod template;
 ///
 /// Durations are whole numbers with the units `h`, `m`, `s` and `ms`, from large to small: `"15s"`,
 /// `"500ms"`, `"1m30s"`. They are checked at compile time.
+///
+/// `fsync` is no argument: it is set for all locks of a manager, or with `Lock::fsync`.
 ///
 /// # Key templates
 ///

@@ -14,6 +14,11 @@ const EVERY: Duration = Duration::from_secs(5 * 60);
 /// A user of the server, and its password or token.
 ///
 /// Its `Debug` does not show the password.
+///
+/// ```
+/// let credentials = distlock::Credentials::new("shop", "secret");
+/// assert!(!format!("{credentials:?}").contains("secret"));
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     username: Option<String>,
@@ -22,6 +27,15 @@ pub struct Credentials {
 
 impl Credentials {
     /// An ACL user.
+    ///
+    /// ```
+    /// use distlock::Credentials;
+    ///
+    /// // What a mounted secret says, whose password may have a colon.
+    /// let mounted = "shop:s3c:ret";
+    /// let credentials = mounted.split_once(':').map(|(user, password)| Credentials::new(user, password));
+    /// assert_eq!(credentials, Some(Credentials::new("shop", "s3c:ret")));
+    /// ```
     pub fn new(username: impl Into<String>, password: impl Into<String>) -> Self {
         Credentials {
             username: Some(username.into()),
@@ -30,6 +44,11 @@ impl Credentials {
     }
 
     /// The default user (`requirepass`).
+    ///
+    /// ```
+    /// let credentials = distlock::Credentials::password("secret");
+    /// assert!(format!("{credentials:?}").contains("username: None"));
+    /// ```
     pub fn password(password: impl Into<String>) -> Self {
         Credentials {
             username: None,

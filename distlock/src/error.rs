@@ -14,15 +14,32 @@ use crate::fencing::FencingToken;
 /// what to do.
 ///
 /// ```
-/// # async fn reserve() -> Result<(), distlock::Error> { Ok(()) }
-/// # async fn handler() -> u16 {
-/// match reserve().await {
-///     Ok(()) => 200,
-///     Err(error) if error.is_busy() => 409,
-///     Err(error) if error.is_retryable() => 503,
-///     Err(_) => 500,
+/// use distlock::{LockManager, distributed_lock};
+///
+/// #[distributed_lock(key = "stock", wait = "0s")]
+/// async fn reserve() -> Result<(), distlock::Error> {
+///     Ok(())
 /// }
-/// # }
+///
+/// async fn handler() -> u16 {
+///     match reserve().await {
+///         Ok(()) => 200,
+///         Err(error) if error.is_busy() => 409,
+///         Err(error) if error.is_retryable() => 503,
+///         Err(_) => 500,
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// // No manager was installed: a mistake of the program, not of the moment.
+/// assert_eq!(handler().await, 500);
+///
+/// let locks = LockManager::memory();
+/// assert_eq!(distlock::with_manager(locks.clone(), handler()).await, 200);
+/// let _held = locks.lock("stock").acquire().await?;
+/// assert_eq!(distlock::with_manager(locks, handler()).await, 409);
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -145,24 +162,73 @@ pub enum Error {
 
 impl Error {
     /// Whether somebody else holds the lock.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let _first = locks.lock("report").acquire().await?;
+    /// let second = locks.lock("report").wait(Duration::ZERO).acquire().await;
+    /// assert!(second.is_err_and(|error| error.is_busy()));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self, Error::Busy { .. })
     }
 
     /// Whether the lock was held and then lost, or held for too long.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lock = locks.lock("report").max_hold(Duration::from_millis(20));
+    /// let hung = lock.run(async |_| std::future::pending::<()>().await).await;
+    /// assert!(hung.is_err_and(|error| error.is_lost()));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self, Error::Lost { .. } | Error::HoldLimit { .. })
     }
 
     /// Whether the store could not be used.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::connect_lazy("redis://127.0.0.1:1")?; // nothing listens there
+    /// let error = locks.lock("report").try_acquire().await.unwrap_err();
+    /// assert!(error.is_unavailable());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Error::Unavailable { .. })
     }
 
     /// Whether the same call may succeed later, and the body has certainly not run.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let error = locks.lock("").acquire().await.unwrap_err();
+    /// assert!(!error.is_retryable(), "an empty key stays one: {error}");
+    ///
+    /// let _held = locks.lock("report").acquire().await?;
+    /// let error = locks.lock("report").wait(Duration::ZERO).acquire().await.unwrap_err();
+    /// assert!(error.is_retryable(), "its holder will be done: {error}");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -173,6 +239,17 @@ impl Error {
     }
 
     /// The key that the error is about, where there is one.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let error = locks.lock("inventory:{7").acquire().await.unwrap_err();
+    /// assert_eq!(error.key(), Some("inventory:{7"));
+    /// assert_eq!(Error::NotInstalled.key(), None);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         match self {
@@ -187,6 +264,18 @@ impl Error {
     }
 
     /// Who held the lock, for a call that found it busy; otherwise, and where that is not known, nobody.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().client_name("checkout-3").memory()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    /// let error = locks.lock("report").wait(Duration::ZERO).acquire().await.unwrap_err();
+    /// assert_eq!(error.holders()[0].client, "checkout-3");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn holders(&self) -> &[Holder] {
         match self {
@@ -213,6 +302,19 @@ impl Error {
 }
 
 /// Who holds a lock.
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let _held = locks.lock("report").acquire().await?;
+/// let seen = locks.inspect("report").await?;
+/// let holder = &seen.holders()[0];
+/// assert!(holder.this_process);
+/// assert!(holder.to_string().starts_with(&format!("held by {} for", holder.client)));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
@@ -240,6 +342,17 @@ impl fmt::Display for Holder {
 }
 
 /// What kind of outage made the store unusable.
+///
+/// ```
+/// # use distlock::{Error, LockManager, Outage};
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// let locks = LockManager::connect_lazy("redis://127.0.0.1:1")?; // nothing listens there
+/// let error = locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
+/// assert!(matches!(error, Error::Unavailable { outage: Outage::Unreachable, .. }), "{error}");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outage {
@@ -311,6 +424,18 @@ impl fmt::Display for Outage {
 }
 
 /// How a hold was lost.
+///
+/// ```
+/// # use distlock::{Error, LockManager, LossReason};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let guard = locks.lock("report").acquire().await?;
+/// locks.shutdown().await;
+/// let Err(Error::Lost { reason, .. }) = guard.check() else { panic!("it is over") };
+/// assert_eq!(reason, LossReason::ShutDown);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
@@ -417,7 +542,7 @@ impl fmt::Display for Work {
 /// response type of your own, or choose the value with `on_fail = ...` on the attribute.
 ///
 /// ```
-/// use distlock::{Error, FromLockError};
+/// use distlock::{Error, FromLockError, distributed_lock};
 ///
 /// struct Response(u16);
 ///
@@ -426,6 +551,17 @@ impl fmt::Display for Work {
 ///         Response(if error.is_busy() { 409 } else { 503 })
 ///     }
 /// }
+///
+/// #[distributed_lock(key = "stock")]
+/// async fn reserve() -> Response {
+///     Response(200)
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// // There is no manager, so there is no lock, and the body does not run.
+/// assert_eq!(reserve().await.0, 503);
+/// # Ok(()) }
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`#[distributed_lock]` cannot return a lock failure as `{Self}`",
@@ -434,6 +570,13 @@ impl fmt::Display for Work {
 )]
 pub trait FromLockError: Sized {
     /// The value to return when the lock could not be acquired, or was lost.
+    ///
+    /// ```
+    /// use distlock::{Error, FromLockError};
+    ///
+    /// let answer = Result::<u32, Error>::from_lock_error(Error::NotInstalled);
+    /// assert!(matches!(answer, Err(Error::NotInstalled)));
+    /// ```
     fn from_lock_error(error: Error) -> Self;
 }
 

@@ -20,18 +20,17 @@ use std::str::FromStr;
 /// next token is lower than the last.
 ///
 /// ```
-/// # tokio_test(async {
-/// let manager = distlock::LockManager::memory();
-/// let first = manager.lock("report").acquire().await?;
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// let locks = LockManager::memory();
+/// let first = locks.lock("report").acquire().await?;
 /// let older = first.fencing_token();
 /// first.release().await?;
 ///
-/// let second = manager.lock("report").acquire().await?;
+/// let second = locks.lock("report").acquire().await?;
 /// assert!(second.fencing_token() > older);
-/// # Ok(()) });
-/// # fn tokio_test<F: Future<Output = Result<(), distlock::Error>>>(f: F) {
-/// #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(f).unwrap()
-/// # }
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
@@ -53,6 +52,12 @@ impl FencingToken {
     }
 
     /// The token as a number. Those that a lock gives are below 2^63, so they fit a signed SQL `BIGINT`.
+    ///
+    /// ```
+    /// let token = distlock::FencingToken::new(1_790_000_000_000_000);
+    /// assert_eq!(token.get(), 1_790_000_000_000_000);
+    /// assert_eq!(i64::try_from(token), Ok(1_790_000_000_000_000), "for a column");
+    /// ```
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0

@@ -31,6 +31,18 @@ use crate::scope::{self, Children, Frame};
 ///
 /// A guard cannot stop the code that holds it: ask [`is_held`](LockGuard::is_held), race
 /// [`lost`](LockGuard::lost), or use [`Lock::run`](crate::Lock::run), which stops its body.
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let guard = locks.lock("report").acquire().await?;
+/// assert!(locks.lock("report").try_acquire().await?.is_none());
+/// guard.release().await?;
+/// assert!(locks.lock("report").try_acquire().await?.is_some());
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused the lock is released at once; keep it in a variable, not in `_`"]
 pub struct LockGuard {
     manager: LockManager,
@@ -89,30 +101,90 @@ impl LockGuard {
     }
 
     /// The same as [`Held::fencing_token`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("invoice:7").acquire().await?;
+    /// // UPDATE invoices SET state = 'paid', fence = $1 WHERE id = 7 AND fence <= $1
+    /// let parameter = i64::try_from(guard.fencing_token()).expect("it fits a BIGINT");
+    /// assert!(parameter > 0);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.held.fencing_token()
     }
 
     /// The same as [`Held::key`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("{tenant:7}:stock").acquire().await?;
+    /// assert_eq!(guard.key(), "{tenant:7}:stock");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn key(&self) -> &str {
         self.held.key()
     }
 
     /// The same as [`Held::is_held`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").acquire().await?;
+    /// assert!(guard.is_held());
+    /// locks.shutdown().await;
+    /// assert!(!guard.is_held());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.is_held()
     }
 
     /// The same as [`Held::remaining`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lease = Duration::from_secs(15);
+    /// let guard = locks.lock("report").lease(lease).acquire().await?;
+    /// assert!(guard.remaining() < lease, "a safety margin is taken off");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
     /// The same as [`Held::check`].
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::builder().memory_on_current_runtime()?;
+    /// let hour = Duration::from_secs(60 * 60);
+    /// let guard = locks.lock("report").max_hold(hour).acquire().await?;
+    /// guard.check()?;
+    /// tokio::time::sleep(hour).await;
+    /// assert!(matches!(guard.check(), Err(Error::HoldLimit { stopped: false, .. })));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -122,6 +194,22 @@ impl LockGuard {
     }
 
     /// The same as [`Held::lost`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// # async fn write_report() -> u32 { 7 }
+    /// let guard = locks.lock("report").acquire().await?;
+    /// let rows = tokio::select! {
+    ///     rows = write_report() => rows,
+    ///     error = guard.lost() => return Err(error),
+    /// };
+    /// guard.release().await?;
+    /// assert_eq!(rows, 7);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
     ///
@@ -133,6 +221,21 @@ impl LockGuard {
     /// Releases the lock, and waits for the store's answer for about one command deadline (a tenth
     /// of the lease, 50 ms to 1 s; up to three of them if an ask of this call was never answered); after that it
     /// goes on in the background until it is answered, or the lease has ended.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").acquire().await?;
+    /// guard.release().await?;
+    ///
+    /// let guard = locks.lock("report").acquire().await?;
+    /// locks.shutdown().await;
+    /// let error = guard.release().await.unwrap_err();
+    /// assert!(matches!(error, Error::Lost { completed: true, .. }), "{error}");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -155,6 +258,22 @@ impl LockGuard {
     /// Runs a future with this hold on the re-entry stack: inside, [`current`](crate::current) is this
     /// hold, and calls that need the same key re-enter it. The future is *not* stopped when the lock
     /// is lost; [`Lock::run`](crate::Lock::run) does that.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").acquire().await?;
+    /// guard.scope(async {
+    ///     // Outside of the scope this would wait for the guard in vain.
+    ///     let inner = locks.lock("report").acquire().await?;
+    ///     assert_eq!(inner.fencing_token(), guard.fencing_token());
+    ///     inner.release().await
+    /// }).await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
     ///

@@ -11,6 +11,19 @@ use crate::manager::hold::Hold;
 /// A lock that is held, as its body sees it. Cheap to clone, and it may outlive the hold.
 ///
 /// It does not keep the lock: the guard, or the annotated function, does.
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let key = locks.lock("report").run(async |held| {
+///     // A spawned task inherits no lock, so it is given one to look at.
+///     tokio::spawn(async move { held.check().map(|()| held.key().to_owned()) }).await
+/// }).await?;
+/// assert_eq!(key.expect("no panic")?, "report");
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Held {
     hold: Arc<Hold>,
@@ -26,12 +39,35 @@ impl Held {
     }
 
     /// The token of this acquisition: pass it to the resource that the lock protects.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let token = locks.lock("invoice:7").run(async |held| {
+    ///     // UPDATE invoices SET state = 'paid', fence = $1 WHERE id = 7 AND fence <= $1
+    ///     i64::try_from(held.fencing_token())
+    /// }).await?;
+    /// assert!(token.is_ok(), "it fits a BIGINT");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.hold.token()
     }
 
     /// The key of the lock.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let key = locks.lock("report").run(async |held| held.key().to_owned()).await?;
+    /// assert_eq!(key, "report");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn key(&self) -> &str {
         self.hold.key().as_str()
@@ -39,12 +75,40 @@ impl Held {
 
     /// Whether the lock can be proven ours at this moment, by the local clock and without asking the
     /// store. Once false, it stays false.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let held = locks.lock("report").run(async |held| {
+    ///     assert!(held.is_held());
+    ///     held
+    /// }).await?;
+    /// assert!(!held.is_held(), "it outlived the hold");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.is_held()
     }
 
     /// For how long the lock is still ours if no further renewal succeeds; zero once it is over.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let held = locks.lock("report").run(async |held| {
+    ///     // Enough for one more call with a timeout of a second?
+    ///     assert!(held.remaining() > Duration::from_secs(1));
+    ///     held
+    /// }).await?;
+    /// assert_eq!(held.remaining(), Duration::ZERO);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
@@ -54,6 +118,20 @@ impl Held {
     /// it to anybody else; when its key vanished, at the next renewal (or the
     /// [`release`](crate::LockGuard::release) tells).
     ///
+    /// ```
+    /// # use distlock::{Error, LockManager, LossReason};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").acquire().await?;
+    /// let held = guard.held();
+    /// let helper = tokio::spawn(async move { held.lost().await });
+    /// guard.release().await?;
+    /// let error = helper.await.expect("no panic");
+    /// assert!(matches!(error, Error::Lost { reason: LossReason::Released, .. }), "{error}");
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Cancel safety
     ///
     /// Nothing is lost by dropping the future.
@@ -62,6 +140,23 @@ impl Held {
     }
 
     /// Checks that the lock is held: for code that runs long without an await.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let sum = locks.lock("report").run(async |held| {
+    ///     let mut sum = 0;
+    ///     for batch in [1, 2, 3] {
+    ///         held.check()?;
+    ///         sum += batch;
+    ///     }
+    ///     Ok::<_, Error>(sum)
+    /// }).await??;
+    /// assert_eq!(sum, 6);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///

@@ -38,10 +38,10 @@ impl Installed {
 /// Makes a manager the default of this process: the one that annotated functions use.
 ///
 /// ```
-/// # async fn f() -> Result<(), distlock::Error> {
-/// distlock::install(distlock::LockManager::memory())?;
-/// # Ok(()) }
-/// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+/// use distlock::{Error, LockManager};
+/// distlock::install(LockManager::memory())?;
+/// assert!(matches!(distlock::install(LockManager::memory()), Err(Error::AlreadyInstalled)));
+/// # Ok::<(), distlock::Error>(())
 /// ```
 ///
 /// # Errors
@@ -53,12 +53,32 @@ pub fn install(manager: LockManager) -> Result<(), Error> {
 }
 
 /// The default manager of this process, if one was [installed](install).
+///
+/// ```
+/// assert!(distlock::installed().is_none());
+/// distlock::install(distlock::LockManager::memory())?;
+/// assert!(distlock::installed().is_some());
+/// # Ok::<(), distlock::Error>(())
+/// ```
 #[must_use]
 pub fn installed() -> Option<LockManager> {
     INSTALLED.get().cloned()
 }
 
 /// Shuts the installed manager down, see [`LockManager::shutdown`]; does nothing without one.
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// let locks = LockManager::memory();
+/// distlock::install(locks.clone())?;
+/// let guard = locks.lock("report").acquire().await?;
+///
+/// distlock::shutdown().await;
+/// assert!(!guard.is_held());
+/// # Ok(()) }
+/// ```
 ///
 /// # Cancel safety
 ///

@@ -48,6 +48,13 @@ impl LockManager {
     ///
     /// Keys are at most 512 bytes, without control characters, and with at most one non-empty `{...}`,
     /// which is a Redis Cluster hash tag. Pass foreign values through [`escape`](crate::escape).
+    ///
+    /// ```
+    /// # let locks = distlock::LockManager::memory();
+    /// let from_a_form = "7 or 8";
+    /// let lock = locks.lock(format!("inventory:{}", distlock::escape(from_a_form)));
+    /// assert_eq!(lock.key(), "inventory:7%20or%208");
+    /// ```
     pub fn lock(&self, key: impl Into<String>) -> Lock {
         Lock::new(self.clone(), key.into())
     }
@@ -72,6 +79,20 @@ impl Lock {
     /// It is not a limit of the work, for the watchdog renews it for as long as the lock is held. It
     /// is how long others wait when this process dies, and how long an outage of the store is
     /// survived. A shorter lease frees the lock of a crashed process sooner and is lost sooner.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").lease(Duration::from_secs(5)).acquire().await?;
+    /// assert!(guard.remaining() < Duration::from_secs(5));
+    ///
+    /// let refused = locks.lock("report").lease(Duration::from_millis(10)).acquire().await;
+    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// # Ok(()) }
+    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
         self
@@ -80,6 +101,19 @@ impl Lock {
     /// How long to wait for the lock: at most 24 h, default 10 s; zero tries once.
     ///
     /// It bounds everything, outages of the store included.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::builder().memory_on_current_runtime()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    /// let wait = Duration::from_secs(5);
+    /// let error = locks.lock("report").wait(wait).acquire().await.unwrap_err();
+    /// assert!(matches!(error, Error::Busy { waited, .. } if waited >= wait));
+    /// # Ok(()) }
+    /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = wait;
         self
@@ -89,6 +123,18 @@ impl Lock {
     ///
     /// At the limit renewals stop, a body under [`run`](Lock::run) is stopped with
     /// [`Error::HoldLimit`], and a guard is no longer held.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lock = locks.lock("report").max_hold(Duration::from_millis(20));
+    /// let error = lock.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
+    /// assert!(matches!(error, Error::HoldLimit { stopped: true, .. }));
+    /// # Ok(()) }
+    /// ```
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.options.max_hold = Some(limit);
         self
@@ -100,6 +146,19 @@ impl Lock {
     /// This keeps a job from running twice when two replicas fire a moment apart. A success is a
     /// guard that is [released](LockGuard::release), or a body that ran to its end; a guard that is
     /// dropped, a panic and a loss free the key at once.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lock = locks.lock("jobs:nightly-report").min_hold(Duration::from_secs(10 * 60));
+    /// lock.run(async |_| { /* the report */ }).await?;
+    /// // The replica that fires a moment later.
+    /// assert!(lock.try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
     pub fn min_hold(mut self, shortest: Duration) -> Self {
         self.options.min_hold = Some(shortest);
         self
@@ -120,10 +179,17 @@ impl Lock {
     /// as large as the number of replicas that can be promoted, and give the data its
     /// [fencing token](LockGuard::fencing_token).
     ///
-    /// ```no_run
-    /// # async fn f(manager: distlock::LockManager) -> Result<(), distlock::Error> {
-    /// let guard = manager.lock("report:daily").min_replicas(1).acquire().await?;
-    /// # guard.release().await }
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::connect_lazy("redis://127.0.0.1:6379")?;
+    /// let lock = locks.lock("ledger:close").min_replicas(1);
+    ///
+    /// // A store that has no replicas refuses it; it is not left out.
+    /// let refused = LockManager::memory().lock("ledger:close").min_replicas(1).acquire().await;
+    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// # Ok(()) }
     /// ```
     pub fn min_replicas(mut self, n: u32) -> Self {
         self.options.min_replicas = Some(n);
@@ -139,10 +205,17 @@ impl Lock {
     /// `everysec` a server may take a second, which is longer than a command may take, and calls fail with
     /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas).
     ///
-    /// ```no_run
-    /// # async fn f(manager: distlock::LockManager) -> Result<(), distlock::Error> {
-    /// let guard = manager.lock("report:daily").fsync(true).acquire().await?;
-    /// # guard.release().await }
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::connect_lazy("redis://127.0.0.1:6379")?;
+    /// let lock = locks.lock("ledger:close").fsync(true);
+    ///
+    /// // A store that has no disk refuses it; it is not left out.
+    /// let refused = LockManager::memory().lock("ledger:close").fsync(true).acquire().await;
+    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// # Ok(()) }
     /// ```
     pub fn fsync(mut self, on: bool) -> Self {
         self.options.fsync = Some(on);
@@ -151,12 +224,29 @@ impl Lock {
 
     /// The name of this lock in logs and metrics: the template of the key, such as
     /// `inventory:<item_id>`, so that there is one name and not one for each key.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let labelled = locks.lock("inventory:7").label("inventory:<item_id>");
+    /// let _held = labelled.acquire().await?;
+    /// // What is locked is the key.
+    /// assert!(locks.lock("inventory:7").try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
     pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
         self.options.label = Some(label.into());
         self
     }
 
     /// The key, as it was given.
+    ///
+    /// ```
+    /// # let locks = distlock::LockManager::memory();
+    /// assert_eq!(locks.lock("{tenant:7}:stock").key(), "{tenant:7}:stock");
+    /// ```
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
@@ -167,6 +257,22 @@ impl Lock {
     /// Who asks first is served first, across all processes. A caller whose own call tree holds the
     /// same lock already re-enters it without touching the store; sibling branches of one body
     /// exclude each other. Then the outer hold's options rule, and of this call's only `wait`.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lock = locks.lock("report");
+    /// let first = lock.acquire().await?;
+    /// let next = tokio::spawn(async move { lock.acquire().await });
+    ///
+    /// let token = first.fencing_token();
+    /// first.release().await?;
+    /// let next = next.await.expect("no panic")?;
+    /// assert!(next.fencing_token() > token);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -195,6 +301,20 @@ impl Lock {
 
     /// Acquires the lock if it is free and nobody waits for it. It never waits for another holder and
     /// never passes a queue; it takes one command's time.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lock = locks.lock("cache:warm-up");
+    /// let Some(guard) = lock.try_acquire().await? else {
+    ///     return Ok(()); // another replica is at it
+    /// };
+    /// assert!(lock.try_acquire().await?.is_none());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///

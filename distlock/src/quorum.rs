@@ -7,16 +7,16 @@ use crate::error::Error;
 /// What all clients of a `redis+quorum://` URL must agree on: how many servers a lock needs, and when a server that may have
 /// forgotten a lock votes again. Clients that differ do not exclude each other.
 ///
-/// ```no_run
-/// # async fn f() -> Result<(), distlock::Error> {
+/// ```
+/// use distlock::{LockManager, Quorum};
 /// use std::time::Duration;
 ///
-/// let manager = distlock::LockManager::builder()
-///     .url("redis+quorum://a:6379,b:6379,c:6379")
-///     .quorum(distlock::Quorum::default().max_lease(Duration::from_secs(30)))
-///     .connect()
-///     .await?;
-/// # Ok(()) }
+/// let quorum = Quorum::default().max_lease(Duration::from_secs(30));
+/// let locks = LockManager::builder()
+///     .url("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003")
+///     .quorum(quorum)
+///     .connect_lazy()?;
+/// # Ok::<(), distlock::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quorum {
@@ -39,6 +39,16 @@ impl Default for Quorum {
 impl Quorum {
     /// How many servers have to vote for a holder; default: more than half of them. With more than that, up to
     /// `2 * size - servers - 1` of them may even forget a lock that they had, and vote again at once.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Quorum};
+    /// let three = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
+    /// let builder = LockManager::builder().url(three);
+    /// let locks = builder.clone().quorum(Quorum::default().size(3)).connect_lazy()?;
+    /// let minority = builder.quorum(Quorum::default().size(1));
+    /// assert!(minority.connect_lazy().is_err(), "two could hold one lock");
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
     #[must_use]
     pub fn size(mut self, servers: usize) -> Self {
         self.size = Some(servers);
@@ -48,6 +58,20 @@ impl Quorum {
     /// The longest lease that any client takes; default a minute. A server that was restarted, was flushed, or is used for the
     /// first time does not vote for so long (and a grace of up to ten seconds), for it may have forgotten a lock. A lock with a
     /// longer lease, or a longer [`min_hold`](crate::Lock::min_hold), is refused.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager, Quorum};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder()
+    ///     .url("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003")
+    ///     .quorum(Quorum::default().max_lease(Duration::from_secs(10)))
+    ///     .connect_lazy()?;
+    /// let refused = locks.lock("report").lease(Duration::from_secs(30)).acquire().await;
+    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn max_lease(mut self, longest: Duration) -> Self {
         self.max_lease = longest;
@@ -58,6 +82,16 @@ impl Quorum {
     /// `appendfsync always`, and its disk keeps what it was told to. Then it votes as soon as it is back. Nobody checks this,
     /// and if it is not so, two may hold a lock; only a server that comes back with nothing at all is found out. Default
     /// `false`.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Quorum};
+    /// // Each of these servers has `appendonly yes` and `appendfsync always`.
+    /// let locks = LockManager::builder()
+    ///     .url("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003")
+    ///     .quorum(Quorum::default().servers_never_forget(true))
+    ///     .connect_lazy()?;
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
     #[must_use]
     pub fn servers_never_forget(mut self, never: bool) -> Self {
         self.nodes_remember = never;

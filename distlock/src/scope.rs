@@ -128,6 +128,21 @@ pub fn current() -> Held {
 }
 
 /// The innermost lock that the running call tree holds, or `None` outside of a locked body.
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// fn fence() -> Option<distlock::FencingToken> {
+///     distlock::try_current().map(|held| held.fencing_token())
+/// }
+///
+/// assert_eq!(fence(), None);
+/// let token = locks.lock("report").run(async |_| fence()).await?;
+/// assert!(token.is_some());
+/// # Ok(()) }
+/// ```
 #[must_use]
 pub fn try_current() -> Option<Held> {
     FRAMES.try_with(|top| top.held.clone()).ok()

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 /// system's (feature `tls-native-roots`), or else Mozilla's (feature `tls-webpki-roots`). Files are PEM, and are read
 /// again whenever a connection is opened: a certificate that was renewed is taken up without a restart.
 ///
-/// ```no_run
-/// # async fn f() -> Result<(), distlock::Error> {
-/// let manager = distlock::LockManager::builder()
-///     .url("rediss://redis.internal:6379")
-///     .tls(distlock::Tls::new().ca_file("/etc/redis/ca.crt"))
-///     .connect()
-///     .await?;
-/// # Ok(()) }
+/// ```
+/// use distlock::{LockManager, Tls};
+///
+/// let locks = LockManager::builder()
+///     .url("rediss://127.0.0.1:6380")
+///     .tls(Tls::new().ca_file("/etc/redis/ca.crt"))
+///     .connect_lazy()?;
+/// # Ok::<(), distlock::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use = "it does nothing until it is given to `LockManagerBuilder::tls`"]
@@ -27,11 +27,26 @@ pub struct Tls {
 
 impl Tls {
     /// The build's roots, no client certificate, and the name in the URL.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Tls};
+    /// let builder = LockManager::builder().tls(Tls::new());
+    /// assert!(builder.url("redis://127.0.0.1:6379").connect_lazy().is_err(), "it is asked for, so it must be rediss");
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
     pub fn new() -> Self {
         Tls::default()
     }
 
     /// Trusts who is signed by one of the certificates in this file, and nobody else.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Tls};
+    /// # let folder = std::path::Path::new("/etc/redis");
+    /// let tls = Tls::new().ca_file(folder.join("ca.crt"));
+    /// let locks = LockManager::builder().url("rediss://127.0.0.1:6380").tls(tls).connect_lazy()?;
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(path.into());
         self
@@ -39,6 +54,15 @@ impl Tls {
 
     /// Shows the server this certificate, with its chain, and proves with the key that it is ours (Redis:
     /// `tls-auth-clients`).
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Tls};
+    /// let tls = Tls::new()
+    ///     .ca_file("/etc/redis/ca.crt")
+    ///     .client_certificate("/etc/shop/tls.crt", "/etc/shop/tls.key");
+    /// let locks = LockManager::builder().url("rediss://127.0.0.1:6380").tls(tls).connect_lazy()?;
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
     pub fn client_certificate(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -50,6 +74,14 @@ impl Tls {
 
     /// The name, or address, that must stand in the server's certificate; without it the URL's host. For a server that
     /// is reached through a tunnel, or by another name than its own.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Tls};
+    /// // Through a tunnel, whose near end has no certificate.
+    /// let tls = Tls::new().ca_file("/etc/redis/ca.crt").server_name("redis.internal");
+    /// let locks = LockManager::builder().url("rediss://127.0.0.1:6380").tls(tls).connect_lazy()?;
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self

@@ -34,14 +34,18 @@ const DEFAULT_LANES: usize = if cfg!(panic = "abort") { 0 } else { 8 };
 
 /// Builds a [`LockManager`].
 ///
-/// ```no_run
-/// # async fn f() -> Result<(), distlock::Error> {
-/// let manager = distlock::LockManager::builder()
-///     .url("redis://127.0.0.1:6379")
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// let locks = LockManager::builder()
+///     .url("memory:") // in production: redis://127.0.0.1:6379
 ///     .namespace("shop")
 ///     .client_name("checkout-3")
 ///     .connect()
 ///     .await?;
+/// let _held = locks.lock("report").acquire().await?;
+/// assert_eq!(locks.inspect("report").await?.holders()[0].client, "checkout-3");
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -111,6 +115,11 @@ impl fmt::Debug for LockManagerBuilder {
 
 impl LockManagerBuilder {
     /// The URL of the store, see [`LockManager::connect`].
+    ///
+    /// ```
+    /// let builder = distlock::LockManager::builder().url("redis://shop:secret@127.0.0.1:6379/2");
+    /// assert!(!format!("{builder:?}").contains("secret"));
+    /// ```
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
@@ -119,12 +128,36 @@ impl LockManagerBuilder {
     /// The first part of every key in the store, default `distlock`. Managers with different
     /// namespaces do not see each other's locks. It may have parts, such as `shop:eu`, but none behind a
     /// `:` may be called like a kind of our keys (`lock`, `queue`, `entry`, `fence`, `client`).
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let builder = LockManager::builder().url("memory:one-server");
+    /// let shop = builder.clone().namespace("shop").connect().await?;
+    /// let blog = builder.namespace("blog").connect().await?;
+    /// let _held = shop.lock("report").acquire().await?;
+    /// assert!(blog.lock("report").try_acquire().await?.is_some());
+    /// # Ok(()) }
+    /// ```
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
     /// The name under which others see this client in [`Error::Busy`], default `host:pid`.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().client_name("checkout-3").memory()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    /// let error = locks.lock("report").wait(Duration::ZERO).acquire().await.unwrap_err();
+    /// assert!(error.to_string().contains("held by checkout-3"));
+    /// # Ok(()) }
+    /// ```
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.client_name = Some(name.into());
         self
@@ -133,6 +166,19 @@ impl LockManagerBuilder {
     /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] at once. Waiters
     /// whose process is gone, or whose time is up, do not count for long: each further call looks for them in
     /// another part of the queue, a hundred places at a time.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().max_waiters(0).memory()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    /// let day = Duration::from_secs(24 * 60 * 60);
+    /// let error = locks.lock("report").wait(day).acquire().await.unwrap_err();
+    /// assert!(error.is_busy(), "there is no place in the queue");
+    /// # Ok(()) }
+    /// ```
     pub fn max_waiters(mut self, limit: u32) -> Self {
         self.settings.max_waiters = limit;
         self
@@ -146,6 +192,16 @@ impl LockManagerBuilder {
     /// may go unnoticed. Each key used within this time costs the server about 150 bytes
     /// (the memory store up to 500). Managers that share
     /// locks should agree; the last one to acquire decides.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// // Somebody looks at the clocks once a day.
+    /// let day = Duration::from_secs(24 * 60 * 60);
+    /// let locks = LockManager::builder().fence_ttl(2 * day).memory()?;
+    /// assert!(LockManager::builder().fence_ttl(2 * 366 * day).memory().is_err(), "keys would be kept that nobody uses");
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
     pub fn fence_ttl(mut self, ttl: Duration) -> Self {
         self.settings.fence_ttl = ttl;
         self
@@ -153,6 +209,17 @@ impl LockManagerBuilder {
 
     /// How long [`connect`](LockManagerBuilder::connect) tries, default 2 s. Raise it for a service that is started
     /// together with its Redis, or use [`connect_lazy`](LockManagerBuilder::connect_lazy).
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let builder = LockManager::builder().url("redis://127.0.0.1:1"); // nothing listens there
+    /// let connected = builder.connect_timeout(Duration::from_millis(50)).connect().await;
+    /// assert!(connected.is_err_and(|error| error.is_unavailable()));
+    /// # Ok(()) }
+    /// ```
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
@@ -172,12 +239,29 @@ impl LockManagerBuilder {
     /// runtime without, the first attempt panics in a task of its own, which is caught, but may be seen on stderr, and
     /// its calls go on over the manager's thread. A program that is built with `panic = "abort"` cannot catch that, so
     /// there the default is 0.
+    ///
+    /// ```
+    /// // A thousand replicas at one server: two connections of each, in place of up to ten.
+    /// let locks = distlock::LockManager::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .lanes(0)
+    ///     .connect_lazy()?;
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
     pub fn lanes(mut self, n: usize) -> Self {
         self.lanes = n;
         self
     }
 
     /// How a `rediss://` server's certificate is checked, and what is shown to it. Without it: see [`Tls`](crate::Tls).
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Tls};
+    /// let builder = LockManager::builder().tls(Tls::new().ca_file("/etc/redis/ca.crt"));
+    /// let locks = builder.clone().url("rediss://127.0.0.1:6380").connect_lazy()?;
+    /// assert!(builder.url("redis://127.0.0.1:6379").connect_lazy().is_err(), "a plain connection");
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -192,17 +276,16 @@ impl LockManagerBuilder {
     /// [`connect_timeout`](LockManagerBuilder::connect_timeout): what takes longer has to be fetched ahead. When it fails
     /// or panics it is asked again; what it says is in the error, so it must not say secrets.
     ///
-    /// ```no_run
-    /// # async fn f() -> Result<(), distlock::Error> {
-    /// let manager = distlock::LockManager::builder()
-    ///     .url("rediss://redis.internal:6379")
-    ///     .credentials(|| async {
-    ///         let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
-    ///         Ok(distlock::Credentials::new("shop", password.trim()))
-    ///     })
-    ///     .connect()
-    ///     .await?;
-    /// # Ok(()) }
+    /// ```
+    /// use distlock::{Credentials, LockManager};
+    ///
+    /// let builder = LockManager::builder().credentials(|| async {
+    ///     let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
+    ///     Ok(Credentials::new("shop", password.trim()))
+    /// });
+    /// let locks = builder.clone().url("redis://127.0.0.1:6379").connect_lazy()?;
+    /// assert!(builder.url("redis://shop:secret@127.0.0.1:6379").connect_lazy().is_err(), "which one is it?");
+    /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn credentials<F, Fut>(mut self, source: F) -> Self
     where
@@ -217,6 +300,20 @@ impl LockManagerBuilder {
 
     /// How often the source of the credentials is asked for those of the live connections, default 5 min, at least a
     /// second: before a token runs out, for then a managed service closes its connections.
+    ///
+    /// ```
+    /// # use distlock::{Credentials, LockManager};
+    /// # use std::time::Duration;
+    /// # async fn token() -> std::io::Result<String> { Ok("token".into()) }
+    /// let builder = LockManager::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .credentials_every(Duration::from_secs(10 * 60)); // a token is good for a quarter of an hour
+    /// assert!(builder.clone().connect_lazy().is_err(), "nobody knows a token");
+    /// let locks = builder
+    ///     .credentials(|| async { Ok(Credentials::new("shop", token().await?)) })
+    ///     .connect_lazy()?;
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
     pub fn credentials_every(mut self, every: Duration) -> Self {
         self.credentials_every = Some(every);
         self
@@ -226,9 +323,12 @@ impl LockManagerBuilder {
     /// servers that they watch.
     ///
     /// ```
-    /// let builder = distlock::LockManager::builder()
-    ///     .url("redis+sentinel://shop:secret@10.0.0.1,10.0.0.2,10.0.0.3/orders")
-    ///     .sentinel_credentials(distlock::Credentials::password("another secret"));
+    /// # use distlock::{Credentials, LockManager};
+    /// let builder = LockManager::builder().sentinel_credentials(Credentials::password("another secret"));
+    /// let url = "redis+sentinel://shop:secret@127.0.0.1:26379,127.0.0.1:26380/orders";
+    /// let locks = builder.clone().url(url).connect_lazy()?;
+    /// assert!(builder.url("redis://127.0.0.1:6379").connect_lazy().is_err(), "there are no sentinels");
+    /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
         self.sentinel_credentials = Some(credentials);
@@ -237,6 +337,17 @@ impl LockManagerBuilder {
 
     /// Connects, and tries for as long as the [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server
     /// cannot be reached, loads, or is a replica.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().url("memory:").connect().await?;
+    ///
+    /// let nowhere = LockManager::builder().connect().await;
+    /// assert!(matches!(nowhere, Err(Error::Config { .. })), "no URL was given");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -259,10 +370,14 @@ impl LockManagerBuilder {
     /// that do not wait fail at once. A wrong password or a missing right is found by them as well.
     ///
     /// ```
-    /// # async fn f() -> Result<(), distlock::Error> {
-    /// let manager = distlock::LockManager::builder()
-    ///     .url("redis://127.0.0.1:6379")
-    ///     .connect_lazy()?;
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let builder = LockManager::builder().url("redis://127.0.0.1:1"); // nothing listens there yet
+    /// let locks = builder.connect_lazy()?;
+    /// let error = locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
+    /// assert!(error.is_unavailable(), "it tried for so long");
     /// # Ok(()) }
     /// ```
     ///
@@ -359,6 +474,21 @@ impl LockManagerBuilder {
     /// An in-process store without a thread: everything runs on the current runtime and takes all time
     /// from `tokio::time`, so that tests can pause and advance it.
     ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().memory_on_current_runtime()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    ///
+    /// // Ten seconds of a clock that stands still pass at once.
+    /// let began = tokio::time::Instant::now();
+    /// assert!(locks.lock("report").acquire().await.is_err_and(|error| error.is_busy()));
+    /// assert!(began.elapsed() >= Duration::from_secs(10));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Config`] outside of a tokio runtime.
@@ -385,7 +515,10 @@ impl LockManagerBuilder {
     /// An in-process store of its own, with the real clock: for development and tests.
     ///
     /// ```
-    /// let manager = distlock::LockManager::builder().client_name("test").memory()?;
+    /// # use distlock::{Error, LockManager};
+    /// let locks = LockManager::builder().client_name("a test").memory()?;
+    /// let refused = LockManager::builder().client_name("").memory();
+    /// assert!(matches!(refused, Err(Error::Config { .. })));
     /// # Ok::<(), distlock::Error>(())
     /// ```
     ///

@@ -23,6 +23,20 @@ impl LockManager {
     ///   process with the same name share. They are for development and tests: they exclude nobody in
     ///   another process.
     ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let orders = LockManager::connect("memory:shop").await?; // in production: redis://127.0.0.1:6379
+    /// let returns = LockManager::connect("memory:shop").await?;
+    /// let _held = orders.lock("report").acquire().await?;
+    /// assert!(returns.lock("report").try_acquire().await?.is_none());
+    ///
+    /// let refused = LockManager::connect("http://127.0.0.1").await;
+    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials or missing rights,
@@ -38,6 +52,17 @@ impl LockManager {
 
     /// Makes a manager that connects in the background, see [`LockManagerBuilder::connect_lazy`].
     ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// // The service starts, although nothing listens there yet.
+    /// let locks = LockManager::connect_lazy("redis://127.0.0.1:1")?;
+    /// let error = locks.lock("report").try_acquire().await.unwrap_err();
+    /// assert!(error.is_unavailable() && error.is_retryable());
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Config`] for a malformed URL.
@@ -47,6 +72,16 @@ impl LockManager {
 
     /// An in-process store of its own, for development and tests, with the real clock. Under
     /// `tokio::time::pause` use [`LockManagerBuilder::memory_on_current_runtime`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let (one, other) = (LockManager::memory(), LockManager::memory());
+    /// let _held = one.lock("report").acquire().await?;
+    /// assert!(other.lock("report").try_acquire().await?.is_some(), "each is a store of its own");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Panics
     ///
@@ -60,6 +95,16 @@ impl LockManager {
     }
 
     /// A builder, for everything that a URL does not say.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().client_name("checkout-3").memory()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    /// assert_eq!(locks.inspect("report").await?.holders()[0].client, "checkout-3");
+    /// # Ok(()) }
+    /// ```
     pub fn builder() -> LockManagerBuilder {
         LockManagerBuilder::default()
     }
@@ -68,6 +113,17 @@ impl LockManager {
     /// is set, with the password in `DISTLOCK_PASSWORD`, if that is set: then the URL has none, and can be shown to
     /// anybody. `DISTLOCK_SENTINEL_USERNAME` and `DISTLOCK_SENTINEL_PASSWORD` are for the sentinels of a
     /// `redis+sentinel://` URL.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # if std::env::var_os("DISTLOCK_URL").is_some() { return Ok(()) }
+    /// // Nobody has set DISTLOCK_URL here.
+    /// let error = LockManager::from_env().await.unwrap_err();
+    /// assert!(matches!(error, Error::Config { .. }), "{error}");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///

@@ -3,6 +3,17 @@
 use std::fmt;
 
 /// One thing that was looked at, see [`LockManager::diagnose`](crate::LockManager::diagnose).
+///
+/// ```
+/// # use distlock::{LockManager, Verdict};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let findings = locks.diagnose().await?;
+/// let locking = findings.iter().find(|finding| finding.check == "locking").expect("it is tried each time");
+/// assert!(locking.verdict < Verdict::Bad, "{}: {}", locking.found, locking.advice);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
@@ -19,6 +30,14 @@ pub struct Finding {
 }
 
 /// What a finding means for locks.
+///
+/// ```
+/// use distlock::Verdict;
+///
+/// let verdicts = [Verdict::Mind, Verdict::Good];
+/// assert_eq!(verdicts.iter().max(), Some(&Verdict::Mind), "the worst of them");
+/// assert_eq!(format!("{:<5}|", Verdict::Bad), "bad  |");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Verdict {

@@ -21,6 +21,20 @@ pub(super) const INSPECT_WITHIN: Duration = Duration::from_secs(1);
 const NAMED: usize = 1_000;
 
 /// What a lock looks like, see [`LockManager::inspect`].
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let free = locks.inspect("report").await?;
+/// assert!(free.holders().is_empty() && free.remaining.is_none());
+///
+/// let guard = locks.lock("report").acquire().await?;
+/// let held = locks.inspect("report").await?;
+/// assert_eq!(held.fencing_token, Some(guard.fencing_token()));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyState {
@@ -40,6 +54,24 @@ pub struct KeyState {
 }
 
 /// Who stands in the queue of a lock, see [`KeyState::waiting`].
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let lock = locks.lock("report");
+/// let _held = lock.acquire().await?;
+/// let _next = tokio::spawn(async move { lock.acquire().await });
+///
+/// let longest = loop {
+///     if let Some(waiter) = locks.inspect("report").await?.waiting().first() {
+///         break waiter.clone();
+///     }
+/// };
+/// assert!(longest.this_process, "a call of {}", longest.client);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
@@ -52,6 +84,20 @@ pub struct Waiter {
 }
 
 /// What one server of a quorum has of a lock, see [`KeyState::servers`].
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// for server in locks.inspect("report").await?.servers() {
+///     match server.trouble() {
+///         None => println!("{}: token {:?}", server.address, server.last_token),
+///         Some(trouble) => println!("{}: {trouble}", server.address),
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerState {
@@ -67,12 +113,37 @@ pub struct ServerState {
 
 impl ServerState {
     /// Who holds the lock at this server, which alone is no hold. `None` also while somebody only has its vote.
+    ///
+    /// ```
+    /// # use distlock::{KeyState, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// fn votes(state: &KeyState) -> usize {
+    ///     state.servers().iter().filter(|server| server.holder().is_some()).count()
+    /// }
+    ///
+    /// let _held = locks.lock("report").acquire().await?;
+    /// assert_eq!(votes(&locks.inspect("report").await?), 0, "the memory store is no quorum");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
     }
 
     /// Why it could not be asked, if it could not.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let state = locks.inspect("report").await?;
+    /// let away = state.servers().iter().filter(|server| server.trouble().is_some());
+    /// assert_eq!(away.count(), 0);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
@@ -96,18 +167,54 @@ impl ServerState {
 
 impl KeyState {
     /// Who holds it; nobody, if it is free.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let who = |state: distlock::KeyState| state.holders().first().map(ToString::to_string);
+    /// assert_eq!(who(locks.inspect("report").await?), None);
+    /// let _held = locks.lock("report").acquire().await?;
+    /// assert!(who(locks.inspect("report").await?).is_some_and(|text| text.starts_with("held by")));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn holders(&self) -> &[Holder] {
         &self.holders
     }
 
     /// Who waits for it, in the order in which they are served: the first thousand.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lock = locks.lock("report");
+    /// let _held = lock.acquire().await?;
+    /// let _next = tokio::spawn(async move { lock.acquire().await });
+    /// while locks.inspect("report").await?.waiting().is_empty() {
+    ///     tokio::task::yield_now().await;
+    /// }
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn waiting(&self) -> &[Waiter] {
         &self.waiting
     }
 
     /// What each server of a quorum has of it, in the order of the URL; nothing where there is no quorum.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let state = locks.inspect("report").await?;
+    /// assert!(state.servers().is_empty(), "one store, and no quorum");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn servers(&self) -> &[ServerState] {
         &self.servers

@@ -55,6 +55,20 @@ pub(crate) mod watch;
 ///
 /// When the last clone and the last guard are gone it finishes the releases under way (for at most 2 s)
 /// and ends; the end of the process does not wait for that, but [`shutdown`](LockManager::shutdown) does.
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// let locks = LockManager::connect("memory:").await?;
+/// let of_a_handler = locks.clone();
+/// let _held = locks.lock("report").acquire().await?;
+/// assert!(of_a_handler.lock("report").try_acquire().await?.is_none());
+///
+/// locks.shutdown().await;
+/// assert!(of_a_handler.lock("report").try_acquire().await.is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct LockManager {
     inner: Arc<Inner>,
@@ -96,6 +110,21 @@ impl LockManager {
     /// that does not await keeps its lock until it ends, for at most its lease.
     ///
     /// Await it before the process exits, so that no key stays behind.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lock = locks.lock("report");
+    /// let guard = lock.acquire().await?;
+    /// let waits = tokio::spawn(async move { lock.acquire().await });
+    ///
+    /// locks.shutdown().await;
+    /// assert!(matches!(waits.await.expect("no panic"), Err(Error::ShutDown { .. })));
+    /// assert!(guard.check().is_err_and(|error| error.is_lost()));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
     ///

@@ -9,6 +9,15 @@ use crate::store::redis::url::Place;
 
 impl LockManagerBuilder {
     /// What all clients of a `redis+quorum://` URL agree on, if not on the default of [`Quorum`].
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Quorum};
+    /// let builder = LockManager::builder().quorum(Quorum::default().size(2));
+    /// let url = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
+    /// let locks = builder.clone().url(url).connect_lazy()?;
+    /// assert!(builder.url("redis://127.0.0.1:6379").connect_lazy().is_err(), "one server is no quorum");
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
     pub fn quorum(mut self, quorum: Quorum) -> Self {
         self.quorum = Some(quorum);
         self

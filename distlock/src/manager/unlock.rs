@@ -67,6 +67,22 @@ impl LockManager {
 }
 
 /// A lock that is to be taken away, see [`LockManager::unlock`].
+///
+/// ```
+/// # use distlock::{Error, HowUnlocked, LockManager, LossReason};
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let guard = locks.lock("report").acquire().await?;
+/// let hung = tokio::spawn(async move { guard.lost().await });
+///
+/// // An operator allows it a minute.
+/// let unlocked = locks.unlock("report").wait(Duration::from_secs(60)).await?;
+/// assert_eq!(unlocked.how, HowUnlocked::Released);
+/// assert!(matches!(hung.await, Ok(Error::Lost { reason: LossReason::Revoked { .. }, .. })));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is taken away before it is awaited"]
 pub struct Unlock {
@@ -79,12 +95,37 @@ pub struct Unlock {
 
 impl Unlock {
     /// How long to wait until the holder has released it, default 10 s.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let _deaf = locks.lock("report").acquire().await?; // its code does not ask whether it is lost
+    /// let error = locks.unlock("report").wait(Duration::from_millis(50)).await.unwrap_err();
+    /// assert!(error.is_busy());
+    /// # Ok(()) }
+    /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
     /// Waits for as long as it takes, which is until the lease and the grace of a holder that does not react are over.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let deaf = locks.lock("report").lease(Duration::from_millis(100)).acquire().await?;
+    /// locks.unlock("report").force().await?;
+    /// assert!(!deaf.is_held());
+    /// assert!(locks.lock("report").try_acquire().await?.is_some());
+    /// # Ok(()) }
+    /// ```
     pub fn force(mut self) -> Self {
         self.force = true;
         self
@@ -97,6 +138,19 @@ impl Unlock {
     /// this word for one that lives lets two work at once; a resource that was told the
     /// [token](Unlocked::fencing_token) refuses the older of them. In a cluster, and over a quorum, it cannot be known who is
     /// connected: there nothing is deleted, and it is as without this word.
+    ///
+    /// ```
+    /// # use distlock::{HowUnlocked, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").acquire().await?;
+    /// let hung = tokio::spawn(async move { guard.lost().await });
+    /// // The store knows better: that client is connected, so it is told instead.
+    /// let unlocked = locks.unlock("report").holder_is_gone().await?;
+    /// assert_eq!(unlocked.how, HowUnlocked::Released);
+    /// # Ok(()) }
+    /// ```
     pub fn holder_is_gone(mut self) -> Self {
         self.holder_is_gone = true;
         self
@@ -118,6 +172,22 @@ impl IntoFuture for Unlock {
 }
 
 /// A lock that was taken away, see [`LockManager::unlock`].
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let guard = locks.lock("report").acquire().await?;
+/// let old = guard.fencing_token();
+/// tokio::spawn(async move { guard.lost().await });
+///
+/// let unlocked = locks.unlock("report").await?;
+/// assert!(unlocked.holder.is_some_and(|holder| holder.this_process));
+/// let next = locks.lock("report").acquire().await?.fencing_token();
+/// assert!(unlocked.fencing_token.is_some_and(|token| old < token && token < next));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unlocked {
@@ -126,11 +196,23 @@ pub struct Unlocked {
     /// Who had it.
     pub holder: Option<Holder>,
     /// Above the token of whoever had it, and below that of whoever has it next: a resource that is told this one
-    /// ([`FencingToken`]) refuses the old holder. `None` if it was free, or had just ended by itself.
+    /// ([`FencingToken`]) refuses the old holder. `None` if it was free, had just ended by itself, or was released by its holder
+    /// before enough servers of a quorum could be told.
     pub fencing_token: Option<FencingToken>,
 }
 
 /// How a lock became free, see [`Unlocked`].
+///
+/// ```
+/// # use distlock::{HowUnlocked, LockManager};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let unlocked = locks.unlock("report").await?;
+/// assert_eq!(unlocked.how, HowUnlocked::WasFree);
+/// assert_eq!(unlocked.how.to_string(), "nobody held it");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HowUnlocked {

@@ -16,6 +16,31 @@ pub(crate) const UNLABELLED: &str = "unlabelled";
 /// `lock` is the name of a lock for logs and metrics: the template of its key, or its
 /// [`label`](crate::Lock::label), and `unlabelled` where there is neither. `key` is the key itself: there may be as many as
 /// there are users or orders, so it belongs into no metric.
+///
+/// ```
+/// # use distlock::LockManager;
+/// # use distlock::observer::{Event, Observer};
+/// # use std::sync::{Arc, Mutex};
+/// #[derive(Default)]
+/// struct Waits(Mutex<Vec<String>>);
+///
+/// impl Observer for Waits {
+///     fn observe(&self, event: &Event) {
+///         if let Event::Acquired { lock, path, .. } = event {
+///             self.0.lock().unwrap().push(format!("{lock}: {path}"));
+///         }
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// let waits = Arc::new(Waits::default());
+/// let locks = LockManager::builder().observer(waits.clone()).memory()?;
+/// locks.lock("inventory:7").label("inventory:<item_id>").run(async |_| ()).await?;
+/// locks.shutdown().await; // all is told by then
+/// assert_eq!(*waits.0.lock().unwrap(), ["inventory:<item_id>: free"]);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
@@ -208,6 +233,14 @@ pub enum Event {
 }
 
 /// How a lock came to the call that waited for it.
+///
+/// ```
+/// use distlock::observer::Path;
+///
+/// // Only these calls have waited for another holder.
+/// let contended = |path| matches!(path, Path::Handed | Path::Looked);
+/// assert!(contended(Path::Handed) && !contended(Path::Free));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Path {
@@ -222,6 +255,14 @@ pub enum Path {
 }
 
 /// Why a call did not get its lock.
+///
+/// ```
+/// use distlock::observer::Refused;
+///
+/// // Contention is no outage: nobody is woken for it.
+/// let wakes = |refused| !matches!(refused, Refused::Busy | Refused::Cancelled);
+/// assert!(wakes(Refused::Unavailable) && !wakes(Refused::Busy));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refused {
@@ -242,6 +283,14 @@ pub enum Refused {
 }
 
 /// How a hold ended.
+///
+/// ```
+/// use distlock::observer::HoldOutcome;
+///
+/// // A worker that was told to end drops its work: that is no failure.
+/// let failed = |outcome| !matches!(outcome, HoldOutcome::Released | HoldOutcome::Cancelled);
+/// assert!(failed(HoldOutcome::Lost) && !failed(HoldOutcome::Released));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HoldOutcome {
@@ -258,6 +307,14 @@ pub enum HoldOutcome {
 }
 
 /// How a hold was lost.
+///
+/// ```
+/// use distlock::observer::Loss;
+///
+/// // What an operator took, or this process gave up, surprises nobody.
+/// let surprising = |loss| matches!(loss, Loss::Expired | Loss::Gone);
+/// assert!(surprising(Loss::Gone) && !surprising(Loss::Revoked));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
@@ -272,6 +329,14 @@ pub enum Loss {
 }
 
 /// What came of a release.
+///
+/// ```
+/// use distlock::observer::ReleaseOutcome;
+///
+/// // Whoever is next waits until the lease has ended.
+/// let keeps_others = |outcome| outcome == ReleaseOutcome::Unanswered;
+/// assert!(keeps_others(ReleaseOutcome::Unanswered) && !keeps_others(ReleaseOutcome::Released));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
@@ -284,6 +349,14 @@ pub enum ReleaseOutcome {
 }
 
 /// What came of a renewal, see [`Event::Renewed`].
+///
+/// ```
+/// use distlock::observer::RenewalOutcome;
+///
+/// // It is tried again: nothing is lost yet.
+/// let warns = |outcome| outcome == RenewalOutcome::Failed;
+/// assert!(warns(RenewalOutcome::Failed) && !warns(RenewalOutcome::Gone));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RenewalOutcome {
@@ -296,6 +369,14 @@ pub enum RenewalOutcome {
 }
 
 /// What a store is asked.
+///
+/// ```
+/// use distlock::observer::Operation;
+///
+/// // Of an uncontended call there are these two.
+/// let of_a_call = [Operation::Ask, Operation::Release].map(Operation::as_str);
+/// assert_eq!(of_a_call.join("+"), "ask+release");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -318,6 +399,14 @@ pub enum Operation {
 }
 
 /// What came of a command.
+///
+/// ```
+/// use distlock::observer::CallOutcome;
+///
+/// // These pass by themselves, once the network or the server is back.
+/// let passes = |outcome| matches!(outcome, CallOutcome::TimedOut | CallOutcome::Unreachable);
+/// assert!(passes(CallOutcome::TimedOut) && !passes(CallOutcome::Denied));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CallOutcome {
@@ -334,6 +423,14 @@ pub enum CallOutcome {
 }
 
 /// What a connection is for.
+///
+/// ```
+/// use distlock::observer::Link;
+///
+/// // Without this one, what is held ends at its safe deadline.
+/// let keeps_holds = |link| link == Link::Renewals;
+/// assert!(keeps_holds(Link::Renewals) && !keeps_holds(Link::Commands));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Link {
@@ -347,6 +444,29 @@ pub enum Link {
 
 impl Event {
     /// What came of a renewal; `None` for other events.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use distlock::observer::{Event, Observer, RenewalOutcome};
+    /// # use tokio::sync::mpsc;
+    /// struct Renewals(mpsc::UnboundedSender<RenewalOutcome>);
+    ///
+    /// impl Observer for Renewals {
+    ///     fn observe(&self, event: &Event) {
+    ///         if let Some(outcome) = event.renewal_outcome() {
+    ///             let _ = self.0.send(outcome);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let (outcomes, mut told) = mpsc::unbounded_channel();
+    /// let locks = LockManager::builder().observer(Renewals(outcomes)).memory_on_current_runtime()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    /// assert_eq!(told.recv().await, Some(RenewalOutcome::Ok));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn renewal_outcome(&self) -> Option<RenewalOutcome> {
         match self {
@@ -360,6 +480,13 @@ impl Event {
 
 impl Path {
     /// The name for a label: `free`, `handed`, `looked`, `reentered`.
+    ///
+    /// ```
+    /// use distlock::observer::Path;
+    ///
+    /// assert_eq!(Path::Handed.as_str(), "handed");
+    /// assert_eq!(Path::Handed.to_string(), "handed");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -373,6 +500,13 @@ impl Path {
 
 impl Refused {
     /// The name for a label: `busy`, `full`, `unavailable`, `cancelled`, `foreign`, `closed`, `lost`.
+    ///
+    /// ```
+    /// use distlock::observer::Refused;
+    ///
+    /// assert_eq!(Refused::Unavailable.as_str(), "unavailable");
+    /// assert_eq!(Refused::Unavailable.to_string(), "unavailable");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -389,6 +523,13 @@ impl Refused {
 
 impl HoldOutcome {
     /// The name for a label: `released`, `lost`, `hold_limit`, `panicked`, `cancelled`.
+    ///
+    /// ```
+    /// use distlock::observer::HoldOutcome;
+    ///
+    /// assert_eq!(HoldOutcome::HoldLimit.as_str(), "hold_limit");
+    /// assert_eq!(HoldOutcome::HoldLimit.to_string(), "hold_limit");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -403,6 +544,13 @@ impl HoldOutcome {
 
 impl Loss {
     /// The name for a label: `expired`, `gone`, `revoked`, `closed`.
+    ///
+    /// ```
+    /// use distlock::observer::Loss;
+    ///
+    /// assert_eq!(Loss::Expired.as_str(), "expired");
+    /// assert_eq!(Loss::Expired.to_string(), "expired");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -416,6 +564,12 @@ impl Loss {
 
 impl ReleaseOutcome {
     /// The name for a label: `released`, `not_held`, `unanswered`.
+    ///
+    /// ```
+    /// use distlock::observer::ReleaseOutcome;
+    ///
+    /// assert_eq!(ReleaseOutcome::NotHeld.as_str(), "not_held");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -428,6 +582,12 @@ impl ReleaseOutcome {
 
 impl RenewalOutcome {
     /// The name for a label: `ok`, `failed`, `gone`.
+    ///
+    /// ```
+    /// use distlock::observer::RenewalOutcome;
+    ///
+    /// assert_eq!(RenewalOutcome::Failed.as_str(), "failed");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -440,6 +600,12 @@ impl RenewalOutcome {
 
 impl Operation {
     /// The name for a label: `ask`, `confirm`, `renew`, `release`, `look`, `inspect`, `list`, `revoke`.
+    ///
+    /// ```
+    /// use distlock::observer::Operation;
+    ///
+    /// assert_eq!(Operation::Ask.as_str(), "ask");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -457,6 +623,12 @@ impl Operation {
 
 impl CallOutcome {
     /// The name for a label: `ok`, `timed_out`, `unreachable`, `refused`, `denied`.
+    ///
+    /// ```
+    /// use distlock::observer::CallOutcome;
+    ///
+    /// assert_eq!(CallOutcome::TimedOut.as_str(), "timed_out");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -471,6 +643,13 @@ impl CallOutcome {
 
 impl Link {
     /// The name for a label: `commands`, `renewals`, `acks`.
+    ///
+    /// ```
+    /// use distlock::observer::Link;
+    ///
+    /// assert_eq!(Link::Renewals.as_str(), "renewals");
+    /// assert_eq!(Link::Renewals.to_string(), "renewals");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

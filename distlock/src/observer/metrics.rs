@@ -3,6 +3,12 @@
 //! `docs/operations/observing.md` has the table of all of them. Each manager records them from its first event on; calls
 //! and holds are labelled by the name of their lock (`lock`: the template, or the label), never by the key, and at most 500
 //! names for each manager: further ones are `other`. All times are in seconds, and histograms want [`BUCKETS`].
+//!
+//! ```
+//! // At start-up, whichever the exporter is: here one that forgets all.
+//! metrics::set_global_recorder(metrics::NoopRecorder).expect("it is the first");
+//! let locks = distlock::LockManager::memory();
+//! ```
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -2,6 +2,22 @@
 //!
 //! An [`Observer`] is given to [`LockManagerBuilder::observer`](crate::LockManagerBuilder::observer). With the feature
 //! `metrics` every manager has one that records the metrics of `docs/operations/observing.md`.
+//!
+//! ```
+//! use distlock::LockManager;
+//! use distlock::observer::{Event, Observer};
+//!
+//! struct Stderr;
+//!
+//! impl Observer for Stderr {
+//!     fn observe(&self, event: &Event) {
+//!         eprintln!("{event:?}");
+//!     }
+//! }
+//!
+//! let locks = LockManager::builder().observer(Stderr).memory()?;
+//! # Ok::<(), distlock::Error>(())
+//! ```
 
 use std::fmt;
 use std::sync::Arc;
@@ -55,6 +71,31 @@ pub(crate) mod event;
 /// ```
 pub trait Observer: Send + Sync + 'static {
     /// Something happened.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use distlock::observer::{Event, Observer};
+    /// # use std::sync::mpsc;
+    /// struct Alarms(mpsc::Sender<String>);
+    ///
+    /// impl Observer for Alarms {
+    ///     fn observe(&self, event: &Event) {
+    ///         if let Event::NotAcquired { lock, outcome, .. } = event {
+    ///             let _ = self.0.send(format!("{lock}: {outcome}"));
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let (alarms, told) = mpsc::channel();
+    /// let locks = LockManager::builder().observer(Alarms(alarms)).memory()?;
+    /// let lock = locks.lock("inventory:7").label("inventory:<item_id>");
+    /// let _held = lock.acquire().await?;
+    /// assert!(lock.try_acquire().await?.is_none());
+    /// assert_eq!(told.recv().as_deref(), Ok("inventory:<item_id>: busy"));
+    /// # Ok(()) }
+    /// ```
     fn observe(&self, event: &Event);
 }
 

@@ -20,6 +20,22 @@ use crate::testing::store::ScriptedStore;
 ///
 /// It is given to annotated functions with [`with_manager`](crate::with_manager), or as their `locks = ...`, which takes a
 /// `TestLocks` too. Clones are the same locks; another `TestLocks::new()` is a world of its own.
+///
+/// ```
+/// # use distlock::testing::{TestLocks, holder};
+/// #[distlock::distributed_lock(key = "inventory:<item_id>", wait = "5s", locks = locks)]
+/// async fn reduce(locks: &TestLocks, item_id: u32) -> Result<u32, distlock::Error> {
+///     Ok(item_id)
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// let locks = TestLocks::new();
+/// locks.on("inventory:7").busy(holder("worker-2"));
+/// assert!(reduce(&locks, 7).await.is_err_and(|error| error.is_busy()));
+/// assert_eq!(reduce(&locks, 8).await?, 8);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct TestLocks {
     manager: LockManager,

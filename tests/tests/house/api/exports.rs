@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use syn::{Ident, Item, Visibility};
+use syn::{Attribute, Ident, Item, Visibility};
 
 use crate::api::items;
-use crate::api::lines::{Line, Rank, is_hidden};
+use crate::api::lines::{Line, Rank, documentation, is_hidden};
 use crate::library::builds::{PUBLISHED, attributes_of, lacks};
 use crate::library::modules::{Child, Library, ModuleId, ROOT, defined};
 use crate::library::resolve::Target;
@@ -19,6 +19,13 @@ struct Walk<'a> {
     exports: Exports,
     /// What other crates define.
     foreign: Vec<(String, Vec<String>)>,
+    /// The modules that users can name, and what is said of each.
+    modules: Vec<(String, String)>,
+}
+
+/// The modules that a library exports, without the crate itself, and what is said of each.
+pub(crate) fn modules(library: &Library) -> Vec<(String, String)> {
+    walk(library).modules
 }
 
 /// All that a library exports, by the place of its definition.
@@ -31,6 +38,7 @@ fn walk(library: &Library) -> Walk<'_> {
         library,
         exports: Exports::new(),
         foreign: Vec::new(),
+        modules: Vec::new(),
     };
     walk.module(ROOT, "");
     walk.exported_macros();
@@ -66,7 +74,7 @@ impl Walk<'_> {
                 continue;
             }
             match library.resolve_import(id, import).target {
-                Target::Module(exported) => self.module(exported, &format!("{name}::")),
+                Target::Module(exported) => self.inner(exported, &name, &import.attributes),
                 Target::Item(module, item) => self.export(module, item, name),
                 Target::Foreign(path) => self.foreign.push((name, path)),
                 Target::Outside => {}
@@ -77,7 +85,7 @@ impl Walk<'_> {
                 (Item::Mod(item), _) => {
                     let name = item.ident.to_string();
                     if let Some(Child::Inside(child)) = module.children.get(&name) {
-                        self.module(*child, &format!("{prefix}{name}::"));
+                        self.inner(*child, &format!("{prefix}{name}"), &item.attrs);
                     }
                 }
                 (_, Some(name)) => {
@@ -87,6 +95,16 @@ impl Walk<'_> {
                 _ => {}
             }
         }
+    }
+
+    /// What is said of a module stands in front of its `mod` line, or in its file.
+    fn inner(&mut self, id: ModuleId, name: &str, attributes: &[Attribute]) {
+        let mut docs = documentation(attributes);
+        if self.library.modules[id].is_file {
+            docs += &documentation(&self.library.file_of(id).syntax.attrs);
+        }
+        self.modules.push((name.to_owned(), docs));
+        self.module(id, &format!("{name}::"));
     }
 
     fn export(&mut self, module: ModuleId, item: String, name: String) {
@@ -172,6 +190,7 @@ pub(crate) fn definitions(library: &Library, macros: &[Line]) -> Vec<Line> {
             rank: Rank::Definition,
             text: format!("use {} as {name}", path.join("::")),
             attributes: String::new(),
+            docs: String::new(),
         }));
     }
     lines
@@ -198,6 +217,7 @@ pub(crate) fn procedural(library: &Library) -> Vec<Line> {
                 rank: Rank::Definition,
                 text,
                 attributes: String::new(),
+                docs: documentation(&function.attrs),
             });
         }
     }

@@ -8,7 +8,7 @@ use syn::{
 };
 
 use crate::api::impls;
-use crate::api::lines::{Line, Rank, is_hidden, noticed, tidy};
+use crate::api::lines::{Line, Rank, documentation, is_hidden, noticed, tidy};
 use crate::library::builds::{PUBLISHED, lacks};
 
 /// The lines of one definition that users know by this name.
@@ -126,6 +126,7 @@ impl Of<'_> {
             rank,
             text,
             attributes: noticed(attributes),
+            docs: documentation(attributes),
         }
     }
 

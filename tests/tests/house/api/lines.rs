@@ -4,7 +4,7 @@ use std::fmt;
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::Attribute;
+use syn::{Attribute, Expr, ExprLit, Lit, Meta};
 
 /// One thing that users can name. Lines are ordered by what they belong to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,6 +15,8 @@ pub(crate) struct Line {
     pub(crate) text: String,
     /// In front of the text.
     pub(crate) attributes: String,
+    /// What is said of it, which is no part of the line.
+    pub(crate) docs: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +53,24 @@ pub(crate) fn noticed(attributes: &[Attribute]) -> String {
         .collect();
     noticed.sort();
     noticed.concat()
+}
+
+/// The documentation, as it is written.
+pub(crate) fn documentation(attributes: &[Attribute]) -> String {
+    let mut docs = String::new();
+    for attribute in attributes {
+        if let Meta::NameValue(pair) = &attribute.meta
+            && pair.path.is_ident("doc")
+            && let Expr::Lit(ExprLit {
+                lit: Lit::Str(text),
+                ..
+            }) = &pair.value
+        {
+            docs.push_str(&text.value());
+            docs.push('\n');
+        }
+    }
+    docs
 }
 
 /// Whether something is public, but not meant for users.

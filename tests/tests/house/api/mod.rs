@@ -8,6 +8,7 @@ use crate::library::modules::Library;
 use crate::library::{read, sources_of};
 
 mod difference;
+mod examples;
 mod exports;
 mod impls;
 mod items;
@@ -21,11 +22,17 @@ const HEADING: &str = "\
 # writes this file anew.
 ";
 
-/// The public interface of the library and of the crate of its attribute.
-fn interface(library: &Library, macros: &Library) -> String {
+/// A line for all that users of the library can name, and for all macros of the crate of its attribute.
+fn lines_of(library: &Library, macros: &Library) -> (Vec<Line>, Vec<Line>) {
     let macros = exports::procedural(macros);
     let mut lines = exports::definitions(library, &macros);
     lines.extend(impls::of_exported(library));
+    (lines, macros)
+}
+
+/// The public interface of the library and of the crate of its attribute.
+fn interface(library: &Library, macros: &Library) -> String {
+    let (lines, macros) = lines_of(library, macros);
     format!(
         "{HEADING}\n[distlock]\n{}\n[distlock-macros]\n{}",
         sorted(lines),
