@@ -1,10 +1,10 @@
 //! The commands of README.md and docs/topologies.md, run as a reader pastes them, with this build in place of `cargo run`.
 
-use std::env;
+use std::{env, fs};
 
 use distlock_tests::Commands;
 
-use crate::running::{PROGRAM, TOO_LONG, assert_nothing_was_lost};
+use crate::running::{PROGRAM, TOO_LONG, assert_nothing_was_lost, output};
 
 /// Of each run in the guide.
 const ORDERS: u64 = 200;
@@ -62,7 +62,24 @@ mod proxies {
 #[test]
 fn the_first_command_of_the_readme_works() {
     let said = Commands::of("README.md", "demo")
-        .instead_of("cargo run", PROGRAM)
+        .instead_of("cargo run --", PROGRAM)
         .run(TOO_LONG);
     assert_nothing_was_lost(&said.stdout, 3_000);
+    let chart = fs::read_to_string(said.dir().join("chart.svg")).unwrap();
+    assert!(chart.starts_with("<svg"), "{chart}");
+}
+
+#[test]
+fn the_help_explains_the_options() {
+    let (code, help, _) = output("memory:", "--help");
+    assert_eq!(code, Some(0));
+    for option in [
+        "--store",
+        "--processes",
+        "--orders",
+        "--kill-one",
+        "--chart",
+    ] {
+        assert!(help.contains(option), "{option} is not in {help}");
+    }
 }

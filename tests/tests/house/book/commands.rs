@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use distlock_tests::documents::Block;
 
+use super::links::prose;
 use super::{Document, blocks};
 
 /// Which tests run the commands of which document: a test names a block as a text, `"name"`.
@@ -35,6 +36,70 @@ const BY_CI: &str = "./test.sh";
 
 /// The one block of that kind.
 const CHECK: (&str, &str) = ("README.md", "check");
+
+/// What is told to be started in a line of prose or a cell of a table, and which test of which file does that.
+pub(super) const STARTED_BY: &[(&str, &str, &str)] = &[
+    (
+        "cargo run",
+        "examples/tests/inventory/main.rs",
+        "in_memory_the_lock_makes_the_difference",
+    ),
+    (
+        "cargo run -- --help",
+        "examples/tests/inventory/documented.rs",
+        "the_help_explains_the_options",
+    ),
+    (
+        "cargo run --bin operated",
+        "examples/tests/operated/main.rs",
+        "what_dashboard_and_alerts_ask_for_is_exported",
+    ),
+    (
+        "cargo run --bin nightly -- --replicas 3 --period 2s --kill",
+        "examples/tests/nightly/main.rs",
+        "the_demonstration_shows_it_and_leaves_nothing_behind",
+    ),
+    (
+        "cargo run --bin nightly -- --period 24h",
+        "examples/tests/nightly/main.rs",
+        "the_period_of_a_replica_that_was_killed_is_done_by_another",
+    ),
+    (
+        "cargo run --bin leader -- --candidates 3",
+        "examples/tests/leader/main.rs",
+        "the_demonstration_shows_it_and_leaves_nothing_behind",
+    ),
+    (
+        "examples/shop/servers.sh cargo run -p shop",
+        "examples/shop/tests/real/replicas.rs",
+        "orders_over_two_replicas_leave_the_right_stock",
+    ),
+    (
+        "examples/cli.sh jobs:report echo done",
+        "distlock-cli/tests/cli/cron.rs",
+        "examples/cli.sh",
+    ),
+    (
+        "cargo run --release -p torture -- --topology tls",
+        "test.sh",
+        "torture: $topology",
+    ),
+    (
+        "cargo run --release -p torture -- --topology sentinel",
+        "test.sh",
+        "torture: $topology",
+    ),
+    (
+        "cargo run --release -p torture -- --topology replicas",
+        "test.sh",
+        "torture: $topology",
+    ),
+    (
+        "cargo run --release -p torture -- --topology cluster",
+        "test.sh",
+        "torture: $topology",
+    ),
+];
 
 /// How what readers type begins.
 const PROGRAMS: &[&str] = &[
@@ -115,9 +180,41 @@ pub(super) fn unmarked(documents: &[Document]) -> Vec<String> {
     unmarked
 }
 
+/// Commands in prose that no test starts. `read` reads the file of a test.
+pub(super) fn not_started(
+    documents: &[Document],
+    started_by: &[(&str, &str, &str)],
+    read: &dyn Fn(&str) -> String,
+) -> Vec<String> {
+    let is_started = |command: &&str| {
+        let is_script = command
+            .split(' ')
+            .next()
+            .is_some_and(|word| word.ends_with(".sh"));
+        // Of a synopsis readers make a command.
+        let is_synopsis = command
+            .split([' ', '='])
+            .any(|word| word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase()));
+        let is_here = command.starts_with("cargo run") || (is_script && command.contains(' '));
+        is_here && !is_synopsis && !command.starts_with(BY_CI)
+    };
+    let mut not_started = Vec::new();
+    for (path, text) in documents {
+        for line in prose(text) {
+            for command in line.split('`').skip(1).step_by(2).filter(is_started) {
+                let test = started_by.iter().find(|(started, ..)| *started == command);
+                if !test.is_some_and(|(_, file, test)| read(file).contains(test)) {
+                    not_started.push(format!("{path}: `{command}`"));
+                }
+            }
+        }
+    }
+    not_started
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{not_run, unmarked, unnamed};
+    use super::{not_run, not_started, unmarked, unnamed};
 
     fn document(path: &str, text: &str) -> (String, String) {
         (path.to_owned(), text.to_owned())
@@ -158,6 +255,20 @@ mod tests {
                 "README.md:4: ```sh other"
             ]
         );
+    }
+
+    #[test]
+    fn a_command_in_prose_that_no_test_starts_is_found() {
+        let text = "`cargo run` `a/b.sh c`, `cargo run -- LINE`\n| `cargo run -- -x` | `./test.sh --all` | `b.sh` |\n\
+                    ```text\n`cargo run -- -y`\n```\n";
+        let started_by = [
+            ("cargo run", "t.rs", "it_runs"),
+            ("a/b.sh c", "t.rs", "b_runs"),
+        ];
+        let found = not_started(&[document("d.md", text)], &started_by, &|_| {
+            "fn it_runs()".into()
+        });
+        assert_eq!(found, ["d.md: `a/b.sh c`", "d.md: `cargo run -- -x`"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::Document;
 const REPOSITORY: &[&str] = &[
     "https://github.com/distlock/distlock/blob/main/",
     "https://github.com/distlock/distlock/tree/main/",
+    "https://raw.githubusercontent.com/distlock/distlock/main/",
 ];
 
 /// Links that lead to no file, or to no heading. `read` has the text of a document that is there, and "" for other files.
@@ -43,7 +44,7 @@ fn links(text: &str) -> Vec<&str> {
 }
 
 /// The lines that stand in no block of code.
-fn prose(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
     text.lines().filter(move |line| {
         let is_fence = line.trim_start().starts_with("```");

@@ -59,6 +59,10 @@ fn commands_are_run_by_tests() {
         "a block of commands is run by a test, which names it (RUN_BY in tests/tests/house/book/commands.rs)",
     );
     none(
+        &commands::not_started(&documents, commands::STARTED_BY, &|path| document(path)),
+        "a command in prose is started by a test (STARTED_BY in tests/tests/house/book/commands.rs)",
+    );
+    none(
         &commands::unmarked(&documents),
         "what readers are told to type stands in a block ```sh name; a synopsis has brackets",
     );
