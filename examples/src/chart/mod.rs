@@ -42,12 +42,12 @@ pub(crate) fn chart(setting: &Setting, reports: &[Report]) -> String {
     let title = format!("Who had item {item} when, {runs}");
     canvas.text("title", Align::Left, MARGIN, 34.0, &title);
     let summary = format!(
-        "{} orders for {} items; {}, {} at a time each. An order reads the stock of its item, thinks for 1 to 3 ms,",
+        "{} orders for {} items; {}, {} at a time each. An order reads the stock of its item,",
         setting.orders, setting.items, setting.place, setting.tasks
     );
     canvas.text("soft", Align::Left, MARGIN, 56.0, &summary);
     let rest = format!(
-        "and writes back what is left. The first {} calls for item {item}, which most orders are for:",
+        "thinks for 1 to 3 ms, and writes back what is left. The first {} calls for item {item}, which most orders are for:",
         first_calls::MOST
     );
     canvas.text("soft", Align::Left, MARGIN, 73.0, &rest);

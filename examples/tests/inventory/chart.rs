@@ -104,23 +104,21 @@ impl Chart {
             let x = number(bar, "x");
             (x, x + number(bar, "width"), class(bar).contains(&"lost"))
         };
-        let last = |row: Node<'_, '_>| {
-            row.children()
-                .filter_map(|node| node.text())
-                .last()
-                .unwrap()
-                .to_owned()
-        };
         let change = |row: Node<'_, '_>| {
-            let text = last(row);
+            let text = last_text(row);
             let (read, wrote) = text.split_once(" → ")?;
             let wrote = wrote.trim_end_matches(" lost");
             Some((read.parse().unwrap(), wrote.parse().unwrap()))
         };
         for row in rows.clone() {
-            assert_eq!(bar(row).2, last(row).ends_with(" lost"), "{}", last(row));
+            assert_eq!(
+                bar(row).2,
+                last_text(row).ends_with(" lost"),
+                "{}",
+                last_text(row)
+            );
         }
-        let lanes = whole.children().filter_map(|node| node.text());
+        let lanes = texts(whole).into_iter();
         let lanes = lanes.filter_map(|text| {
             let (orders, rest) = text.split_once(" orders")?;
             let lost = rest
@@ -132,13 +130,7 @@ impl Chart {
             ))
         });
         Drawn {
-            heading: first
-                .children()
-                .filter_map(|node| node.text())
-                .filter(|text| !text.trim().is_empty())
-                .nth(1)
-                .unwrap()
-                .into(),
+            heading: texts(first)[1].into(),
             bars: rows.clone().map(bar).collect(),
             changes: rows.map(change).collect(),
             several: [of_class(first, "many"), of_class(whole, "several")],
@@ -202,6 +194,16 @@ impl Drawn {
         bars.sort_by(|a, b| a.partial_cmp(b).unwrap());
         bars.windows(2).any(|pair| pair[1].0 + ROUNDED < pair[0].1)
     }
+}
+
+/// The words right in a group, in the order in which they were drawn.
+fn texts<'a>(group: Node<'a, '_>) -> Vec<&'a str> {
+    let texts = group.children().filter(|node| node.has_tag_name("text"));
+    texts.filter_map(|text| text.text()).collect()
+}
+
+fn last_text<'a>(row: Node<'a, '_>) -> &'a str {
+    texts(row).last().copied().unwrap_or_default()
 }
 
 fn class<'a>(node: Node<'a, '_>) -> Vec<&'a str> {
