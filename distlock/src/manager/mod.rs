@@ -17,6 +17,7 @@ use crate::protocol::words::wall;
 
 pub(crate) mod acquire;
 pub(crate) mod assembly;
+pub(crate) mod authentication;
 pub(crate) mod backlog;
 pub(crate) mod builder;
 pub(crate) mod call;

@@ -29,6 +29,7 @@ pub use crate::observer::event::{
 
 pub(crate) mod delivery;
 pub(crate) mod event;
+mod labels;
 
 /// Is told what happens to the locks of a manager, and to its connections.
 ///

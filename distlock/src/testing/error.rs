@@ -19,8 +19,9 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, Holder, LossReason, Outage};
+use crate::error::{Error, Holder, Outage};
 use crate::fencing::FencingToken;
+use crate::loss::LossReason;
 use crate::testing::outcomes::holder;
 
 /// What became of the work under a lock that was lost.
