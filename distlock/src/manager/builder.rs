@@ -6,24 +6,20 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::{BootClock, TokioClock};
+use crate::clock::BootClock;
 use crate::credentials::{Credentials, Source};
 use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::core::shut_down_error;
-use crate::manager::executor::Executor;
 use crate::manager::report;
 use crate::options::{Durability, FENCE_TTLS};
 use crate::quorum::Quorum;
-use crate::random::SystemRandom;
-use crate::store::client_id::ClientId;
-use crate::store::memory::MemoryStore;
+use crate::store::Settings;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::open;
 use crate::store::redis::url::{Place, Single};
-use crate::store::{EventSink, LockStore, Settings};
 use crate::tls::Tls;
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -382,82 +378,6 @@ impl LockManagerBuilder {
         })
     }
 
-    /// An in-process store without a thread: everything runs on the current runtime and takes all time
-    /// from `tokio::time`, so that tests can pause and advance it.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().memory_on_current_runtime()?;
-    /// let _held = locks.lock("report").acquire().await?;
-    ///
-    /// // Ten seconds of a clock that stands still pass at once.
-    /// let began = tokio::time::Instant::now();
-    /// assert!(locks.lock("report").acquire().await.is_err_and(|error| error.is_busy()));
-    /// assert!(began.elapsed() >= Duration::from_secs(10));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] outside of a tokio runtime.
-    pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
-        self.memory_behind(|store, _| Box::new(store))
-    }
-
-    /// The same with something in front of the store, which is told where a store's events go.
-    pub(crate) fn memory_behind(
-        self,
-        front: impl FnOnce(MemoryStore, EventSink) -> Box<dyn LockStore>,
-    ) -> Result<LockManager, Error> {
-        self.check_in_memory()?;
-        let executor = Executor::current()?;
-        let parts = Parts {
-            clock: Arc::new(TokioClock::new()),
-            ..self.parts()
-        };
-        let server = MemoryServer::new(parts.clock.clone());
-        let assembly = Assembly::on(executor, parts);
-        Ok(self.finish_in_memory(assembly, server, front))
-    }
-
-    /// An in-process store of its own, with the real clock: for development and tests.
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// let locks = LockManager::builder().client_name("a test").memory()?;
-    /// let refused = LockManager::builder().client_name("").memory();
-    /// assert!(matches!(refused, Err(Error::Config { .. })));
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for an option that cannot work, and when the system refuses to start a thread.
-    pub fn memory(self) -> Result<LockManager, Error> {
-        self.in_memory(MemoryServer::new(Arc::new(BootClock)))
-    }
-
-    fn in_memory(self, server: MemoryServer) -> Result<LockManager, Error> {
-        self.check_in_memory()?;
-        let assembly = Assembly::on_io_thread(self.parts())?;
-        Ok(self.finish_in_memory(assembly, server, |store, _| Box::new(store)))
-    }
-
-    fn finish_in_memory(
-        self,
-        assembly: Assembly,
-        server: MemoryServer,
-        front: impl FnOnce(MemoryStore, EventSink) -> Box<dyn LockStore>,
-    ) -> LockManager {
-        let client = ClientId::new(&SystemRandom);
-        let events = assembly.mailbox.sink();
-        let store = MemoryStore::new(server, client, self.settings(), events.clone());
-        assembly.finish(front(store, events), self.name(), self.durability)
-    }
-
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let assembly = Assembly::on_io_thread(self.parts())?;
         let connecting = open::connect(config, assembly.client(self.settings()));
@@ -505,14 +425,14 @@ impl LockManagerBuilder {
         Ok(())
     }
 
-    fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> Settings {
         Settings {
             name: self.name(),
             ..self.settings.clone()
         }
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.client_name.clone().unwrap_or_else(host_and_pid)
     }
 }

@@ -30,6 +30,7 @@ pub(crate) mod events;
 pub(crate) mod executor;
 pub(crate) mod finding;
 pub(crate) mod hold;
+pub(crate) mod in_memory;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod look;
