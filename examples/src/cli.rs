@@ -10,6 +10,7 @@ const EXAMPLES: &str = "\
 Examples:
   inventory                        several instances in this process, stock in memory
   inventory --only locked          the same, with the lock only
+  inventory --chart inventory.svg  draws what happened, too; open it in a browser
   inventory --store redis://127.0.0.1:6379 --processes 4
                                    real processes; Redis holds the stock and the locks
   inventory --store rediss://redis.internal --ca-file ca.crt
@@ -28,6 +29,10 @@ Examples:
 
 In the table, lost updates are reductions that were confirmed to a caller but that the stock does
 not show; an item is oversold when more of it was confirmed than there ever was.
+
+The chart has a row for each of the first calls for the most wanted item: a thin line while it waits
+for the lock, a bar while it works on the item, and what it read from the stock and wrote to it. Below
+is the whole run of the four most wanted items. It works with every store, and with processes.
 
 Exit code: 0 all well, 1 the locked run lost an update, 2 the run was not possible, 130 interrupted.";
 
@@ -73,7 +78,7 @@ pub(crate) struct RunOptions {
     pub(crate) instances: Option<u16>,
 
     /// How many orders each instance or process works on at a time.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = RunOptions::TASKS, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) tasks: u16,
 
     /// Takes only the first N orders.
@@ -88,9 +93,17 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "RUN")]
     pub(crate) only: Option<Only>,
 
+    /// Also draws what happened, as SVG: who had the most wanted items when, who waited, and whose update was lost.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chart: Option<PathBuf>,
+
     /// Kills one process with SIGKILL in the middle of the locked run.
     #[arg(long)]
     pub(crate) kill_one: bool,
+}
+
+impl RunOptions {
+    pub(crate) const TASKS: u16 = 8;
 }
 
 /// One of the two runs.
@@ -134,6 +147,9 @@ pub(crate) struct WorkerOptions {
     /// Whether to lock.
     #[arg(long)]
     pub(crate) locked: bool,
+    /// Which of the processes it is.
+    #[arg(long)]
+    pub(crate) number: usize,
 }
 
 #[cfg(test)]

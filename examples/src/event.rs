@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::call::Call;
+
 /// How an order ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -39,6 +41,8 @@ pub(crate) enum Event {
         waited: Duration,
         token: Option<u64>,
     },
+    /// The body of an order ended.
+    Worked(Call),
     /// An order is done.
     Finished { order: u64, outcome: Outcome },
     /// A call failed in a way that allows it to be repeated.
@@ -59,6 +63,7 @@ impl fmt::Display for Event {
                 let token = token.unwrap_or(0);
                 write!(f, "started {order} {} {token}", waited.as_micros())
             }
+            Event::Worked(call) => write!(f, "worked {call}"),
             Event::Finished { order, outcome } => write!(f, "finished {order} {}", outcome.name()),
             Event::Repeated { order, why } => write!(f, "repeated {order} {}", one_line(why)),
             Event::Failed { message } => write!(f, "failed {}", one_line(message)),
@@ -91,6 +96,7 @@ fn parse(line: &str) -> Option<Event> {
                 token: numbers.next()?.map(|token| (token > 0).then_some(token))?,
             })
         }
+        "worked" => Some(Event::Worked(rest.parse().ok()?)),
         "finished" => {
             let (order, outcome) = rest.split_once(' ')?;
             Some(Event::Finished {
@@ -134,6 +140,7 @@ mod tests {
                 waited: Duration::ZERO,
                 token: None,
             },
+            Event::Worked("7,3,2 1 10 20 30 40 5".parse().unwrap()),
             Event::Finished {
                 order: 8,
                 outcome: Outcome::Rejected,
@@ -167,6 +174,7 @@ mod tests {
             "finished 7 ful",
             "started 7 12",
             "started x 1 2",
+            "worked 7,3,2 1 10 20",
             "hello",
         ] {
             let error = line.parse::<Event>().unwrap_err();

@@ -35,8 +35,8 @@ pub(crate) async fn run(
 
     let started = Instant::now();
     let mut work = JoinSet::new();
-    for manager in &managers {
-        let service = Service::new(stock.clone(), locked, events.clone());
+    for (number, manager) in managers.iter().enumerate() {
+        let service = Service::new(stock.clone(), locked, number, events.clone());
         for _ in 0..tasks {
             let task = work_off(service.clone(), queue.clone());
             work.spawn(distlock::with_manager(manager.clone(), task));
@@ -50,8 +50,8 @@ pub(crate) async fn run(
     for manager in managers {
         manager.shutdown().await;
     }
-    let damage = tally.damage(&shop.items, &stock.levels(&shop.items).await?);
-    Ok(Report::new(locked, &tally, damage, time, Vec::new()))
+    let levels = stock.levels(&shop.items).await?;
+    Ok(Report::new(locked, &tally, shop, &levels, time, Vec::new()))
 }
 
 async fn work_off(service: Service, queue: Arc<Mutex<VecDeque<Order>>>) {

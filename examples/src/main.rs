@@ -1,9 +1,14 @@
 //! Inventory: several service instances work off the same orders, first without and then with
 //! `#[distributed_lock]`. `inventory --help` explains the options.
 
+mod advice;
+mod call;
+mod chart;
 mod cli;
+mod clock;
 mod event;
 mod generate;
+mod history;
 mod instances;
 mod orders;
 mod progress;

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::history::History;
+use crate::orders::Shop;
 use crate::service::{GRACE, LEASE};
+use crate::stock::Level;
 use crate::tally::{Damage, Tally, Waits};
 
 /// How much later than the end of a dead holder's lock the next one may be.
@@ -25,6 +28,7 @@ pub(crate) struct Report {
     pub(crate) waits: Option<Waits>,
     pub(crate) highest_token: Option<u64>,
     pub(crate) casualties: Vec<Casualty>,
+    pub(crate) history: History,
 }
 
 /// A worker process that died, and what it meant for the others.
@@ -41,7 +45,8 @@ impl Report {
     pub(crate) fn new(
         locked: bool,
         tally: &Tally,
-        damage: Damage,
+        shop: &Shop,
+        levels: &[Level],
         time: Duration,
         casualties: Vec<Casualty>,
     ) -> Self {
@@ -51,11 +56,12 @@ impl Report {
             fulfilled: tally.fulfilled,
             rejected: tally.rejected,
             repeated: tally.repeated,
-            damage,
+            damage: tally.damage(&shop.items, levels),
             time,
             waits: tally.waits().filter(|_| locked),
             highest_token: tally.highest_token,
             casualties,
+            history: History::new(&tally.calls, &shop.items, levels),
         }
     }
 
@@ -197,7 +203,7 @@ pub(crate) fn title(locked: bool) -> &'static str {
 }
 
 /// Three digits and a unit.
-fn short(time: Duration) -> String {
+pub(crate) fn short(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds >= 1.0 {
         format!("{seconds:.2} s")
@@ -211,18 +217,15 @@ mod tests {
     use super::*;
 
     fn report(locked: bool, lost_updates: u64) -> Report {
-        let tally = Tally::new(&[]);
-        let damage = Damage {
-            lost_updates,
-            ..Damage::default()
+        let shop = Shop {
+            orders: Vec::new(),
+            items: Vec::new(),
         };
-        Report::new(
-            locked,
-            &tally,
-            damage,
-            Duration::from_millis(1_500),
-            Vec::new(),
-        )
+        let tally = Tally::new(&shop.orders);
+        let time = Duration::from_millis(1_500);
+        let mut report = Report::new(locked, &tally, &shop, &[], time, Vec::new());
+        report.damage.lost_updates = lost_updates;
+        report
     }
 
     #[test]

@@ -1,17 +1,20 @@
 //! The main job: the same orders without and with the lock.
 
+use std::env;
 use std::fmt;
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
+use crate::chart::{Setting, chart};
 use crate::cli::{Only, RunOptions};
 use crate::orders::Shop;
 use crate::report::Table;
 use crate::store::StoreOptions;
-use crate::{instances, workers};
+use crate::{advice, instances, workers};
 
 const DEFAULT_COUNT: u16 = 4;
 const MEMORY: &str = "memory:";
@@ -19,7 +22,7 @@ const MEMORY: &str = "memory:";
 /// Where the services run.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(test, derive(Debug))]
-enum Place {
+pub(crate) enum Place {
     /// In this process, with this memory store.
     Here { url: String, instances: u16 },
     /// In processes of their own, with this Redis store.
@@ -39,6 +42,9 @@ impl fmt::Display for Place {
 /// Runs what the options say.
 pub(crate) async fn main(options: RunOptions) -> Result<ExitCode> {
     let place = place(&options)?;
+    if let Some(file) = &options.chart {
+        check_chart(file)?;
+    }
     let mut shop = Shop::read(&options.data.clone().unwrap_or_else(data))?;
     if let Some(limit) = options.orders {
         shop.orders.truncate(limit as usize);
@@ -81,14 +87,61 @@ pub(crate) async fn main(options: RunOptions) -> Result<ExitCode> {
     }
     // `| head` may have heard enough.
     let _ = write!(std::io::stdout(), "\n{}", Table(&reports));
+    if let Some(file) = &options.chart {
+        let setting = Setting {
+            place: place.to_string(),
+            worker: place.worker(),
+            workers: place.workers(),
+            tasks,
+            orders: shop.orders.len(),
+            items: shop.items.len(),
+        };
+        fs::write(file, chart(&setting, &reports)).with_context(|| cannot_write(file))?;
+        eprintln!(
+            "\nThe chart is in {}; open it in a browser.",
+            file.display()
+        );
+    }
+    let known = env::var("DISTLOCK_URL").ok();
+    for advice in advice::next(&options, &place, known.as_deref()) {
+        eprintln!("\n{}\n  {}", advice.what, advice.command);
+    }
     let wrong = reports
         .iter()
         .any(|report| report.locked && !report.damage.is_none());
     Ok(ExitCode::from(u8::from(wrong)))
 }
 
+impl Place {
+    /// What a worker is called.
+    fn worker(&self) -> &'static str {
+        match self {
+            Place::Here { .. } => "instance",
+            Place::Processes { .. } => "process",
+        }
+    }
+
+    fn workers(&self) -> usize {
+        match self {
+            Place::Here { instances, .. } => usize::from(*instances),
+            Place::Processes { processes, .. } => usize::from(*processes),
+        }
+    }
+}
+
+/// Finds out whether the chart can be written, before there is anything to draw. What is in the file stays until then.
+fn check_chart(file: &Path) -> Result<()> {
+    let mut options = OpenOptions::new();
+    let opened = options.append(true).create(true).open(file);
+    opened.map(drop).with_context(|| cannot_write(file))
+}
+
+fn cannot_write(file: &Path) -> String {
+    format!("cannot write the chart to {}", file.display())
+}
+
 /// Checks that the options fit together.
-fn place(options: &RunOptions) -> Result<Place> {
+pub(crate) fn place(options: &RunOptions) -> Result<Place> {
     let Some(name) = options.store.url.strip_prefix(MEMORY) else {
         if options.instances.is_some() {
             bail!("--instances is for a memory store; with Redis use --processes");

@@ -1,10 +1,12 @@
 //! The service: what the lock is for.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use distlock::distributed_lock;
+use distlock::{FencingToken, distributed_lock};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::call::Call;
+use crate::clock;
 use crate::event::{Event, Outcome};
 use crate::orders::Order;
 use crate::stock::{Level, Stock, StockError};
@@ -24,6 +26,8 @@ const ATTEMPTS: u32 = 5;
 pub(crate) struct Service {
     stock: Stock,
     locked: bool,
+    /// Which instance or process this is.
+    number: usize,
     events: UnboundedSender<Event>,
 }
 
@@ -53,7 +57,7 @@ async fn reduce_stock(
     service: &Service,
     item_id: u32,
     order: &Order,
-    called: Instant,
+    called: Duration,
 ) -> Result<Outcome, ServiceError> {
     reduce(service, order, called).await
 }
@@ -62,45 +66,69 @@ async fn reduce_stock(
 async fn reduce_stock_unlocked(
     service: &Service,
     order: &Order,
-    called: Instant,
+    called: Duration,
 ) -> Result<Outcome, ServiceError> {
     reduce(service, order, called).await
 }
 
-/// The body of both: read, think, write back.
+/// The body of both, and when it was.
 async fn reduce(
     service: &Service,
     order: &Order,
-    called: Instant,
+    called: Duration,
 ) -> Result<Outcome, ServiceError> {
     let token = distlock::try_current().map(|held| held.fencing_token());
+    let began = clock::now();
     service.tell(Event::Started {
         order: order.id,
-        waited: called.elapsed(),
+        waited: began.saturating_sub(called),
         token: token.map(u64::from),
     });
+    let (outcome, wrote) = sell(service, order, token).await?;
+    service.tell(Event::Worked(Call {
+        order: *order,
+        worker: service.number,
+        called,
+        began,
+        ended: clock::now(),
+        wrote,
+    }));
+    Ok(outcome)
+}
 
+/// Read, think, write back. Tells what it wrote.
+async fn sell(
+    service: &Service,
+    order: &Order,
+    token: Option<FencingToken>,
+) -> Result<(Outcome, Option<Level>), StockError> {
     let seen = service.stock.look(order).await?;
     if seen.fulfilled {
-        return Ok(Outcome::Fulfilled);
+        return Ok((Outcome::Fulfilled, None));
     }
     tokio::time::sleep(order.thinking_time()).await;
     let Some(left) = seen.level.quantity.checked_sub(order.quantity) else {
-        return Ok(Outcome::Rejected);
+        return Ok((Outcome::Rejected, None));
     };
     let level = Level {
         quantity: left,
         updates: seen.level.updates + 1,
     };
     service.stock.reduce(order, level, token).await?;
-    Ok(Outcome::Fulfilled)
+    Ok((Outcome::Fulfilled, Some(level)))
 }
 
 impl Service {
-    pub(crate) fn new(stock: Stock, locked: bool, events: UnboundedSender<Event>) -> Self {
+    pub(crate) fn new(
+        stock: Stock,
+        locked: bool,
+        number: usize,
+        events: UnboundedSender<Event>,
+    ) -> Self {
         Service {
             stock,
             locked,
+            number,
             events,
         }
     }
@@ -108,7 +136,7 @@ impl Service {
     /// Works off one order, and says how it ended.
     pub(crate) async fn work_off(&self, order: &Order) {
         for attempt in 1.. {
-            let called = Instant::now();
+            let called = clock::now();
             let result = if self.locked {
                 reduce_stock(self, order.item_id, order, called).await
             } else {
@@ -153,7 +181,7 @@ mod tests {
     fn service(locked: bool) -> (Service, UnboundedReceiver<Event>) {
         let stock = MemoryStock::new(&[Item { id: 7, quantity: 3 }]);
         let (events, said) = unbounded_channel();
-        (Service::new(Stock::Memory(stock), locked, events), said)
+        (Service::new(Stock::Memory(stock), locked, 0, events), said)
     }
 
     #[test]
@@ -162,13 +190,13 @@ mod tests {
         assert!(include_str!("service.rs").contains(&lease), "{lease}");
     }
 
-    /// Works off the order with these locks: what the service says, without the beginnings, and what is left.
+    /// Works off the order with these locks: what the service says, without the times, and what is left.
     async fn work_off(locks: &TestLocks) -> (Vec<Event>, Level) {
         let (service, mut said) = service(true);
         distlock::with_manager(locks.manager(), service.work_off(&ORDER)).await;
         let mut events = Vec::new();
         while let Ok(event) = said.try_recv() {
-            if !matches!(event, Event::Started { .. }) {
+            if !matches!(event, Event::Started { .. } | Event::Worked(_)) {
                 events.push(event);
             }
         }
@@ -287,10 +315,12 @@ mod tests {
         })
         .await;
         let mut tokens = Vec::new();
+        let mut writes = Vec::new();
         let mut fulfilled = 0;
         while let Ok(event) = said.try_recv() {
             match event {
                 Event::Started { token, .. } => tokens.push(token.unwrap()),
+                Event::Worked(call) => writes.push(call.wrote),
                 Event::Finished { outcome, .. } => {
                     assert_eq!(outcome, Outcome::Fulfilled);
                     fulfilled += 1;
@@ -299,6 +329,7 @@ mod tests {
             }
         }
         assert_eq!(fulfilled, 2);
+        assert_eq!(writes, [Some(REDUCED), None]);
         assert!(tokens[0] < tokens[1], "{tokens:?}");
         let known = locks.acquisitions();
         let known = known.iter().map(|known| u64::from(known.fencing_token));

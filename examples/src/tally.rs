@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::call::Call;
 use crate::event::{Event, Outcome};
 use crate::orders::{Item, Order};
 use crate::stock::Level;
@@ -21,6 +22,7 @@ pub(crate) struct Tally {
     pub(crate) rejected: usize,
     pub(crate) repeated: usize,
     pub(crate) highest_token: Option<u64>,
+    pub(crate) calls: Vec<Call>,
 }
 
 /// The confirmed reductions of an item.
@@ -70,6 +72,7 @@ impl Tally {
             rejected: 0,
             repeated: 0,
             highest_token: None,
+            calls: Vec::new(),
         }
     }
 
@@ -81,6 +84,7 @@ impl Tally {
                 }
                 self.highest_token = self.highest_token.max(*token);
             }
+            Event::Worked(call) => self.calls.push(call.clone()),
             Event::Finished { order, outcome } => self.finish(*order, *outcome),
             Event::Repeated { .. } => self.repeated += 1,
             Event::Ready | Event::Failed { .. } => {}

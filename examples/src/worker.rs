@@ -35,7 +35,12 @@ async fn serve(options: &WorkerOptions, events: UnboundedSender<Event>) -> Resul
         distlock::install(options.store.locks().connect().await?)?;
     }
     let stock = RedisStock::connect(&options.store, &options.stock).await?;
-    let service = Service::new(Stock::Redis(stock), options.locked, events.clone());
+    let service = Service::new(
+        Stock::Redis(stock),
+        options.locked,
+        options.number,
+        events.clone(),
+    );
     let _ = events.send(Event::Ready);
 
     let mut work = JoinSet::new();

@@ -73,8 +73,14 @@ async fn work_off(shop: &Shop, plan: &Plan, key: &str, stock: &RedisStock) -> Re
     let time = started.elapsed();
     let (tally, casualties) = pool.end().await;
     let levels = Stock::Redis(stock.clone()).levels(&shop.items).await?;
-    let damage = tally.damage(&shop.items, &levels);
-    Ok(Report::new(plan.locked, &tally, damage, time, casualties))
+    Ok(Report::new(
+        plan.locked,
+        &tally,
+        shop,
+        &levels,
+        time,
+        casualties,
+    ))
 }
 
 /// A key that no other run has.

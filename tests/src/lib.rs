@@ -9,6 +9,7 @@
 //! * [`Proxy`]: a TCP proxy before a server, whose faults are scripted while it runs;
 //! * [`garbage`]: a server that answers with what no server should answer;
 //! * [`Worker`]: a child process that can be frozen and killed; [`preloadable`] C code changes its libc;
+//! * [`documents`] and [`Commands`]: what the documents of this repository tell readers to type, run as it stands there;
 //! * [`eventually`], [`eventually_async`], [`within`]: wait for conditions, never for time;
 //! * [`SplitMix`]: chance that can be repeated;
 //! * [`Spread`]: minimum, mean, percentiles, maximum.
@@ -19,6 +20,10 @@ mod authority;
 mod child;
 mod client;
 mod cluster;
+mod commands;
+pub mod documents;
+#[cfg(doctest)]
+mod examples;
 pub mod garbage;
 mod middleman;
 mod monitor;
@@ -37,6 +42,7 @@ mod wait;
 pub use authority::{Authority, CertificateFiles};
 pub use client::{Reply, Resp};
 pub use cluster::RedisCluster;
+pub use commands::{Commands, Said};
 pub use middleman::Middleman;
 pub use monitor::Monitor;
 pub use process::{Worker, child_args, is_child, this_test_binary};

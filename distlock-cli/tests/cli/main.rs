@@ -1,6 +1,7 @@
 //! The command line, as a program against real servers.
 
 mod doctor;
+mod documented;
 mod kit;
 mod losing;
 mod running;

@@ -111,7 +111,7 @@ impl LockManager {
                         Verdict::Mind,
                         found,
                         "if that is so each time, who waits is not told and looks instead: give the user the rights for \
-                         quick hand-off (the README lists them), and let no proxy stand between that keeps messages back",
+                         quick hand-off (docs/storage.md lists them), and let no proxy stand between that keeps messages back",
                     )
                 }
             }
@@ -133,7 +133,7 @@ fn failed(finding: &impl Fn(Verdict, String, &str) -> Finding, error: &Error) ->
         } => finding(
             Verdict::Bad,
             error.to_string(),
-            "give the user the rights that the README lists",
+            "give the user the rights that docs/storage.md lists",
         ),
         _ => finding(
             Verdict::Bad,

@@ -196,7 +196,8 @@ pub struct Unlocked {
     /// Who had it.
     pub holder: Option<Holder>,
     /// Above the token of whoever had it, and below that of whoever has it next: a resource that is told this one
-    /// ([`FencingToken`]) refuses the old holder. `None` if it was free, or had just ended by itself.
+    /// ([`FencingToken`]) refuses the old holder. `None` if it was free, had just ended by itself, or was released by its holder
+    /// before enough servers of a quorum could be told.
     pub fencing_token: Option<FencingToken>,
 }
 

@@ -132,7 +132,7 @@ impl Pool {
     async fn hear(&mut self, number: usize, event: Event) -> Result<()> {
         self.tally.add(&event);
         match event {
-            Event::Ready => {}
+            Event::Ready | Event::Worked(_) => {}
             Event::Started { order, .. } => self.maybe_kill(number, order),
             Event::Finished { order, .. } => {
                 if let Some(order) = self.processes[number].in_hand.remove(&order) {

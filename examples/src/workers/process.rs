@@ -49,6 +49,7 @@ impl Process {
         command
             .arg("worker")
             .args(["--stock", stock])
+            .args(["--number", &number.to_string()])
             .args(["--min-replicas", &plan.store.min_replicas.to_string()])
             .args(plan.locked.then_some("--locked"))
             // Not an argument, which everybody on the machine could read.

@@ -131,6 +131,10 @@ impl Fixture {
         self.proxy.is_some()
     }
 
+    pub(crate) fn is_quorum(&self) -> bool {
+        self.quorum.is_some()
+    }
+
     pub(crate) fn is_redis(&self) -> bool {
         self.server.is_some()
     }

@@ -133,11 +133,14 @@ for_each_store! {
         let unlocked = within(PATIENCE, operator.unlock("k").wait(PATIENCE).into_future()).await.unwrap();
         assert_eq!(unlocked.how, HowUnlocked::Released);
         assert_eq!(unlocked.holder.unwrap().client, "holder");
-        let newest = unlocked.fencing_token.unwrap();
-        assert!(newest > token, "{newest} after {token}");
         assert_revoked(&running.await.unwrap().unwrap_err());
         let guard = next.await.unwrap();
-        assert!(guard.fencing_token() > newest, "{} after {newest}", guard.fencing_token());
+        let after = guard.fencing_token();
+        match unlocked.fencing_token {
+            Some(newest) => assert!(newest > token && after > newest, "{token}, {newest}, {after}"),
+            // Over a quorum it may be released before enough servers could mark it.
+            None => assert!(store.is_quorum() && after > token, "{token}, {after}"),
+        }
         guard.release().await.unwrap();
     }
 

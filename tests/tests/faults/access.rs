@@ -291,3 +291,19 @@ async fn replicas_and_disks_need_the_right_to_wait_for_them() {
         assert_eq!(denied(&mut raw), Vec::<String>::new(), "{right}");
     }
 }
+
+/// What is shown to suffice is what is written down.
+#[test]
+fn the_documented_line_is_this_one() {
+    let page = include_str!("../../../docs/storage.md");
+    let (_, line) = page
+        .split_once("ACL SETUSER distlock on >PASSWORD ")
+        .unwrap();
+    let (line, _) = line.split_once("```").unwrap();
+    let [keys, channels] = PLACES else {
+        panic!("{PLACES:?}");
+    };
+    let first = ["resetkeys", keys, "resetchannels", channels, "-@all"];
+    let rights = first.iter().chain(NEEDED).chain(USEFUL);
+    assert!(line.split_whitespace().eq(rights.copied()), "{line}");
+}

@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 mod api;
 mod arrows;
+mod book;
 mod library;
 mod package;
 mod runbook;

@@ -115,16 +115,16 @@ async fn every_right_that_a_cluster_needs_is_used() {
     }
 }
 
-/// The line in the README, of which this is all that differs.
+/// The line in the documentation, of which this is all that differs.
 #[test]
 fn the_documented_line_is_this_one() {
-    let readme = include_str!("../../../../README.md");
+    let page = include_str!("../../../../docs/storage.md");
     let line = format!(
         "{}\n    {}",
         LESS.join(" ").replace('+', "-"),
         MORE.join(" ")
     );
-    assert!(readme.contains(&line), "the README lacks:\n{line}");
+    assert!(page.contains(&line), "docs/storage.md lacks:\n{line}");
 }
 
 /// A right that is missing is named.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::{LockGuard, LockManager};
+use distlock::{Error, Held, HowUnlocked, LockGuard, LockManager, LossReason};
 use distlock_tests::{Proxy, RedisQuorum, Way, eventually_async};
 use tokio::task::JoinSet;
 
@@ -262,4 +262,35 @@ async fn contended(quorum: &RedisQuorum) {
     all.dedup();
     assert_eq!(all.len(), count, "each has a token of its own");
     until_clean(quorum).await;
+}
+
+/// The first server that marks it tells its holder, whose release is at the others before the operator is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_released_before_all_have_marked_it_is_no_failure() {
+    let quorum = three();
+    let lock = connect(&quorum).await.lock("k");
+    let (started, told) = tokio::sync::oneshot::channel();
+    let running = tokio::spawn(async move {
+        let body = async |_: Held| {
+            started.send(()).unwrap();
+            std::future::pending::<()>().await;
+        };
+        lock.run(body).await
+    });
+    told.await.unwrap();
+    let proxies = quorum.proxies();
+    let url = RedisQuorum::url_at(proxies.iter().map(|proxy| proxy.port()));
+    let operator = LockManager::connect(url).await.unwrap();
+    for proxy in &proxies[1..] {
+        proxy.delay(Way::ToServer, ms(300));
+    }
+    let unlocked = operator.unlock("k").wait(LONG).await.unwrap();
+    assert_eq!(unlocked.how, HowUnlocked::Released);
+    let error = running.await.unwrap().unwrap_err();
+    let is_revoked = |reason: &LossReason| matches!(reason, LossReason::Revoked { .. });
+    assert!(
+        matches!(&error, Error::Lost { reason, .. } if is_revoked(reason)),
+        "{error:?}"
+    );
+    until_clean(&quorum).await;
 }

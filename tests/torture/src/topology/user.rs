@@ -7,7 +7,7 @@ pub(super) const PASSWORD: &str = "torture";
 
 const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
 
-/// What the README says that a user of distlock needs.
+/// What docs/storage.md says that a user of distlock needs.
 const RIGHTS: &[&str] = &[
     "eval",
     "evalsha",

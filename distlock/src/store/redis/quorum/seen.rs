@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
@@ -131,15 +130,13 @@ impl Quorum {
             }
             answered += 1;
         }
-        // The next holder has the vote of one of these, so its token is above the least of theirs.
-        match tokens.iter().min() {
-            Some(newest) if tokens.len() > nodes - quorum => Ok(Revoked::Ending(*newest)),
-            None if answered >= quorum => Ok(Revoked::NotHeld),
-            told => Err(last.unwrap_or_else(|| {
-                let told = told.map_or(0, |_| tokens.len());
-                let few = format!("only {told} of {nodes} servers had the lock to take it away");
-                Trouble::new(Outage::NotReady, few)
-            })),
+        match (tokens.iter().min(), last) {
+            // The next holder has the vote of one of these, so its token is above the least of theirs.
+            (Some(newest), _) if tokens.len() > nodes - quorum => Ok(Revoked::Ending(*newest)),
+            (Some(_), Some(trouble)) => Err(trouble),
+            (None, Some(trouble)) if answered < quorum => Err(trouble),
+            // It has ended where it is not: its holder may release it as soon as it is told by the first.
+            _ => Ok(Revoked::NotHeld),
         }
     }
 

@@ -1,0 +1,157 @@
+//! The commands of the manual and of the package's README, run as a reader pastes them, with this build and this test's server.
+//! What they say is what stands there.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use distlock::LockManager;
+use distlock_tests::{Commands, RedisServer, Said};
+use tokio::task::JoinHandle;
+
+use crate::kit::{SOON, named, until_waiting};
+
+const MANUAL: &str = "docs/operations/command-line.md";
+const README: &str = "distlock-cli/README.md";
+
+/// Where readers have their server.
+const SERVER: &str = "redis://127.0.0.1:6379";
+
+fn commands(server: &RedisServer, document: &str, name: &str) -> Commands {
+    Commands::of(document, name)
+        .with_program(env!("CARGO_BIN_EXE_distlock"))
+        .with("DISTLOCK_URL", &server.url())
+}
+
+/// Runs them, without keeping the holders' tasks from their work.
+async fn said(commands: Commands) -> Said {
+    let run = tokio::task::spawn_blocking(|| commands.run(SOON));
+    run.await.expect("commands that work")
+}
+
+fn program(folder: &Path, name: &str, script: &str) {
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permissions");
+}
+
+/// What is said, with `#` for each word that is a number or a time.
+fn shape(said: &str) -> String {
+    let words = said.split_whitespace().map(|word| {
+        let bare = word.trim_start_matches('(');
+        let is_number = bare.starts_with(|c: char| c.is_ascii_digit());
+        if is_number { "#" } else { word }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The shop of the manual: `web-1:4711` has `shop:1`, for which two wait, and releases it when it is told to;
+/// `web-2:812` has `shop:42`.
+struct Shop {
+    server: RedisServer,
+    web_2: LockManager,
+    calls: Vec<JoinHandle<()>>,
+}
+
+impl Shop {
+    async fn open() -> Shop {
+        let server = RedisServer::start();
+        let web_1 = named(&server.url(), "web-1:4711").await;
+        let web_2 = named(&server.url(), "web-2:812").await;
+        let mut calls = Vec::new();
+        for (locks, key) in [(&web_1, "shop:1"), (&web_2, "shop:42")] {
+            let guard = locks.lock(key).acquire().await.expect("a free lock");
+            calls.push(tokio::spawn(async move {
+                let _lost = guard.lost().await;
+                drop(guard);
+            }));
+        }
+        for (place, locks) in [&web_2, &web_1].into_iter().enumerate() {
+            let waits = locks.lock("shop:1").wait(SOON);
+            calls.push(tokio::spawn(async move {
+                let guard = waits.acquire().await.expect("the lock");
+                guard.release().await.expect("a release");
+            }));
+            until_waiting(&web_2, "shop:1", place as u64 + 1).await;
+        }
+        Shop {
+            server,
+            web_2,
+            calls,
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_held_is_shown_as_documented() {
+    let shop = Shop::open().await;
+    for name in ["list", "inspect"] {
+        let commands = commands(&shop.server, MANUAL, name);
+        let documented = shape(commands.output());
+        let said = said(commands).await;
+        assert_eq!(shape(&said.stdout), documented, "{name}");
+    }
+    drop(shop.web_2);
+    shop.calls.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn a_lock_is_taken_away_as_documented() {
+    let shop = Shop::open().await;
+    let commands = commands(&shop.server, MANUAL, "unlock");
+    let documented = shape(commands.output());
+    let said = said(commands).await;
+    assert_eq!(shape(&said.stdout), documented);
+    shop.calls.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn the_overviews_work() {
+    for document in [MANUAL, README] {
+        let shop = Shop::open().await;
+        let commands = commands(&shop.server, document, "overview")
+            .instead_of(SERVER, &shop.server.url())
+            // It is this build, and there it watches for ever.
+            .instead_of_each("cargo install distlock-cli", "distlock --version")
+            .instead_of(
+                "distlock watch",
+                "timeout 1 distlock watch || [ $? = 124 ]; :",
+            );
+        program(commands.dir(), "report.sh", "echo reported");
+        let said = said(commands).await;
+        assert!(said.stdout.contains("reported"), "{said:?}");
+        assert!(said.stdout.contains("web-2:812"), "{said:?}");
+        shop.calls.iter().for_each(JoinHandle::abort);
+    }
+}
+
+#[tokio::test]
+async fn a_command_finds_its_token() {
+    let server = RedisServer::start();
+    let commands = commands(&server, MANUAL, "fenced");
+    // What runs under the lock is the reader's own.
+    program(commands.dir(), "psql", r#"echo "$*""#);
+    let psql = commands.dir().join("psql");
+    let said = said(commands.with_program(psql.to_str().expect("a path"))).await;
+    let token = said.stdout.strip_prefix("-v token=").expect("a token");
+    let token = token.strip_suffix(" -f report.sql\n").expect("a token");
+    assert!(token.parse::<u64>().is_ok_and(|token| token > 0), "{token}");
+}
+
+#[tokio::test]
+async fn completions_are_written() {
+    let server = RedisServer::start();
+    let commands = commands(&server, MANUAL, "completions")
+        .instead_of("/etc/bash_completion.d/distlock", "bash")
+        .instead_of("${fpath[1]}/_distlock", "zsh")
+        .instead_of("~/.config/fish/completions/distlock.fish", "fish");
+    let said = said(commands).await;
+    for (shell, part) in [
+        ("bash", "complete -F"),
+        ("zsh", "#compdef"),
+        ("fish", "complete -c"),
+    ] {
+        let script = fs::read_to_string(said.dir().join(shell)).expect("a script");
+        assert!(script.contains(part), "{shell}: {script}");
+    }
+}

@@ -1,0 +1,262 @@
+//! What a handler of axum answers when it has no lock.
+
+use axum_core::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::status::StatusCode;
+
+use crate::error::Error;
+
+/// With the feature `axum`, for axum 0.8: a handler may return `Result<_, distlock::Error>`.
+///
+/// The status says whether the body has begun, for that decides who may repeat the request:
+///
+/// | error | status | `code` | `Retry-After` | |
+/// |---|---|---|---|---|
+/// | [`Busy`](Error::Busy) | 423 Locked | `lock-busy` | 1 | somebody else has it; nothing was done |
+/// | [`Unavailable`](Error::Unavailable) | 503 Service Unavailable | `lock-store-unavailable` | 1, unless it cannot pass by itself ([`is_retryable`](Error::is_retryable)) | nothing was done |
+/// | [`ShutDown`](Error::ShutDown) | 503 Service Unavailable | `lock-shut-down` | 1, for another instance | nothing was done |
+/// | [`Lost`](Error::Lost) | 409 Conflict | `lock-lost` | none | it was done, in whole or in part: look before you repeat it |
+/// | [`HoldLimit`](Error::HoldLimit) | 409 Conflict | `lock-hold-limit` | none | the same |
+/// | all others | 500 Internal Server Error | `lock-misused` | none | a mistake of the service; nothing was done |
+///
+/// `Retry-After` is in seconds, and only keeps clients from asking at once: nobody knows when a lock will be free.
+///
+/// The body is `application/problem+json` (RFC 9457) and constant for each line of the table: no key, holder, address or
+/// message of the store is in it. For a log the error itself is among the response's extensions:
+///
+/// ```
+/// # use axum_core as axum;
+/// use axum::response::{IntoResponse, Response};
+/// use distlock::{LockManager, distributed_lock};
+///
+/// #[distributed_lock(key = "inventory:<item_id>", wait = "0s")]
+/// async fn reduce(item_id: u64) -> Result<(), distlock::Error> {
+///     Ok(())
+/// }
+///
+/// async fn log(response: Response) -> Response {
+///     if let Some(error) = response.extensions().get::<distlock::Error>() {
+///         eprintln!("{error}"); // with the key, the holder and since when
+///     }
+///     response
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::Error> {
+/// let locks = LockManager::memory();
+/// let _other = locks.lock("inventory:42").acquire().await?;
+/// let answer = distlock::with_manager(locks, reduce(42)).await;
+/// let response = log(answer.into_response()).await;
+/// assert_eq!(response.status(), 423);
+/// assert_eq!(response.headers()["retry-after"], "1");
+/// # Ok(()) }
+/// ```
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let answer = Answer::to(&self);
+        let mut response = (answer.status, answer.body()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        if answer.again {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// What the other side is told of an error: nothing that was not known when this was compiled.
+struct Answer {
+    status: StatusCode,
+    code: &'static str,
+    detail: &'static str,
+    /// Whether the same request may be sent again.
+    again: bool,
+}
+
+impl Answer {
+    fn to(error: &Error) -> Self {
+        let (status, code, detail) = match error {
+            Error::Busy { .. } => (
+                StatusCode::LOCKED,
+                "lock-busy",
+                "this is being worked on by another request; nothing was done",
+            ),
+            Error::Unavailable { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "lock-store-unavailable",
+                "locks cannot be taken; nothing was done",
+            ),
+            Error::ShutDown { .. } => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "lock-shut-down",
+                "this instance is ending; nothing was done",
+            ),
+            Error::Lost { .. } => (
+                StatusCode::CONFLICT,
+                "lock-lost",
+                "the request lost its lock while it was worked on; look at what was done before you repeat it",
+            ),
+            Error::HoldLimit { .. } => (
+                StatusCode::CONFLICT,
+                "lock-hold-limit",
+                "the request took too long under its lock; look at what was done before you repeat it",
+            ),
+            Error::InvalidKey { .. }
+            | Error::ForeignKey { .. }
+            | Error::Config { .. }
+            | Error::NotInstalled
+            | Error::AlreadyInstalled => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "lock-misused",
+                "this service uses its locks wrongly; nothing was done",
+            ),
+        };
+        Answer {
+            status,
+            code,
+            detail,
+            again: error.is_retryable() || matches!(error, Error::ShutDown { .. }),
+        }
+    }
+
+    /// These need no escapes.
+    fn body(&self) -> String {
+        format!(
+            r#"{{"title":"{}","status":{},"code":"{}","detail":"{}"}}"#,
+            self.status.canonical_reason().unwrap_or_default(),
+            self.status.as_u16(),
+            self.code,
+            self.detail,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::error::{Holder, LossReason, Outage};
+    use crate::fencing::FencingToken;
+
+    /// What no answer may have in it.
+    const SECRET: &str = "tenant-7";
+
+    fn secret() -> String {
+        SECRET.to_owned()
+    }
+
+    fn unavailable(outage: Outage) -> Error {
+        Error::Unavailable {
+            key: Some(secret()),
+            waited: Duration::ZERO,
+            outage,
+            detail: secret(),
+            source: Some(Arc::new(std::io::Error::other(SECRET))),
+        }
+    }
+
+    fn lost(completed: bool) -> Error {
+        Error::Lost {
+            key: secret(),
+            fencing_token: FencingToken::new(7),
+            completed,
+            stopped: !completed,
+            reason: LossReason::Revoked { by: secret() },
+        }
+    }
+
+    /// Status, `Retry-After` and body of the answer to an error.
+    fn answer(error: Error) -> (u16, Option<String>, String) {
+        let body = Answer::to(&error).body();
+        let response = error.into_response();
+        let headers = response.headers();
+        assert_eq!(headers[CONTENT_TYPE], "application/problem+json");
+        let again = headers.get(RETRY_AFTER);
+        let again = again.map(|seconds| seconds.to_str().unwrap().to_owned());
+        (response.status().as_u16(), again, body)
+    }
+
+    #[test]
+    fn each_error_has_its_status_and_code() {
+        let holder = Holder {
+            client: secret(),
+            held_since: SystemTime::now(),
+            this_process: false,
+        };
+        let busy = Error::Busy {
+            key: secret(),
+            waited: Duration::from_secs(5),
+            holders: vec![holder],
+        };
+        let limit = Error::HoldLimit {
+            key: secret(),
+            fencing_token: FencingToken::new(7),
+            max_hold: Duration::from_secs(5),
+            completed: true,
+            stopped: false,
+        };
+        let invalid = Error::InvalidKey {
+            key: secret(),
+            reason: secret(),
+        };
+        let foreign = Error::ForeignKey {
+            key: secret(),
+            detail: secret(),
+        };
+        let config = Error::Config { detail: secret() };
+        let shut_down = Error::ShutDown { detail: secret() };
+        for (error, status, again, code) in [
+            (busy, 423, true, "lock-busy"),
+            (
+                unavailable(Outage::TimedOut),
+                503,
+                true,
+                "lock-store-unavailable",
+            ),
+            (
+                unavailable(Outage::Denied),
+                503,
+                false,
+                "lock-store-unavailable",
+            ),
+            (shut_down, 503, true, "lock-shut-down"),
+            (lost(true), 409, false, "lock-lost"),
+            (lost(false), 409, false, "lock-lost"),
+            (limit, 409, false, "lock-hold-limit"),
+            (invalid, 500, false, "lock-misused"),
+            (foreign, 500, false, "lock-misused"),
+            (config, 500, false, "lock-misused"),
+            (Error::NotInstalled, 500, false, "lock-misused"),
+            (Error::AlreadyInstalled, 500, false, "lock-misused"),
+        ] {
+            let told = error.to_string();
+            let (actual, retry_after, body) = answer(error);
+            assert_eq!(actual, status, "{told}");
+            assert_eq!(retry_after, again.then(|| "1".to_owned()), "{told}");
+            assert!(body.contains(&format!(r#""code":"{code}""#)), "{body}");
+            assert!(body.contains(&format!(r#""status":{status}"#)), "{body}");
+            assert!(!body.contains(SECRET), "{told}: {body}");
+        }
+    }
+
+    #[test]
+    fn what_was_begun_is_never_to_be_repeated_blindly() {
+        for error in [lost(true), lost(false)] {
+            let (_, again, body) = answer(error);
+            assert_eq!(again, None);
+            assert!(!body.contains("nothing was done"), "{body}");
+        }
+    }
+
+    #[test]
+    fn the_error_is_kept_for_a_log() {
+        let response = lost(true).into_response();
+        let error = response.extensions().get::<Error>().unwrap();
+        assert!(error.to_string().contains(SECRET), "{error}");
+    }
+}

@@ -1,0 +1,44 @@
+#!/bin/sh
+# A cron job that is installed on several machines and runs on one of them. Each has `distlock`, this script and the job in
+# /usr/local/bin, and in /etc/cron.d/report
+#
+#   DISTLOCK_URL=redis://redis.internal:6379
+#   PATH=/usr/local/bin:/usr/bin:/bin
+#   15 2 * * *  reports  cli.sh jobs:report report.sh --yesterday >> /var/log/report.log
+#
+# usage: cli.sh KEY COMMAND [ARGUMENT...]
+#
+# What happened is a line on stdout, the log; what somebody has to look at is one on stderr, which cron mails. Output of the command
+# stays what it is. The exit code is that of `distlock run` (docs/operations/command-line.md), but 0 where another machine has the lock.
+#
+# A lock says who works now, and not what is done. So after a success it is held for DISTLOCK_CLOCKS seconds (60) longer: a machine whose
+# clock is behind by less than that finds it busy. When the machine dies while it works, nobody does the job before the next time; if
+# that is too late, see examples/src/nightly.
+set -u
+
+if [ $# -lt 2 ]; then
+    echo 'usage: cli.sh KEY COMMAND [ARGUMENT...]' >&2
+    exit 2
+fi
+key=$1
+shift
+
+say() {
+    printf '%s %s: %s\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$key" "$1"
+}
+
+# Takes what distlock itself says; the command has stdout and stderr as they are here.
+# shellcheck disable=SC2016 # The inner shell expands these.
+{
+    told=$(distlock run --wait 0 "$key" -- sh -c 'exec >&3 2>&4 3>&- 4>&-; clocks=$1; shift; "$@" && exec sleep "$clocks"' \
+        cli.sh "${DISTLOCK_CLOCKS:-60}" "$@" 2>&1)
+    code=$?
+} 3>&1 4>&2
+
+case $code in
+    0) say 'done' ;;
+    # Who has it, and since when.
+    116) say "${told#distlock: }"; code=0 ;;
+    *) say "failed with code $code${told:+: $told}" >&2 ;;
+esac
+exit "$code"

@@ -1,0 +1,95 @@
+//! One replica of the shop: `DATABASE_URL` and `REDIS_URL` say where its servers are, `LISTEN` (127.0.0.1:8080 unless set)
+//! where it serves. It ends tidily on SIGTERM and SIGINT.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use axum::routing::get;
+use distlock::LockManager;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use shop::shop::Shop;
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// Requests that are under way have this long to end, once the process is to end: longer than the `wait` and the `max_hold`
+/// of an order together.
+const GRACE: Duration = Duration::from_secs(20);
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
+    // Before the first manager, so that no metric is missed.
+    let metrics = PrometheusBuilder::new()
+        .with_recommended_naming(true)
+        .set_buckets(distlock::metrics::BUCKETS)?
+        .install_recorder()?;
+    tokio::spawn(upkeep(metrics.clone()));
+
+    let locks = LockManager::connect(&setting("REDIS_URL")?).await?;
+    let database = connect(&setting("DATABASE_URL")?).await?;
+    let shop = Shop::new(locks.clone(), database.clone());
+    shop.create_tables().await?;
+
+    let app = shop::http::router(shop).route("/metrics", get(async move || metrics.render()));
+    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:8080".to_owned());
+    let listener = TcpListener::bind(&listen)
+        .await
+        .with_context(|| format!("LISTEN={listen}"))?;
+    println!("listening on http://{}", listener.local_addr()?);
+
+    let (end, ending) = oneshot::channel();
+    let server = axum::serve(listener, app).with_graceful_shutdown(async {
+        // An error is an end as well.
+        let _ = ending.await;
+    });
+    let server = tokio::spawn(server.into_future());
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+
+    tracing::info!("no more requests are taken");
+    let _ = end.send(());
+    match tokio::time::timeout(GRACE, server).await {
+        Ok(served) => served??,
+        Err(_) => tracing::warn!("requests are still under way after {GRACE:?}, and are given up"),
+    }
+    // After the requests, whose locks it would take away; what is left of them is stopped, and its locks released.
+    locks.shutdown().await;
+    database.close().await;
+    Ok(())
+}
+
+fn setting(name: &str) -> Result<String> {
+    std::env::var(name).with_context(|| {
+        format!("set {name}, or run this under `servers.sh`, which starts servers for it")
+    })
+}
+
+async fn connect(url: &str) -> Result<PgPool> {
+    // A statement that nobody waits for any more, and a transaction of a replica that is paused, keep their rows no longer.
+    let options = url.parse::<PgConnectOptions>()?.options([
+        ("statement_timeout", "10s"),
+        ("idle_in_transaction_session_timeout", "10s"),
+    ]);
+    PgPoolOptions::new()
+        .acquire_timeout(Duration::from_secs(3))
+        .connect_with(options)
+        .await
+        .context("DATABASE_URL")
+}
+
+/// Histograms grow until they are read, also where nobody reads them.
+async fn upkeep(metrics: PrometheusHandle) {
+    let mut every = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        every.tick().await;
+        metrics.run_upkeep();
+    }
+}

@@ -1,0 +1,135 @@
+//! What happened, as a picture: the first calls for the most wanted item one by one, and below the whole run.
+
+mod canvas;
+mod first_calls;
+mod whole_run;
+
+use std::time::Duration;
+
+use self::canvas::{Align, COLORS, Canvas, nice};
+use crate::report::Report;
+
+/// Left of it stand names, right of it words.
+const LEFT: f64 = 186.0;
+const PLOT: f64 = 600.0;
+const MARGIN: f64 = 20.0;
+
+/// What was run, for the words around the picture.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// Such as `4 instances in this process`.
+    pub(crate) place: String,
+    /// What a worker is called: `instance` or `process`.
+    pub(crate) worker: &'static str,
+    pub(crate) workers: usize,
+    /// How many orders a worker has in hand.
+    pub(crate) tasks: usize,
+    pub(crate) orders: usize,
+    pub(crate) items: usize,
+}
+
+/// The chart of one or two runs of the same orders.
+pub(crate) fn chart(setting: &Setting, reports: &[Report]) -> String {
+    let mut canvas = Canvas::default();
+    let of_first = reports.first().map(|report| report.history.most_wanted());
+    let item = of_first
+        .and_then(|items| Some(items.first()?.0))
+        .unwrap_or_default();
+
+    let title = format!("Who had item {item} when");
+    canvas.text("title", Align::Left, MARGIN, 34.0, &title);
+    let summary = format!(
+        "{} orders for {} items; {}, {} orders at a time each. An order reads the stock of its item, thinks for 1 to 3 ms,",
+        setting.orders, setting.items, setting.place, setting.tasks
+    );
+    canvas.text("soft", Align::Left, MARGIN, 56.0, &summary);
+    let rest = format!(
+        "and writes back what is left. Of the orders for item {item}, the most wanted, these are the first {}:",
+        first_calls::MOST
+    );
+    canvas.text("soft", Align::Left, MARGIN, 73.0, &rest);
+    legend(&mut canvas, setting, 98.0);
+
+    let mut y = first_calls::draw(&mut canvas, setting, reports, item, 128.0);
+    y = whole_run::draw(&mut canvas, reports, y + 40.0);
+    canvas.finish(y + 16.0, &title, &format!("{summary} {rest}"))
+}
+
+fn legend(canvas: &mut Canvas, setting: &Setting, y: f64) {
+    let mut x = MARGIN;
+    let entry = |canvas: &mut Canvas, x: &mut f64, text: &str| {
+        canvas.text("", Align::Left, *x, y, text);
+        *x += width_of(text) + 14.0;
+    };
+    canvas.rect("wait w0", x, y - 5.5, 22.0, 3.0);
+    x += 27.0;
+    entry(canvas, &mut x, "waits for the lock");
+    canvas.rect("w0", x, y - 10.0, 22.0, 12.0);
+    x += 27.0;
+    entry(
+        canvas,
+        &mut x,
+        "has the item: stock it read → stock it wrote",
+    );
+    canvas.rect("w0 lost", x, y - 10.0, 22.0, 12.0);
+    x += 27.0;
+    entry(canvas, &mut x, "overwritten unread: its update is lost");
+    x = MARGIN + 560.0 + 90.0;
+    for worker in 0..setting.workers.min(COLORS) {
+        canvas.rect(&color(worker), x, y - 10.0, 12.0, 12.0);
+        x += 17.0;
+        entry(canvas, &mut x, &(worker + 1).to_string());
+    }
+}
+
+/// The color of a worker.
+fn color(worker: usize) -> String {
+    format!("w{}", worker % COLORS)
+}
+
+/// About how wide a text of the usual size is; fonts differ.
+fn width_of(text: &str) -> f64 {
+    text.chars().count() as f64 * 6.6
+}
+
+/// A span of time on the horizontal axis.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    span: Duration,
+}
+
+impl Axis {
+    fn new(spans: impl Iterator<Item = Duration>) -> Self {
+        let span = spans.max().unwrap_or_default();
+        Axis {
+            span: span.max(Duration::from_micros(1)),
+        }
+    }
+
+    /// Where a moment is, this long after the beginning.
+    fn x(self, after: Duration) -> f64 {
+        LEFT + PLOT * (after.as_secs_f64() / self.span.as_secs_f64()).min(1.0)
+    }
+
+    /// Lines at round times, and the times below them.
+    fn draw(self, canvas: &mut Canvas, top: f64, bottom: f64, since: &str) {
+        let seconds = self.span.as_secs_f64();
+        let (unit, name) = if seconds < 0.5 {
+            (1e-3, "ms")
+        } else {
+            (1.0, "s")
+        };
+        let step = nice(seconds / unit / 8.0);
+        let decimals = if step < 1.0 { 1 } else { 0 };
+        let mut number = 0.0;
+        while number * unit <= seconds {
+            let x = self.x(Duration::from_secs_f64(number * unit));
+            canvas.line("grid", x, top, bottom - top);
+            let label = format!("{number:.decimals$}");
+            canvas.text("soft", Align::Middle, x, bottom + 15.0, &label);
+            number += step;
+        }
+        let label = format!("{name} since {since}");
+        canvas.text("soft", Align::Right, LEFT - 14.0, bottom + 15.0, &label);
+    }
+}

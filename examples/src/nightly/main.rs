@@ -1,0 +1,154 @@
+//! A job that is done once per period by whichever replica is there, also when one dies while it works.
+//!
+//! A lock says who works now. What is done is said by a record, which is read and written under the lock and refuses older
+//! fencing tokens. All replicas stand in line: who is next gets the lock when the report is done, and finds that in the record; or
+//! when the lease of a replica that died is over, and finds an attempt that nobody finished, which it repeats.
+//!
+//! The report is stored with its record, in one step, so there is one for each period. What a job does elsewhere before that step,
+//! such as sending a mail, is done at least once: no lock can say whether the replica that died had sent it.
+//!
+//! Without a record there is `wait = "0s", min_hold = "10m"`: it keeps the key taken for longer than clocks differ, and nobody
+//! comes when the replica that has it dies.
+
+mod demonstration;
+mod record;
+#[path = "../replicas.rs"]
+mod replicas;
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use distlock::{LockManager, distributed_lock};
+
+use record::{Begun, Record};
+
+/// Does a job once per period, over all replicas that are started with the same --job.
+// Not Debug: the URL may contain a password.
+#[derive(Parser)]
+#[command(name = "nightly", version)]
+struct Options {
+    /// The Redis server of the locks and the records: redis://[user:password@]host[:port]
+    #[arg(
+        long,
+        env = "DISTLOCK_URL",
+        hide_env_values = true,
+        default_value = "redis://127.0.0.1:6379"
+    )]
+    store: String,
+
+    /// What is done.
+    #[arg(long, default_value = "nightly-report")]
+    job: String,
+
+    /// How long a period is; 24h is a day that begins at midnight UTC.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = humantime::parse_duration)]
+    period: Duration,
+
+    /// How long the report takes.
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
+    work: Duration,
+
+    /// The name of this replica. [default: its pid]
+    #[arg(long)]
+    name: Option<String>,
+
+    #[command(flatten)]
+    demonstration: demonstration::ToBeSeen,
+}
+
+/// A replica's part in the job.
+struct Job {
+    name: String,
+    replica: String,
+    period: Duration,
+    work: Duration,
+    records: redis::Client,
+}
+
+impl Job {
+    /// The number of the period that runs now, by this machine's clock.
+    fn current(&self) -> u64 {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        u64::try_from(now.as_nanos() / self.period.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Waits for a period. The wall clock is asked again each minute, for it may be set, and the machine suspended.
+    async fn begins(&self, period: u64) {
+        let begin = self.period.as_nanos() * u128::from(period);
+        let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        while let Some(left @ 1..) = begin.checked_sub(now().as_nanos()) {
+            let left = Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX));
+            tokio::time::sleep(left.min(Duration::from_secs(60))).await;
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let options = Options::parse();
+    if options.demonstration.is_wanted() {
+        return demonstration::main(&options).await;
+    }
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    let name = options.name;
+    let job = Job {
+        name: options.job,
+        replica: name.unwrap_or_else(|| std::process::id().to_string()),
+        period: options.period.max(Duration::from_millis(1)),
+        work: options.work,
+        records: redis::Client::open(&*options.store).context("--store")?,
+    };
+    distlock::install(LockManager::connect(&options.store).await?)?;
+    tokio::select! {
+        () = replica(&job) => {}
+        told = replicas::told_to_end() => told?,
+    }
+    // A report that is under way was dropped; its lock is released, and another replica begins anew within milliseconds.
+    distlock::shutdown().await;
+    Ok(())
+}
+
+/// Period after period, none is left out: one that was done meanwhile costs a look.
+async fn replica(job: &Job) {
+    for period in job.current() + 1.. {
+        job.begins(period).await;
+        while let Err(error) = report(job, period).await {
+            // It may be anything: others that work for long, an outage, a lock that was lost, a report that failed. Whether
+            // there is still something to do says the record.
+            tracing::warn!(replica = job.replica, period, "tried again: {error:#}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if job.current() > period {
+                tracing::error!(replica = job.replica, period, "given up");
+                break;
+            }
+        }
+    }
+}
+
+/// `lease`: how long others wait for a replica that died; short here, 30 s unless set. `max_hold` ends a report that hangs, and
+/// `wait` is longer than that.
+#[distributed_lock(
+    key = "jobs:<job.name>:<period>",
+    lease = "2s",
+    wait = "2m",
+    max_hold = "1m"
+)]
+async fn report(job: &Job, period: u64) -> Result<()> {
+    let token = distlock::current().fencing_token();
+    let mut record = Record::open(&job.records, &job.name, period).await?;
+    let Begun::Attempt(attempt) = record.begin(token, &job.replica).await? else {
+        return Ok(());
+    };
+    tracing::info!(replica = job.replica, period, attempt, "begins");
+    // This is where a report is made.
+    tokio::time::sleep(job.work).await;
+    let made = format!("period {period}, by {}", job.replica);
+    record.finish(token, &made).await?;
+    tracing::info!(replica = job.replica, period, attempt, "done");
+    Ok(())
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Builds the book from docs into target/book, and follows each link, anchor and picture in it. What that needs is
+# installed below target if it is not there: mdbook with cargo, linkchecker with pip.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+mdbook_version=0.5.2
+linkchecker_version=10.6.0
+target=${CARGO_TARGET_DIR:-$PWD/target}
+tools=$target/tools
+book=$target/book
+
+if ! "$tools/bin/mdbook" --version 2>/dev/null | grep -qxF "mdbook v$mdbook_version"; then
+    # Unoptimized, and without the parts that serve and watch: it is there in a minute and a half, and builds in a second.
+    CARGO_TARGET_DIR=$tools/build cargo install mdbook --locked --version "$mdbook_version" --root "$tools" --force \
+        --debug --no-default-features --features search
+    rm -rf "$tools/build"
+fi
+if ! "$tools/python/bin/pip" show linkchecker 2>/dev/null | grep -qxF "Version: $linkchecker_version"; then
+    python3 -m venv "$tools/python" || {
+        echo 'error: python3 has no venv; as root, run: apt-get update && apt-get install python3-venv' >&2
+        exit 1
+    }
+    "$tools/python/bin/pip" install --quiet --disable-pip-version-check "linkchecker==$linkchecker_version"
+fi
+
+# mdbook warns of a chapter with an unclosed tag, or a file that it cannot find, and builds the book all the same.
+warnings=$(mktemp)
+trap 'rm -f "$warnings"' EXIT
+MDBOOK_LOG=warn "$tools/bin/mdbook" build docs --dest-dir "$book" 2>"$warnings" || {
+    cat "$warnings" >&2
+    exit 1
+}
+if [ -s "$warnings" ]; then
+    cat "$warnings" >&2
+    echo 'error: mdbook warns of something in docs' >&2
+    exit 1
+fi
+
+# Without --check-extern it stays within the book. As root it would become `nobody`, who may not be able to read it.
+"$tools/python/bin/python" - --config tests/book/linkchecker.ini --no-status "$book/index.html" <<'PYTHON'
+import os
+
+os.seteuid = lambda user: None
+from linkcheck.command.linkchecker import linkchecker
+
+linkchecker()
+PYTHON

@@ -1,0 +1,82 @@
+//! From one lock to the other while replicas of both releases run: who has both locks excludes both.
+
+use std::time::Duration;
+
+use distlock::LockManager;
+use distlock_tests::{RedisServer, eventually_async, within};
+
+const KEY: &str = "stock:7";
+const LEASE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
+
+async fn managers(server: &RedisServer) -> (rslock::LockManager, LockManager) {
+    let new = LockManager::connect(server.url()).await;
+    (
+        rslock::LockManager::new(vec![server.url()]),
+        new.expect("the server is up"),
+    )
+}
+
+/// Whether the old lock is held, as Redis knows it.
+fn old_is_held(server: &RedisServer) -> bool {
+    server.client().cmd(&["EXISTS", KEY]).int() == 1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_them_alone_does_not_exclude_the_other() {
+    let server = RedisServer::start();
+    let (old, new) = managers(&server).await;
+
+    let _old_release = old.acquire(KEY, LEASE).await.expect("it is free");
+    let new_release = new.lock(KEY).try_acquire().await.expect("the server is up");
+    assert!(
+        new_release.is_some(),
+        "the new lock is another key than the old one"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_both_waits_for_the_old_release() {
+    let server = RedisServer::start();
+    let (old, new) = managers(&server).await;
+    let old_release = old.acquire(KEY, LEASE).await.expect("it is free");
+
+    let this_release = tokio::spawn(distlock::with_manager(new.clone(), {
+        let old = old.clone();
+        async move { migration::both::reduce(&old, 7).await }
+    }));
+    let held = async || {
+        let state = new.inspect(KEY).await.expect("the server is up");
+        !state.holders().is_empty()
+    };
+    eventually_async(LIMIT, held).await;
+    assert!(!this_release.is_finished(), "the old lock is held");
+    let next_release = new.lock(KEY).try_acquire().await.expect("the server is up");
+    assert!(next_release.is_none(), "the new lock is held, too");
+
+    old_release.release().await;
+    let reduced = within(LIMIT, this_release).await.expect("no panic");
+    reduced.expect("both were free in the end");
+    assert!(!old_is_held(&server));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_both_waits_for_the_new_release() {
+    let server = RedisServer::start();
+    let (old, new) = managers(&server).await;
+    let next_release = new.lock(KEY).acquire().await.expect("it is free");
+
+    let this_release = tokio::spawn(distlock::with_manager(new.clone(), async move {
+        migration::both::reduce(&old, 7).await
+    }));
+    let waits = async || new.inspect(KEY).await.expect("the server is up").waiters == 1;
+    eventually_async(LIMIT, waits).await;
+    assert!(
+        !old_is_held(&server),
+        "it is taken by who has the new one, so that nobody waits in a circle"
+    );
+
+    next_release.release().await.expect("the server is up");
+    let reduced = within(LIMIT, this_release).await.expect("no panic");
+    reduced.expect("both were free in the end");
+}

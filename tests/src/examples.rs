@@ -1,0 +1,14 @@
+//! The Rust code of the book: each of its documents is compiled and run as documentation of a module here.
+//!
+//! It may use what this package's tests may: `distlock` with its test kit, `tokio`, `metrics-exporter-prometheus`. That each
+//! document with such code stands here is tested (`house book`), and README.md is the documentation of `distlock`.
+
+/// Names a document of the book.
+macro_rules! document {
+    ($name:ident, $path:literal) => {
+        #[doc = include_str!(concat!("../../docs/", $path))]
+        mod $name {}
+    };
+}
+
+document!(observing, "operations/observing.md");
