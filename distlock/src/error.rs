@@ -25,7 +25,8 @@ use crate::loss::LossReason;
 /// async fn handler() -> u16 {
 ///     match reserve().await {
 ///         Ok(()) => 200,
-///         Err(error) if error.is_busy() => 409,
+///         Err(error) if error.is_busy() => 423,
+///         Err(error) if error.is_lost() => 409,
 ///         Err(error) if error.is_retryable() => 503,
 ///         Err(_) => 500,
 ///     }
@@ -39,7 +40,7 @@ use crate::loss::LossReason;
 /// let locks = LockManager::memory();
 /// assert_eq!(distlock::with_manager(locks.clone(), handler()).await, 200);
 /// let _held = locks.lock("stock").acquire().await?;
-/// assert_eq!(distlock::with_manager(locks, handler()).await, 409);
+/// assert_eq!(distlock::with_manager(locks, handler()).await, 423);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, thiserror::Error)]

@@ -14,7 +14,7 @@ use crate::error::Error;
 ///
 /// impl FromLockError for Response {
 ///     fn from_lock_error(error: Error) -> Self {
-///         Response(if error.is_busy() { 409 } else { 503 })
+///         Response(if error.is_busy() { 423 } else { 503 })
 ///     }
 /// }
 ///
