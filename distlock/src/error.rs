@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::fencing::FencingToken;
+use crate::loss::LossReason;
 
 /// Why a lock was not acquired, or did not last.
 ///
@@ -24,7 +25,8 @@ use crate::fencing::FencingToken;
 /// async fn handler() -> u16 {
 ///     match reserve().await {
 ///         Ok(()) => 200,
-///         Err(error) if error.is_busy() => 409,
+///         Err(error) if error.is_busy() => 423,
+///         Err(error) if error.is_lost() => 409,
 ///         Err(error) if error.is_retryable() => 503,
 ///         Err(_) => 500,
 ///     }
@@ -38,7 +40,7 @@ use crate::fencing::FencingToken;
 /// let locks = LockManager::memory();
 /// assert_eq!(distlock::with_manager(locks.clone(), handler()).await, 200);
 /// let _held = locks.lock("stock").acquire().await?;
-/// assert_eq!(distlock::with_manager(locks, handler()).await, 409);
+/// assert_eq!(distlock::with_manager(locks, handler()).await, 423);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, thiserror::Error)]
@@ -423,64 +425,6 @@ impl fmt::Display for Outage {
     }
 }
 
-/// How a hold was lost.
-///
-/// ```
-/// # use distlock::{Error, LockManager, LossReason};
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), distlock::Error> {
-/// # let locks = LockManager::memory();
-/// let guard = locks.lock("report").acquire().await?;
-/// locks.shutdown().await;
-/// let Err(Error::Lost { reason, .. }) = guard.check() else { panic!("it is over") };
-/// assert_eq!(reason, LossReason::ShutDown);
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LossReason {
-    /// No renewal was confirmed before the safe deadline; what stood in the way last, where known.
-    NotRenewed {
-        /// The last failure of a renewal, or an empty string.
-        last_failure: String,
-    },
-    /// The store says that the lock is not ours any more: it expired, was deleted, or the data is gone.
-    Gone,
-    /// It was taken away ([`LockManager::unlock`](crate::LockManager::unlock), or the command `distlock unlock`).
-    #[non_exhaustive]
-    Revoked {
-        /// The name of the client that took it, or an empty string where that is not known.
-        by: String,
-    },
-    /// The manager was shut down while the lock was held, or this is a forked child of the process that
-    /// holds it.
-    ShutDown,
-    /// It was not lost at all: it had been released before this was asked.
-    Released,
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LossReason::NotRenewed { last_failure } if last_failure.is_empty() => f.write_str(
-                "its lease could not be renewed in time (was the process paused, or the machine suspended?)",
-            ),
-            LossReason::NotRenewed { last_failure } => {
-                write!(f, "its lease could not be renewed in time ({last_failure})")
-            }
-            LossReason::Gone => f.write_str(
-                "the store no longer has it (deleted, expired, evicted, or the server lost its data)",
-            ),
-            LossReason::Revoked { by } if by.is_empty() => f.write_str("it was taken away (`unlock`)"),
-            LossReason::Revoked { by } => write!(f, "it was taken away by {by} (`unlock`)"),
-            LossReason::ShutDown => {
-                f.write_str("the lock manager was shut down, or is that of the process that forked")
-            }
-            LossReason::Released => f.write_str("it was released before"),
-        }
-    }
-}
-
 struct Whose<'a>(Duration, &'a [Holder]);
 
 impl fmt::Display for Whose<'_> {
@@ -533,57 +477,6 @@ impl fmt::Display for Work {
         } else {
             "what still runs under it is not stopped by this: end it, and check for partial effects before repeating it"
         })
-    }
-}
-
-/// How a failed lock becomes the return value of an annotated function.
-///
-/// It is implemented for every `Result<T, E>` where `E: From<distlock::Error>`. Implement it for a
-/// response type of your own, or choose the value with `on_fail = ...` on the attribute.
-///
-/// ```
-/// use distlock::{Error, FromLockError, distributed_lock};
-///
-/// struct Response(u16);
-///
-/// impl FromLockError for Response {
-///     fn from_lock_error(error: Error) -> Self {
-///         Response(if error.is_busy() { 409 } else { 503 })
-///     }
-/// }
-///
-/// #[distributed_lock(key = "stock")]
-/// async fn reserve() -> Response {
-///     Response(200)
-/// }
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), distlock::Error> {
-/// // There is no manager, so there is no lock, and the body does not run.
-/// assert_eq!(reserve().await.0, 503);
-/// # Ok(()) }
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`#[distributed_lock]` cannot return a lock failure as `{Self}`",
-    label = "expected `Result<_, E>` where `E: From<distlock::Error>`",
-    note = "implement `From<distlock::Error>` for the error type, or choose the value with `on_fail = ...`"
-)]
-pub trait FromLockError: Sized {
-    /// The value to return when the lock could not be acquired, or was lost.
-    ///
-    /// ```
-    /// use distlock::{Error, FromLockError};
-    ///
-    /// let answer = Result::<u32, Error>::from_lock_error(Error::NotInstalled);
-    /// assert!(matches!(answer, Err(Error::NotInstalled)));
-    /// ```
-    fn from_lock_error(error: Error) -> Self;
-}
-
-#[diagnostic::do_not_recommend]
-impl<T, E: From<Error>> FromLockError for Result<T, E> {
-    fn from_lock_error(error: Error) -> Self {
-        Err(E::from(error))
     }
 }
 

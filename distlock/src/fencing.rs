@@ -14,10 +14,9 @@ use std::str::FromStr;
 /// rising after `FLUSHALL`, a restart without persistence, and whatever the server's clock does.
 /// Renewal and re-entry keep the token; each new acquisition has a new one.
 ///
-/// The limit: the previous token is remembered for the [`fence_ttl`](crate::LockManagerBuilder::fence_ttl), two hours
-/// after its acquisition unless set. If a key is not acquired for that long (or the server loses its data),
-/// and the server's clock is meanwhile set back by more than that pause, because it had been ahead, then the
-/// next token is lower than the last.
+/// The limit: the previous token is remembered for the [`fence_ttl`](crate::LockManagerBuilder::fence_ttl) after its
+/// acquisition. If a key is not acquired for that long (or the server loses its data), and the server's clock is
+/// meanwhile set back by more than that pause, because it had been ahead, then the next token is lower than the last.
 ///
 /// ```
 /// # use distlock::LockManager;

@@ -7,11 +7,13 @@ mod clock;
 mod credentials;
 mod error;
 mod fencing;
+mod from_lock_error;
 mod guard;
 mod held;
 mod installed;
 mod key;
 mod lock;
+mod loss;
 mod manager;
 #[cfg(feature = "metrics")]
 #[path = "observer/metrics.rs"]
@@ -48,13 +50,15 @@ pub mod __private;
 pub use __private::{AsManager, FromLockErrorBehindImpl, KeyValue};
 
 pub use credentials::Credentials;
-pub use error::{Error, FromLockError, Holder, LossReason, Outage};
+pub use error::{Error, Holder, Outage};
 pub use fencing::FencingToken;
+pub use from_lock_error::FromLockError;
 pub use guard::LockGuard;
 pub use held::Held;
 pub use installed::{install, installed, shutdown};
 pub use key::escape;
 pub use lock::Lock;
+pub use loss::LossReason;
 pub use manager::LockManager;
 pub use manager::builder::LockManagerBuilder;
 pub use manager::finding::{Finding, Verdict};

@@ -5,6 +5,7 @@
 # REDIS_URL. Both are ended after the command, and what they kept is removed.
 #
 # Job control gives each its own process group: Ctrl-C reaches the command first, which still has its servers then.
+# shellcheck disable=SC2329 # Functions are called by a trap, and by a part of their name.
 set -meuo pipefail
 
 fail() {

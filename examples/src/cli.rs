@@ -170,6 +170,7 @@ mod tests {
             help.contains("SIGKILL") && help.contains("Exit code"),
             "{help}"
         );
+        assert!(help.contains("--chart <FILE>"), "{help}");
         assert!(!help.contains("worker\n"), "{help}");
     }
 

@@ -36,14 +36,10 @@ impl History {
         history
     }
 
-    /// The items of most calls, the first of all first, with their calls.
-    pub(crate) fn most_wanted(&self) -> Vec<(u32, &[Call])> {
-        let mut items: Vec<(u32, &[Call])> = self
-            .items
-            .iter()
-            .map(|(item, calls)| (*item, calls.as_slice()))
-            .collect();
-        items.sort_by_key(|(item, calls)| (Reverse(calls.len()), *item));
+    /// The items, that of most calls first.
+    pub(crate) fn most_wanted(&self) -> Vec<u32> {
+        let mut items: Vec<u32> = self.items.keys().copied().collect();
+        items.sort_by_key(|item| (Reverse(self.calls(*item).len()), *item));
         items
     }
 

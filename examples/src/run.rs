@@ -91,7 +91,6 @@ pub(crate) async fn main(options: RunOptions) -> Result<ExitCode> {
         let setting = Setting {
             place: place.to_string(),
             worker: place.worker(),
-            workers: place.workers(),
             tasks,
             orders: shop.orders.len(),
             items: shop.items.len(),
@@ -120,20 +119,19 @@ impl Place {
             Place::Processes { .. } => "process",
         }
     }
-
-    fn workers(&self) -> usize {
-        match self {
-            Place::Here { instances, .. } => usize::from(*instances),
-            Place::Processes { processes, .. } => usize::from(*processes),
-        }
-    }
 }
 
-/// Finds out whether the chart can be written, before there is anything to draw. What is in the file stays until then.
+/// Finds out whether the chart can be written, before there is anything to draw. Until then a file that is there stays
+/// as it is, and one that is not does not appear.
 fn check_chart(file: &Path) -> Result<()> {
-    let mut options = OpenOptions::new();
-    let opened = options.append(true).create(true).open(file);
-    opened.map(drop).with_context(|| cannot_write(file))
+    let is_new = !file.exists();
+    let mut opened = OpenOptions::new();
+    let opened = opened.append(true).create(true).open(file);
+    opened.map(drop).with_context(|| cannot_write(file))?;
+    if is_new {
+        fs::remove_file(file).with_context(|| cannot_write(file))?;
+    }
+    Ok(())
 }
 
 fn cannot_write(file: &Path) -> String {

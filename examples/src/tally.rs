@@ -9,7 +9,7 @@ use crate::orders::{Item, Order};
 use crate::stock::Level;
 
 /// A call whose body began later than this has waited for another; below it is the cost of the call.
-const WAITED: Duration = Duration::from_millis(1);
+pub(crate) const WAITED: Duration = Duration::from_millis(1);
 
 /// What was confirmed to callers so far.
 #[derive(Debug)]

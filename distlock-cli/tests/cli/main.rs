@@ -1,5 +1,6 @@
 //! The command line, as a program against real servers.
 
+mod cron;
 mod doctor;
 mod documented;
 mod first_lock;

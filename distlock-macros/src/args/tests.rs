@@ -130,3 +130,15 @@ fn fragments_of_macro_rules_are_seen_through() {
     ));
     assert_eq!(good(quote!(key = #group)).key.unwrap().value(), "k");
 }
+
+/// Where users of an editor look, and to which the documents point.
+#[test]
+fn the_documentation_has_a_row_for_each_argument() {
+    let lines = include_str!("../lib.rs").lines();
+    let table = lines
+        .skip_while(|line| *line != "/// # Arguments")
+        .take_while(|line| *line != "/// # Key templates");
+    let rows = table.filter_map(|line| line.strip_prefix("/// | `")?.split_once(" = "));
+    let names: Vec<_> = rows.map(|(name, _)| name).collect();
+    assert_eq!(names, LEGAL.map(|(name, _)| name));
+}

@@ -1,30 +1,25 @@
 //! How a manager is made.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::{BootClock, TokioClock};
+use crate::clock::BootClock;
 use crate::credentials::{Credentials, Source};
 use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::assembly::{Assembly, Parts};
 use crate::manager::core::shut_down_error;
-use crate::manager::executor::Executor;
 use crate::manager::report;
 use crate::options::{Durability, FENCE_TTLS};
 use crate::quorum::Quorum;
-use crate::random::SystemRandom;
-use crate::store::client_id::ClientId;
-use crate::store::memory::MemoryStore;
+use crate::store::Settings;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::open;
 use crate::store::redis::url::{Place, Single};
-use crate::store::{EventSink, LockStore, Settings};
 use crate::tls::Tls;
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -61,9 +56,9 @@ pub struct LockManagerBuilder {
     lanes: usize,
     tls: Option<Tls>,
     pub(super) quorum: Option<Quorum>,
-    credentials: Option<Source>,
-    credentials_every: Option<Duration>,
-    sentinel_credentials: Option<Credentials>,
+    pub(super) credentials: Option<Source>,
+    pub(super) credentials_every: Option<Duration>,
+    pub(super) sentinel_credentials: Option<Credentials>,
     pub(crate) parts: Parts,
 }
 
@@ -268,73 +263,6 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Where user and password come from, in place of the URL's: a file or a service that knows the password, or the token,
-    /// of the moment. It is asked for each connection that is opened, and
-    /// [from time to time](LockManagerBuilder::credentials_every), when the live connections are told (`AUTH`). It runs on
-    /// the manager's thread (or the runtime of a [lane](LockManagerBuilder::lanes)) and must not block. A connection that
-    /// is being opened waits for it, for no longer than a second and no longer than three quarters of the
-    /// [`connect_timeout`](LockManagerBuilder::connect_timeout): what takes longer has to be fetched ahead. When it fails
-    /// or panics it is asked again; what it says is in the error, so it must not say secrets.
-    ///
-    /// ```
-    /// use distlock::{Credentials, LockManager};
-    ///
-    /// let builder = LockManager::builder().credentials(|| async {
-    ///     let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
-    ///     Ok(Credentials::new("shop", password.trim()))
-    /// });
-    /// let locks = builder.clone().url("redis://127.0.0.1:6379").connect_lazy()?;
-    /// assert!(builder.url("redis://shop:secret@127.0.0.1:6379").connect_lazy().is_err(), "which one is it?");
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
-    pub fn credentials<F, Fut>(mut self, source: F) -> Self
-    where
-        F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>>
-            + Send
-            + 'static,
-    {
-        self.credentials = Some(Source::new(source));
-        self
-    }
-
-    /// How often the source of the credentials is asked for those of the live connections, default 5 min, at least a
-    /// second: before a token runs out, for then a managed service closes its connections.
-    ///
-    /// ```
-    /// # use distlock::{Credentials, LockManager};
-    /// # use std::time::Duration;
-    /// # async fn token() -> std::io::Result<String> { Ok("token".into()) }
-    /// let builder = LockManager::builder()
-    ///     .url("redis://127.0.0.1:6379")
-    ///     .credentials_every(Duration::from_secs(10 * 60)); // a token is good for a quarter of an hour
-    /// assert!(builder.clone().connect_lazy().is_err(), "nobody knows a token");
-    /// let locks = builder
-    ///     .credentials(|| async { Ok(Credentials::new("shop", token().await?)) })
-    ///     .connect_lazy()?;
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
-    pub fn credentials_every(mut self, every: Duration) -> Self {
-        self.credentials_every = Some(every);
-        self
-    }
-
-    /// Who we are to the sentinels of a `redis+sentinel://` URL, if they ask: user and password in the URL are for the
-    /// servers that they watch.
-    ///
-    /// ```
-    /// # use distlock::{Credentials, LockManager};
-    /// let builder = LockManager::builder().sentinel_credentials(Credentials::password("another secret"));
-    /// let url = "redis+sentinel://shop:secret@127.0.0.1:26379,127.0.0.1:26380/orders";
-    /// let locks = builder.clone().url(url).connect_lazy()?;
-    /// assert!(builder.url("redis://127.0.0.1:6379").connect_lazy().is_err(), "there are no sentinels");
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
-    pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
-        self.sentinel_credentials = Some(credentials);
-        self
-    }
-
     /// Connects, and tries for as long as the [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server
     /// cannot be reached, loads, or is a replica.
     ///
@@ -450,103 +378,6 @@ impl LockManagerBuilder {
         })
     }
 
-    /// Where credentials come from, if not from the URL.
-    fn source(&self, config: &RedisConfig) -> Result<Option<Source>, Error> {
-        let refuse = |detail: &str| {
-            Err(Error::Config {
-                detail: detail.into(),
-            })
-        };
-        match (&self.credentials, self.credentials_every) {
-            (None, None) => Ok(None),
-            (None, Some(_)) => refuse("`credentials_every` was set, but no `credentials`"),
-            (Some(_), _) if config.has_credentials() => refuse(
-                "`credentials` was set, and the URL has a user or a password too; take them out of the URL",
-            ),
-            (Some(_), Some(every)) if every < Duration::from_secs(1) => {
-                refuse("`credentials_every` must be at least a second")
-            }
-            (Some(source), None) => Ok(Some(source.clone())),
-            (Some(source), Some(every)) => Ok(Some(source.clone().each(every))),
-        }
-    }
-
-    /// An in-process store without a thread: everything runs on the current runtime and takes all time
-    /// from `tokio::time`, so that tests can pause and advance it.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().memory_on_current_runtime()?;
-    /// let _held = locks.lock("report").acquire().await?;
-    ///
-    /// // Ten seconds of a clock that stands still pass at once.
-    /// let began = tokio::time::Instant::now();
-    /// assert!(locks.lock("report").acquire().await.is_err_and(|error| error.is_busy()));
-    /// assert!(began.elapsed() >= Duration::from_secs(10));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] outside of a tokio runtime.
-    pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
-        self.memory_behind(|store, _| Box::new(store))
-    }
-
-    /// The same with something in front of the store, which is told where a store's events go.
-    pub(crate) fn memory_behind(
-        self,
-        front: impl FnOnce(MemoryStore, EventSink) -> Box<dyn LockStore>,
-    ) -> Result<LockManager, Error> {
-        self.check_in_memory()?;
-        let executor = Executor::current()?;
-        let parts = Parts {
-            clock: Arc::new(TokioClock::new()),
-            ..self.parts()
-        };
-        let server = MemoryServer::new(parts.clock.clone());
-        let assembly = Assembly::on(executor, parts);
-        Ok(self.finish_in_memory(assembly, server, front))
-    }
-
-    /// An in-process store of its own, with the real clock: for development and tests.
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// let locks = LockManager::builder().client_name("a test").memory()?;
-    /// let refused = LockManager::builder().client_name("").memory();
-    /// assert!(matches!(refused, Err(Error::Config { .. })));
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for an option that cannot work, and when the system refuses to start a thread.
-    pub fn memory(self) -> Result<LockManager, Error> {
-        self.in_memory(MemoryServer::new(Arc::new(BootClock)))
-    }
-
-    fn in_memory(self, server: MemoryServer) -> Result<LockManager, Error> {
-        self.check_in_memory()?;
-        let assembly = Assembly::on_io_thread(self.parts())?;
-        Ok(self.finish_in_memory(assembly, server, |store, _| Box::new(store)))
-    }
-
-    fn finish_in_memory(
-        self,
-        assembly: Assembly,
-        server: MemoryServer,
-        front: impl FnOnce(MemoryStore, EventSink) -> Box<dyn LockStore>,
-    ) -> LockManager {
-        let client = ClientId::new(&SystemRandom);
-        let events = assembly.mailbox.sink();
-        let store = MemoryStore::new(server, client, self.settings(), events.clone());
-        assembly.finish(front(store, events), self.name(), self.durability)
-    }
-
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let assembly = Assembly::on_io_thread(self.parts())?;
         let connecting = open::connect(config, assembly.client(self.settings()));
@@ -594,14 +425,14 @@ impl LockManagerBuilder {
         Ok(())
     }
 
-    fn settings(&self) -> Settings {
+    pub(super) fn settings(&self) -> Settings {
         Settings {
             name: self.name(),
             ..self.settings.clone()
         }
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.client_name.clone().unwrap_or_else(host_and_pid)
     }
 }

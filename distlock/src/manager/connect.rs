@@ -128,6 +128,10 @@ impl LockManager {
     /// # Errors
     ///
     /// [`Error::Config`] when the variable is not set, and those of [`connect`](LockManager::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`connect`](LockManager::connect).
     pub async fn from_env() -> Result<Self, Error> {
         match std::env::var("DISTLOCK_URL") {
             Ok(url) => {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::error::{Error, LossReason};
+use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::loss::LossReason;
 use crate::manager::core::Core;
 use crate::manager::table::{Entry, RunningBody};
 use crate::options::Options;

@@ -17,6 +17,7 @@ use crate::protocol::words::wall;
 
 pub(crate) mod acquire;
 pub(crate) mod assembly;
+pub(crate) mod authentication;
 pub(crate) mod backlog;
 pub(crate) mod builder;
 pub(crate) mod call;
@@ -29,6 +30,7 @@ pub(crate) mod events;
 pub(crate) mod executor;
 pub(crate) mod finding;
 pub(crate) mod hold;
+pub(crate) mod in_memory;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod look;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::error::{Error, LossReason};
+use crate::error::Error;
 use crate::key::LockKey;
+use crate::loss::LossReason;
 use crate::manager::call::name;
 use crate::manager::core::Core;
 use crate::manager::hold::Hold;

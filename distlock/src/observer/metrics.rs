@@ -1,6 +1,7 @@
 //! Metrics of every manager, through the facade [`metrics`]: install an exporter, and there they are.
 //!
-//! `docs/operations/observing.md` has the table of all of them. Each manager records them from its first event on; calls
+//! [docs/operations/observing.md](https://github.com/distlock/distlock/blob/main/docs/operations/observing.md)
+//! has the table of all of them. Each manager records them from its first event on; calls
 //! and holds are labelled by the name of their lock (`lock`: the template, or the label), never by the key, and at most 500
 //! names for each manager: further ones are `other`. All times are in seconds, and histograms want [`BUCKETS`].
 //!

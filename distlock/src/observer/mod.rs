@@ -1,7 +1,8 @@
 //! Being told what happens: every call, hold, renewal and connection of a manager, as it happens.
 //!
 //! An [`Observer`] is given to [`LockManagerBuilder::observer`](crate::LockManagerBuilder::observer). With the feature
-//! `metrics` every manager has one that records the metrics of `docs/operations/observing.md`.
+//! `metrics` every manager has one that records the metrics of
+//! [docs/operations/observing.md](https://github.com/distlock/distlock/blob/main/docs/operations/observing.md).
 //!
 //! ```
 //! use distlock::LockManager;
@@ -29,6 +30,7 @@ pub use crate::observer::event::{
 
 pub(crate) mod delivery;
 pub(crate) mod event;
+mod labels;
 
 /// Is told what happens to the locks of a manager, and to its connections.
 ///

@@ -6,21 +6,23 @@
 //! # use distlock::Error;
 //! fn status(error: &Error) -> u16 {
 //!     match error {
-//!         Error::Busy { .. } => 409,
+//!         Error::Busy { .. } => 423,
+//!         error if error.is_lost() => 409,
 //!         error if error.is_unavailable() => 503,
 //!         _ => 500,
 //!     }
 //! }
 //!
 //! for error in distlock::testing::error::all("inventory:7") {
-//!     assert_eq!(status(&error) == 409, error.is_busy(), "{error}");
+//!     assert_eq!(status(&error) == 423, error.is_busy(), "{error}");
 //! }
 //! ```
 
 use std::time::Duration;
 
-use crate::error::{Error, Holder, LossReason, Outage};
+use crate::error::{Error, Holder, Outage};
 use crate::fencing::FencingToken;
+use crate::loss::LossReason;
 use crate::testing::outcomes::holder;
 
 /// What became of the work under a lock that was lost.

@@ -27,7 +27,8 @@
 //! async fn handler(item_id: u32) -> u16 {
 //!     match reduce(item_id).await {
 //!         Ok(_) => 200,
-//!         Err(error) if error.is_busy() => 409,
+//!         Err(error) if error.is_busy() => 423,
+//!         Err(error) if error.is_lost() => 409,
 //!         Err(error) if error.is_retryable() => 503,
 //!         Err(_) => 500,
 //!     }
@@ -41,13 +42,13 @@
 //!     let answer = |item_id| with_manager(locks.manager(), handler(item_id));
 //!
 //!     locks.on("inventory:7").once().busy(holder("worker-2"));
-//!     assert_eq!(answer(7).await, 409);
+//!     assert_eq!(answer(7).await, 423);
 //!
 //!     locks.on_all().once().unavailable(Outage::TimedOut);
 //!     assert_eq!(answer(7).await, 503);
 //!
 //!     locks.on_label("inventory:<item_id>").once().lost_after(Duration::from_millis(500), Loss::Gone);
-//!     assert_eq!(answer(7).await, 500);
+//!     assert_eq!(answer(7).await, 409);
 //!
 //!     assert_eq!(answer(7).await, 200);
 //!     assert_eq!(locks.acquired("inventory:7"), 2, "only what was lost, and the last");
@@ -63,7 +64,7 @@
 //!     locks.until_held("inventory:7").await;
 //!     assert_locked!(locks, "inventory:7");
 //!     locks.lose("inventory:7", Loss::Gone);
-//!     assert_eq!(work.await.unwrap(), 500);
+//!     assert_eq!(work.await.unwrap(), 409);
 //! }
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() { what_the_handler_answers().await; it_works_under_its_lock().await; }

@@ -1,6 +1,7 @@
 //! One replica of the shop: `DATABASE_URL` and `REDIS_URL` say where its servers are, `LISTEN` (127.0.0.1:8080 unless set)
 //! where it serves. It ends tidily on SIGTERM and SIGINT.
 
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -22,6 +23,7 @@ const GRACE: Duration = Duration::from_secs(20);
 async fn main() -> Result<()> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     // Before the first manager, so that no metric is missed.
     let metrics = PrometheusBuilder::new()
@@ -75,6 +77,7 @@ fn setting(name: &str) -> Result<String> {
 async fn connect(url: &str) -> Result<PgPool> {
     // A statement that nobody waits for any more, and a transaction of a replica that is paused, keep their rows no longer.
     let options = url.parse::<PgConnectOptions>()?.options([
+        ("client_min_messages", "warning"),
         ("statement_timeout", "10s"),
         ("idle_in_transaction_session_timeout", "10s"),
     ]);

@@ -15,10 +15,10 @@ text{font-family:system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-size:
 .bad{fill:#c4314b;font-weight:600}.back{fill:#fff}.grid{stroke:#d8dee4}\
 .many{fill:#fbe3e7}.w0{fill:#3f7fc6}.w1{fill:#dd9a1f}.w2{fill:#2a9d7c}.w3{fill:#8d68c8}.w4{fill:#7b8894}.w5{fill:#7a9a2b}\
 .wait{fill-opacity:.45}.lost{stroke:#c4314b;stroke-width:2}\
-.queue{fill:#afb8c1}.one{fill:#3f7fc6}.several{fill:#d6455f}.zoom{fill:none;stroke:#1b1f24}\
+.queue{fill:#c5cdd6}.one{fill:#66717e}.several{fill:#d6455f}.zoom{fill:none;stroke:#1b1f24}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.soft{fill:#9aa5b1}.bad{fill:#ff8296}.back{fill:#0d1117}\
 .grid{stroke:#30363d}.many{fill:#43202a}.w0{fill:#5c9fea}.w1{fill:#e9ae45}.w2{fill:#3fbd98}.w3{fill:#ab8be4}\
-.w4{fill:#98a5b3}.w5{fill:#9bbd48}.lost{stroke:#ff6b81}.queue{fill:#525c68}.one{fill:#5c9fea}.several{fill:#f0607a}\
+.w4{fill:#98a5b3}.w5{fill:#9bbd48}.lost{stroke:#ff6b81}.queue{fill:#3d4651}.one{fill:#93a1b0}.several{fill:#f0607a}\
 .zoom{stroke:#e6edf3}}";
 
 /// Where a text stands beside its point.

@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use super::canvas::{Align, Canvas};
-use super::{Axis, LEFT, MARGIN, Setting, color};
+use super::{Axis, LEFT, MARGIN, Setting, color, words_after};
 use crate::call::Call;
 use crate::history::crowds;
 use crate::report::{Report, short, title};
+use crate::tally::WAITED;
 
 /// How many calls are drawn of each run.
 pub(super) const MOST: usize = 12;
+
+/// What of a name fits left of the bars, in characters.
+const LONGEST: usize = 26;
 
 const ROW: f64 = 17.0;
 const BAR: f64 = 12.0;
@@ -35,7 +39,7 @@ pub(super) fn draw(
         .iter()
         .map(|report| HEAD + first(report).len() as f64 * ROW + 14.0);
     let bottom = y + heights.sum::<f64>() - 14.0;
-    axis.draw(canvas, y + 8.0, bottom, "the first call");
+    axis.draw(canvas, y + HEAD, bottom, "the first call");
 
     let mut y = y;
     for report in reports {
@@ -64,7 +68,10 @@ fn heading(canvas: &mut Canvas, report: &Report, calls: &[Call], y: f64) {
     let most = crowds(calls).iter().map(|crowd| crowd.working).max();
     let many = match most {
         Some(most @ 2..) => format!("up to {most} calls have the item at the same time"),
-        _ => "one call at a time has the item, the others wait".into(),
+        _ if calls.iter().any(|call| call.began - call.called > WAITED) => {
+            "one call at a time has the item, the others wait".into()
+        }
+        _ => "one call at a time has the item".into(),
     };
     let writes = calls.iter().filter(|call| call.wrote.is_some()).count();
     let (class, lost) = match report.history.lost_of(calls) {
@@ -108,7 +115,13 @@ fn row(
     let (color, middle) = (color(*worker), y + ROW / 2.0);
 
     canvas.begin_explained(&times);
-    canvas.text("soft", Align::Right, LEFT - 14.0, middle + 4.0, &name);
+    canvas.text(
+        "soft",
+        Align::Right,
+        LEFT - 14.0,
+        middle + 4.0,
+        &shortened(&name),
+    );
     canvas.rect(
         &format!("wait {color}"),
         called,
@@ -127,6 +140,16 @@ fn row(
         true => ("bad", format!("{change} lost")),
         false => ("", change),
     };
-    canvas.text(class, Align::Left, ended + 7.0, middle + 4.0, &change);
+    words_after(canvas, class, ended, middle + 4.0, &change);
     canvas.end();
+}
+
+/// The end of a name tells more than its beginning.
+fn shortened(name: &str) -> String {
+    let excess = name.chars().count().saturating_sub(LONGEST);
+    if excess == 0 {
+        return name.into();
+    }
+    let end = name.chars().skip(excess + 1);
+    format!("…{}", end.collect::<String>())
 }

@@ -6,12 +6,12 @@ mod whole_run;
 
 use std::time::Duration;
 
-use self::canvas::{Align, COLORS, Canvas, nice};
-use crate::report::Report;
+use self::canvas::{Align, COLORS, Canvas, WIDTH, nice};
+use crate::report::{Report, title};
 
 /// Left of it stand names, right of it words.
-const LEFT: f64 = 186.0;
-const PLOT: f64 = 600.0;
+const LEFT: f64 = 206.0;
+const PLOT: f64 = 580.0;
 const MARGIN: f64 = 20.0;
 
 /// What was run, for the words around the picture.
@@ -21,7 +21,6 @@ pub(crate) struct Setting {
     pub(crate) place: String,
     /// What a worker is called: `instance` or `process`.
     pub(crate) worker: &'static str,
-    pub(crate) workers: usize,
     /// How many orders a worker has in hand.
     pub(crate) tasks: usize,
     pub(crate) orders: usize,
@@ -31,55 +30,56 @@ pub(crate) struct Setting {
 /// The chart of one or two runs of the same orders.
 pub(crate) fn chart(setting: &Setting, reports: &[Report]) -> String {
     let mut canvas = Canvas::default();
-    let of_first = reports.first().map(|report| report.history.most_wanted());
-    let item = of_first
-        .and_then(|items| Some(items.first()?.0))
-        .unwrap_or_default();
+    let items = reports.first().map(|report| report.history.most_wanted());
+    let items = items.unwrap_or_default();
+    let item = items.first().copied().unwrap_or_default();
 
-    let title = format!("Who had item {item} when");
+    let runs: Vec<&str> = reports.iter().map(|report| title(report.locked)).collect();
+    let runs = match runs[..] {
+        [one] => one,
+        _ => "without and with lock",
+    };
+    let title = format!("Who had item {item} when, {runs}");
     canvas.text("title", Align::Left, MARGIN, 34.0, &title);
     let summary = format!(
-        "{} orders for {} items; {}, {} orders at a time each. An order reads the stock of its item, thinks for 1 to 3 ms,",
+        "{} orders for {} items; {}, {} at a time each. An order reads the stock of its item,",
         setting.orders, setting.items, setting.place, setting.tasks
     );
     canvas.text("soft", Align::Left, MARGIN, 56.0, &summary);
     let rest = format!(
-        "and writes back what is left. Of the orders for item {item}, the most wanted, these are the first {}:",
+        "thinks for 1 to 3 ms, and writes back what is left. The first {} calls for item {item}, which most orders are for:",
         first_calls::MOST
     );
     canvas.text("soft", Align::Left, MARGIN, 73.0, &rest);
-    legend(&mut canvas, setting, 98.0);
+    legend(&mut canvas, 98.0);
 
     let mut y = first_calls::draw(&mut canvas, setting, reports, item, 128.0);
-    y = whole_run::draw(&mut canvas, reports, y + 40.0);
+    y = whole_run::draw(&mut canvas, reports, &items, y + 40.0);
     canvas.finish(y + 16.0, &title, &format!("{summary} {rest}"))
 }
 
-fn legend(canvas: &mut Canvas, setting: &Setting, y: f64) {
+/// What the marks of the rows mean.
+fn legend(canvas: &mut Canvas, y: f64) {
     let mut x = MARGIN;
-    let entry = |canvas: &mut Canvas, x: &mut f64, text: &str| {
-        canvas.text("", Align::Left, *x, y, text);
-        *x += width_of(text) + 14.0;
-    };
-    canvas.rect("wait w0", x, y - 5.5, 22.0, 3.0);
-    x += 27.0;
-    entry(canvas, &mut x, "waits for the lock");
-    canvas.rect("w0", x, y - 10.0, 22.0, 12.0);
-    x += 27.0;
-    entry(
-        canvas,
-        &mut x,
-        "has the item: stock it read → stock it wrote",
-    );
-    canvas.rect("w0 lost", x, y - 10.0, 22.0, 12.0);
-    x += 27.0;
-    entry(canvas, &mut x, "overwritten unread: its update is lost");
-    x = MARGIN + 560.0 + 90.0;
-    for worker in 0..setting.workers.min(COLORS) {
-        canvas.rect(&color(worker), x, y - 10.0, 12.0, 12.0);
-        x += 17.0;
-        entry(canvas, &mut x, &(worker + 1).to_string());
+    for (class, height, text) in [
+        ("wait w0", 3.0, "waits for the lock"),
+        (
+            "w0",
+            12.0,
+            "has the item; beside it the stock it read → wrote",
+        ),
+        ("w0 lost", 12.0, "overwritten unread: its update is lost"),
+    ] {
+        canvas.rect(class, x, y - 4.0 - height / 2.0, 22.0, height);
+        canvas.text("", Align::Left, x + 29.0, y, text);
+        x += 29.0 + width_of(text) + 16.0;
     }
+}
+
+/// Words after a bar that ends at `x`; they stay in the picture.
+fn words_after(canvas: &mut Canvas, class: &str, x: f64, y: f64, text: &str) {
+    let x = (x + 7.0).min(WIDTH - 8.0 - width_of(text));
+    canvas.text(class, Align::Left, x, y, text);
 }
 
 /// The color of a worker.
@@ -89,7 +89,7 @@ fn color(worker: usize) -> String {
 
 /// About how wide a text of the usual size is; fonts differ.
 fn width_of(text: &str) -> f64 {
-    text.chars().count() as f64 * 6.6
+    text.chars().count() as f64 * 6.8
 }
 
 /// A span of time on the horizontal axis.

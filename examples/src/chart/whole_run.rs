@@ -1,10 +1,11 @@
 //! The whole run of the most wanted items: when nobody, one, or several had an item, and how many waited.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::canvas::{Align, Canvas};
-use super::{Axis, LEFT, MARGIN, PLOT, first_calls, width_of};
+use super::{Axis, LEFT, MARGIN, PLOT, first_calls, width_of, words_after};
 use crate::call::Call;
 use crate::history::crowds;
 use crate::report::{Casualty, Report, short, title};
@@ -29,13 +30,15 @@ struct Pixel {
 }
 
 /// Draws from `y` downwards, and tells where it ended.
-pub(super) fn draw(canvas: &mut Canvas, reports: &[Report], y: f64) -> f64 {
+pub(super) fn draw(canvas: &mut Canvas, reports: &[Report], items: &[u32], y: f64) -> f64 {
+    let items = &items[..items.len().min(ITEMS)];
     canvas.text("title", Align::Left, MARGIN, y, "The whole run");
     let mut x = LEFT;
     for (class, text) in [
         ("queue", "how many wait"),
         ("one", "one call has the item"),
         ("several", "several have it at the same time"),
+        ("zoom", "drawn above"),
     ] {
         canvas.rect(class, x, y - 10.0, 12.0, 12.0);
         canvas.text("", Align::Left, x + 17.0, y, text);
@@ -46,16 +49,13 @@ pub(super) fn draw(canvas: &mut Canvas, reports: &[Report], y: f64) -> f64 {
         let (from, until) = report.history.span()?;
         Some(until - from)
     }));
-    let lanes = |report: &Report| report.history.most_wanted().len().min(ITEMS) as f64;
-    let heights = reports
-        .iter()
-        .map(|report| HEAD + lanes(report) * LANE + 10.0);
-    let bottom = y + 16.0 + heights.sum::<f64>() - 10.0;
-    axis.draw(canvas, y + 20.0, bottom, "the first order");
+    let height = HEAD + items.len() as f64 * LANE + 10.0;
+    let bottom = y + 6.0 + reports.len() as f64 * height;
+    axis.draw(canvas, y + 16.0 + HEAD, bottom, "the first order");
 
     let longest = reports.iter().flat_map(|report| {
-        let items = report.history.most_wanted().into_iter().take(ITEMS);
-        items.filter_map(|(_, calls)| longest_queue(calls)).max()
+        let calls = items.iter().map(|item| report.history.calls(*item));
+        calls.filter_map(longest_queue)
     });
     let longest = longest.max().unwrap_or(0).max(1);
     let mut y = y + 16.0;
@@ -63,16 +63,10 @@ pub(super) fn draw(canvas: &mut Canvas, reports: &[Report], y: f64) -> f64 {
         canvas.begin(&format!("{}, whole run", title(report.locked)));
         heading(canvas, report, y);
         y += HEAD;
-        for (place, (item, calls)) in report
-            .history
-            .most_wanted()
-            .into_iter()
-            .take(ITEMS)
-            .enumerate()
-        {
-            lane(canvas, axis, report, (item, calls), longest, y);
+        for (place, item) in items.iter().enumerate() {
+            lane(canvas, axis, report, *item, longest, y);
             if place == 0 {
-                zoomed(canvas, axis, report, calls, y);
+                zoomed(canvas, axis, report, report.history.calls(*item), y);
             }
             y += LANE;
         }
@@ -90,13 +84,16 @@ fn heading(canvas: &mut Canvas, report: &Report, y: f64) {
     canvas.text("head", Align::Left, MARGIN, y + 14.0, title(report.locked));
     let damage = &report.damage;
     let mut text = format!("all {} orders in {}: ", report.orders, short(report.time));
-    let class = if damage.is_none() { "" } else { "bad" };
-    let _ = match damage.lost_updates {
-        0 => write!(text, "no update is lost"),
-        lost => write!(
-            text,
-            "{lost} of {} updates are lost, {} items are oversold",
-            report.fulfilled, damage.oversold
+    // A String takes everything.
+    let (class, _) = match damage.lost_updates {
+        0 => ("", write!(text, "no update is lost")),
+        lost => (
+            "bad",
+            write!(
+                text,
+                "{lost} of {} updates are lost, {} items are oversold",
+                report.fulfilled, damage.oversold
+            ),
         ),
     };
     if let Some(Casualty { pid, delay, .. }) = report.casualties.first() {
@@ -109,14 +106,8 @@ fn heading(canvas: &mut Canvas, report: &Report, y: f64) {
     canvas.text(class, Align::Left, LEFT, y + 14.0, &text);
 }
 
-fn lane(
-    canvas: &mut Canvas,
-    axis: Axis,
-    report: &Report,
-    (item, calls): (u32, &[Call]),
-    longest: usize,
-    y: f64,
-) {
+fn lane(canvas: &mut Canvas, axis: Axis, report: &Report, item: u32, longest: usize, y: f64) {
+    let calls = report.history.calls(item);
     let name = format!("item {item}");
     canvas.text("soft", Align::Right, LEFT - 14.0, y + QUEUE + HELD, &name);
     let pixels = pixels(axis, report, calls);
@@ -132,15 +123,18 @@ fn lane(
         }
         from += stretch.len();
     }
-    let text = match (report.history.lost_of(calls), longest_queue(calls)) {
-        (0, Some(longest @ 1..)) => format!("{} orders, {longest} waited", calls.len()),
-        (0, _) => format!("{} orders", calls.len()),
-        (lost, _) => format!("{} orders, {lost} lost", calls.len()),
+    // A call that was repeated is of one order.
+    let orders: HashSet<u64> = calls.iter().map(|call| call.order.id).collect();
+    let mut text = format!("{} orders", orders.len());
+    let _ = match (report.history.lost_of(calls), longest_queue(calls)) {
+        (0, Some(longest @ 1..)) => write!(text, ", queue of {longest}"),
+        (0, _) => Ok(()),
+        (lost, _) => write!(text, ", {lost} lost"),
     };
     let last = calls.iter().map(|call| call.ended).max();
     let (first, _) = report.history.span().unwrap_or_default();
     let end = axis.x(last.unwrap_or_default().saturating_sub(first));
-    canvas.text("soft", Align::Left, end + 7.0, y + QUEUE + HELD, &text);
+    words_after(canvas, "soft", end, y + QUEUE + HELD, &text);
 }
 
 /// Frames what is drawn call by call.
@@ -184,7 +178,6 @@ fn queue(pixels: &[Pixel], longest: usize, bottom: f64) -> String {
         from += stretch.len();
         let top = bottom - QUEUE * stretch[0].waiting as f64 / longest as f64;
         let right = LEFT + from as f64 * PIXEL;
-        // A String takes everything.
         let _ = write!(path, "V{top:.1}H{right:.0}");
     }
     path + &format!("V{bottom:.1}Z")

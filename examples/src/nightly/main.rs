@@ -96,14 +96,18 @@ async fn main() -> Result<()> {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     let name = options.name;
+    let name = name.unwrap_or_else(|| std::process::id().to_string());
+    let locks = LockManager::builder()
+        .url(&options.store)
+        .client_name(&name);
+    distlock::install(locks.connect().await?)?;
     let job = Job {
         name: options.job,
-        replica: name.unwrap_or_else(|| std::process::id().to_string()),
+        replica: name,
         period: options.period.max(Duration::from_millis(1)),
         work: options.work,
         records: redis::Client::open(&*options.store).context("--store")?,
     };
-    distlock::install(LockManager::connect(&options.store).await?)?;
     tokio::select! {
         () = replica(&job) => {}
         told = replicas::told_to_end() => told?,
@@ -117,15 +121,19 @@ async fn main() -> Result<()> {
 async fn replica(job: &Job) {
     for period in job.current() + 1.. {
         job.begins(period).await;
-        while let Err(error) = report(job, period).await {
+        loop {
+            let is_over = job.current() > period;
+            let Err(error) = report(job, period).await else {
+                break;
+            };
             // It may be anything: others that work for long, an outage, a lock that was lost, a report that failed. Whether
             // there is still something to do says the record.
-            tracing::warn!(replica = job.replica, period, "tried again: {error:#}");
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            if job.current() > period {
-                tracing::error!(replica = job.replica, period, "given up");
+            if is_over {
+                tracing::error!(replica = job.replica, period, "given up: {error:#}");
                 break;
             }
+            tracing::warn!(replica = job.replica, period, "tried again: {error:#}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod chart;
 mod documented;
 mod running;
 mod topologies;

@@ -4,6 +4,7 @@ use distlock_tests::{
     Authority, Middleman, RedisCluster, RedisQuorum, RedisServer, sentinel::Sentinels,
 };
 
+use crate::chart::Chart;
 use crate::running::{Running, assert_nothing_was_lost, assert_tidy, inventory, output};
 
 const FEW: &str = "--processes 2 --orders 60";
@@ -11,9 +12,13 @@ const FEW: &str = "--processes 2 --orders 60";
 /// Runs some orders without and with the lock.
 #[track_caller]
 fn assert_works(store: &str, arguments: &str) {
-    let (code, text, errors) = output(store, &format!("{FEW} {arguments}"));
+    let dir = tempfile::tempdir().unwrap();
+    let chart = dir.path().join("chart.svg");
+    let arguments = format!("{FEW} {arguments} --chart {}", chart.display());
+    let (code, text, errors) = output(store, &arguments);
     assert_eq!(code, Some(0), "{errors}");
     assert_nothing_was_lost(&text, 60);
+    Chart::read(&chart).assert_agrees(&text);
 }
 
 mod tls {

@@ -2,8 +2,8 @@
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Script, cmd};
 
-pub async fn reduce(redis: &mut MultiplexedConnection, item_id: u64, me: &str) -> RedisResult<bool> {
-    let key = format!("stock:{item_id}");
+pub async fn reduce(redis: &mut MultiplexedConnection, id: u64, me: &str) -> RedisResult<bool> {
+    let key = format!("stock:{id}");
     let mut set = cmd("SET");
     set.arg(&key).arg(me).arg("NX").arg("PX").arg(60_000);
     if set.query_async::<Option<String>>(redis).await?.is_none() {
@@ -11,5 +11,6 @@ pub async fn reduce(redis: &mut MultiplexedConnection, item_id: u64, me: &str) -
     }
     // Read the stock, and write it.
     let delete = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])";
-    Script::new(delete).key(key).arg(me).invoke_async(redis).await
+    let script = Script::new(delete);
+    script.key(key).arg(me).invoke_async(redis).await
 }

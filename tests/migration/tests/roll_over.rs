@@ -23,6 +23,46 @@ fn old_is_held(server: &RedisServer) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_old_locks_key_is_the_name_alone() {
+    let server = RedisServer::start();
+    let url = server.url();
+
+    let (rslock, _) = managers(&server).await;
+    let guard = rslock.acquire(KEY, LEASE).await.expect("it is free");
+    assert!(old_is_held(&server), "rslock");
+    guard.release().await;
+
+    let locker = async_redis_lock::Locker::from_redis_url(&url).await;
+    let locker = locker.expect("the server is up");
+    let guard = locker.acquire(KEY).await.expect("it is free");
+    assert!(old_is_held(&server), "async-redis-lock");
+    guard.release().await.expect("it was held");
+
+    let rlock = rlock::async_lock::RLock::new(&*url).await;
+    let rlock = rlock.expect("the server is up");
+    let mut guard = rlock.acquire_mutex(KEY).await.expect("it is free");
+    assert!(old_is_held(&server), "rlock");
+    guard.release().await.expect("it was held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_hand_works_as_it_stands_in_the_document() {
+    let server = RedisServer::start();
+    let client = redis::Client::open(server.url()).expect("a URL of redis");
+    let connection = client.get_multiplexed_async_connection().await;
+    let mut connection = connection.expect("the server is up");
+
+    let reduced = migration::by_hand::reduce(&mut connection, 7, "me").await;
+    assert!(reduced.expect("the server is up"), "it was free");
+    assert!(!old_is_held(&server), "it was released");
+
+    let (rslock, _) = managers(&server).await;
+    let _guard = rslock.acquire(KEY, LEASE).await.expect("it is free");
+    let reduced = migration::by_hand::reduce(&mut connection, 7, "me").await;
+    assert!(!reduced.expect("the server is up"), "it is taken");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_of_them_alone_does_not_exclude_the_other() {
     let server = RedisServer::start();
     let (old, new) = managers(&server).await;

@@ -9,6 +9,7 @@ mod api;
 mod arrows;
 mod book;
 mod library;
+mod migration;
 mod package;
 mod runbook;
 

@@ -44,9 +44,9 @@ impl Replica {
         self.address
     }
 
-    /// Sends an order, and again where it is told to.
+    /// Sends an order, and again where it is told to, as often as is reasonable.
     pub(crate) async fn order(&self, item: i64, id: i64, pieces: u32) -> (StatusCode, Value) {
-        loop {
+        for _ in 0..60 {
             let response = self.send(item, id, pieces).await;
             let Some(seconds) = response.headers().get("retry-after") else {
                 return (response.status(), response.json().await.unwrap());
@@ -54,6 +54,7 @@ impl Replica {
             let seconds = seconds.to_str().unwrap().parse().unwrap();
             tokio::time::sleep(Duration::from_secs(seconds)).await;
         }
+        panic!("order {id} of item {item} is told to come back again and again");
     }
 
     async fn send(&self, item: i64, id: i64, pieces: u32) -> Response {

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use reqwest::StatusCode;
 use serde_json::json;
+use shop::shop::Shop;
+use sqlx::PgPool;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::replica::Replica;
-use crate::{stock_up, until};
+use crate::{parts, stock_up, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_over_two_replicas_leave_the_right_stock() {
     let (_locks, database) = stock_up(101, 50).await;
-    // Both at once: each wants to create the tables.
     let (one, two) = tokio::join!(Replica::start(), Replica::start());
     let replicas = [Arc::new(one), Arc::new(two)];
     let mut orders = JoinSet::new();
@@ -40,6 +41,33 @@ async fn orders_over_two_replicas_leave_the_right_stock() {
             .await
             .unwrap();
     assert_eq!(ordered, 48, "no piece was lost, and none was sold twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_start_together_create_the_tables_in_turn() {
+    let (_locks, database) = parts().await;
+    for statement in [
+        "DROP DATABASE IF EXISTS shop_of_its_own",
+        "CREATE DATABASE shop_of_its_own",
+    ] {
+        sqlx::raw_sql(statement).execute(&database).await.unwrap();
+    }
+    let mut starts = JoinSet::new();
+    for _ in 0..8 {
+        starts.spawn(async {
+            let (locks, database) = parts().await;
+            let empty = (*database.connect_options())
+                .clone()
+                .database("shop_of_its_own");
+            let empty = PgPool::connect_with(empty).await.unwrap();
+            let created = Shop::new(locks, empty.clone()).create_tables().await;
+            empty.close().await;
+            created
+        });
+    }
+    for created in starts.join_all().await {
+        created.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +103,7 @@ async fn an_order_that_runs_when_the_replica_is_to_end_is_finished_first() {
     });
     until(
         "the order has its lock, and waits for its row",
-        async || locks.inspect("shop:103").await.unwrap().holder().is_some(),
+        async || locks.inspect("shop:103").await.unwrap().holders().len() == 1,
     )
     .await;
 
@@ -96,7 +124,7 @@ async fn an_order_that_runs_when_the_replica_is_to_end_is_finished_first() {
     assert!(ended.success(), "{ended}");
     let state = locks.inspect("shop:103").await.unwrap();
     assert!(
-        state.holder().is_none(),
+        state.holders().is_empty(),
         "a lock was left behind: {state:?}"
     );
 }

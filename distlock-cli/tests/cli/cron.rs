@@ -1,0 +1,133 @@
+//! `examples/cli.sh`, the cron job, as cron starts it on several machines.
+
+use std::env::{join_paths, split_paths, var_os};
+use std::path::Path;
+use std::process::Command;
+
+use distlock_tests::{RedisServer, Worker, eventually};
+
+use crate::kit::{self, SOON, output, text};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/cli.sh");
+const KEY: &str = "jobs:report";
+
+/// The script on one machine, which holds the lock for so many seconds longer than its command runs.
+fn machine(url: &str, clocks: &str, command: &[&str]) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_distlock"));
+    let programs = program.parent().expect("a directory").to_owned();
+    let path = var_os("PATH").unwrap_or_default();
+    let path = join_paths([programs].into_iter().chain(split_paths(&path)));
+    let mut script = Command::new(SCRIPT);
+    for name in ["USERNAME", "PASSWORD", "NAMESPACE"] {
+        script.env_remove(format!("DISTLOCK_{name}"));
+    }
+    script
+        .arg(KEY)
+        .args(command)
+        .env("PATH", path.expect("a path"))
+        .env("DISTLOCK_URL", url)
+        .env("DISTLOCK_CLOCKS", clocks);
+    script
+}
+
+/// The code, what the log says, and what cron mails.
+fn ran(url: &str, clocks: &str, command: &[&str]) -> (Option<i32>, String, String) {
+    let output = output(&mut machine(url, clocks, command));
+    let (log, mail) = (text(&output.stdout), text(&output.stderr));
+    (output.status.code(), log, mail)
+}
+
+#[test]
+fn one_machine_does_the_job_and_the_other_says_busy() {
+    let server = RedisServer::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let go = dir.path().join("go");
+    let job = format!(
+        "echo works; while [ ! -e '{}' ]; do sleep 0.02; done",
+        go.display()
+    );
+    let mut first = Worker::spawn(&mut machine(&server.url(), "0", &["sh", "-c", &job]));
+    first.expect_line("works", SOON);
+
+    let (code, log, mail) = ran(&server.url(), "0", &["echo", "works too"]);
+    assert_eq!((code, &*mail), (Some(0), ""), "{log}");
+    assert!(
+        log.contains("jobs:report: lock `jobs:report` is busy: held by"),
+        "{log}"
+    );
+    assert!(!log.contains("works too"), "{log}");
+    assert_eq!(log.lines().count(), 1, "{log}");
+
+    std::fs::write(go, "").expect("a file");
+    assert!(first.next_line(SOON).ends_with("jobs:report: done"));
+    assert!(first.wait(SOON).success());
+}
+
+#[test]
+fn a_machine_whose_clock_is_behind_finds_it_busy_after_a_success_but_not_after_a_failure() {
+    let server = RedisServer::start();
+    let mut first = Worker::spawn(&mut machine(
+        &server.url(),
+        "3600",
+        &["sh", "-c", "echo $$"],
+    ));
+    let job = Path::new("/proc").join(first.next_line(SOON));
+    eventually(SOON, || !job.exists());
+    let (code, log, mail) = ran(&server.url(), "0", &["echo", "again"]);
+    assert_eq!((code, &*mail), (Some(0), ""), "{log}");
+    assert!(log.contains("is busy") && !log.contains("again"), "{log}");
+    // An operator ends the pause, for it is part of the command.
+    let (code, unlocked) = kit::code(&mut kit::distlock(&server.url(), &["unlock", KEY]));
+    assert_eq!(code, 0, "{unlocked}");
+    assert_eq!(first.wait(SOON).code(), Some(118));
+
+    let server = RedisServer::start();
+    let (code, log, mail) = ran(&server.url(), "3600", &["sh", "-c", "echo half; exit 3"]);
+    assert_eq!((code, &*log), (Some(3), "half\n"), "{mail}");
+    assert!(
+        mail.ends_with("jobs:report: failed with code 3\n"),
+        "{mail}"
+    );
+    let (code, log, mail) = ran(&server.url(), "0", &["echo", "repaired"]);
+    assert_eq!((code, &*mail), (Some(0), ""), "{log}");
+    assert!(log.starts_with("repaired\n"), "{log}");
+}
+
+#[test]
+fn what_the_command_writes_stays_where_it_belongs() {
+    let server = RedisServer::start();
+    let (code, log, mail) = ran(
+        &server.url(),
+        "0",
+        &[
+            "sh",
+            "-c",
+            "echo \"$1\"; echo \"$DISTLOCK_KEY\" >&2",
+            "sh",
+            "two words",
+        ],
+    );
+    assert_eq!((code, &*mail), (Some(0), "jobs:report\n"), "{log}");
+    assert!(log.starts_with("two words\n"), "{log}");
+}
+
+#[test]
+fn what_keeps_the_job_from_being_done_is_mailed() {
+    let server = RedisServer::start();
+    let (code, log, mail) = ran(&server.url(), "0", &["/no/such/report.sh"]);
+    assert_eq!((code, &*log), (Some(127), ""), "{mail}");
+    assert!(mail.contains("/no/such/report.sh"), "{mail}");
+
+    server.kill();
+    let (code, log, mail) = ran(&server.url(), "0", &["true"]);
+    assert_eq!((code, &*log), (Some(117), ""), "{mail}");
+    assert!(
+        mail.contains("failed with code 117: distlock: the lock store is unavailable"),
+        "{mail}"
+    );
+
+    let (code, _, mail) = ran("nonsense", "0", &["true"]);
+    assert_eq!(code, Some(119), "{mail}");
+    assert_eq!(mail.lines().count(), 1, "{mail}");
+    assert_eq!(output(Command::new(SCRIPT).arg(KEY)).status.code(), Some(2));
+}

@@ -1,0 +1,54 @@
+//! How a failed lock becomes what a function returns.
+
+use crate::error::Error;
+
+/// How a failed lock becomes the return value of an annotated function.
+///
+/// It is implemented for every `Result<T, E>` where `E: From<distlock::Error>`. Implement it for a
+/// response type of your own, or choose the value with `on_fail = ...` on the attribute.
+///
+/// ```
+/// use distlock::{Error, FromLockError, distributed_lock};
+///
+/// struct Response(u16);
+///
+/// impl FromLockError for Response {
+///     fn from_lock_error(error: Error) -> Self {
+///         Response(if error.is_busy() { 423 } else { 503 })
+///     }
+/// }
+///
+/// #[distributed_lock(key = "stock")]
+/// async fn reserve() -> Response {
+///     Response(200)
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// // There is no manager, so there is no lock, and the body does not run.
+/// assert_eq!(reserve().await.0, 503);
+/// # Ok(()) }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`#[distributed_lock]` cannot return a lock failure as `{Self}`",
+    label = "expected `Result<_, E>` where `E: From<distlock::Error>`",
+    note = "implement `From<distlock::Error>` for the error type, or choose the value with `on_fail = ...`"
+)]
+pub trait FromLockError: Sized {
+    /// The value to return when the lock could not be acquired, or was lost.
+    ///
+    /// ```
+    /// use distlock::{Error, FromLockError};
+    ///
+    /// let answer = Result::<u32, Error>::from_lock_error(Error::NotInstalled);
+    /// assert!(matches!(answer, Err(Error::NotInstalled)));
+    /// ```
+    fn from_lock_error(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E: From<Error>> FromLockError for Result<T, E> {
+    fn from_lock_error(error: Error) -> Self {
+        Err(E::from(error))
+    }
+}
