@@ -5,6 +5,7 @@
 
 mod commit;
 mod fence;
+mod readme;
 mod replica;
 mod replicas;
 

@@ -23,19 +23,31 @@ pub(super) const RUN_BY: &[(&str, &[&str])] = &[
         &["distlock-cli/tests/cli/documented.rs"],
     ),
     (
+        "examples/shop/README.md",
+        &["examples/shop/tests/real/readme.rs"],
+    ),
+    (
         "docs/topologies.md",
         &["examples/tests/inventory/documented.rs"],
     ),
 ];
 
 /// Blocks that no test can run in a folder of its own: what runs them, as a text in a file.
-pub(super) const ELSEWHERE: &[(&str, &str, &str, &str)] = &[(
-    // It runs all tests, so none of them can.
-    "README.md",
-    "check",
-    ".github/workflows/ci.yml",
-    "run: ./test.sh",
-)];
+pub(super) const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
+    // Both run tests, so none of them can.
+    (
+        "README.md",
+        "check",
+        ".github/workflows/ci.yml",
+        "run: ./test.sh",
+    ),
+    (
+        "examples/shop/README.md",
+        "tests",
+        "test.sh",
+        "examples/shop/servers.sh cargo test --workspace --features shop/real",
+    ),
+];
 
 /// What is told to be started in a line of prose or a cell of a table, and which test of which file does that.
 pub(super) const STARTED_BY: &[(&str, &str, &str)] = &[
