@@ -200,6 +200,15 @@ real_examples() {
     examples/shop/servers.sh cargo test --workspace --features shop/real --test real
 }
 
+# Debian has python3 without what makes an environment for linkchecker.
+book() {
+    if ! python3 -c 'import ensurepip' 2>/dev/null && command -v apt-get >/dev/null; then
+        as_root apt-get update
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y python3-venv
+    fi
+    tests/book/build.sh
+}
+
 step "tools" tools
 step "redis-server" redis_server
 step "twemproxy" twemproxy
@@ -240,7 +249,7 @@ fi
 if $all; then
     step "postgresql" postgresql
     step "examples" real_examples
-    step "book" tests/book/build.sh
+    step "book" book
 fi
 
 printf '\n%d s\nall checks passed\n' "$SECONDS"
