@@ -41,7 +41,7 @@ fi
 "$tools/python/bin/python" - --config tests/book/linkchecker.ini --no-status "$book/index.html" <<'PYTHON'
 import os
 
-os.seteuid = lambda user: None
+os.geteuid = lambda: 1
 from linkcheck.command.linkchecker import linkchecker
 
 linkchecker()
