@@ -90,12 +90,14 @@ export REDIS_URL=redis://127.0.0.1:$port
 
 "$@" &
 command=$!
-# What is told to this script is meant for the command, whose end is awaited in any case.
-trap 'kill -INT -- "-$command" 2>/dev/null || true' INT
-trap 'kill -TERM -- "-$command" 2>/dev/null || true' TERM HUP
-status=0
-wait "$command" || status=$?
-while kill -0 "$command" 2>/dev/null; do
+# What is told to this script is meant for the command, whose end is awaited in any case: a signal ends `wait` before it.
+told=false
+trap 'told=true; kill -INT -- "-$command" 2>/dev/null || true' INT
+trap 'told=true; kill -TERM -- "-$command" 2>/dev/null || true' TERM HUP
+while :; do
+    status=0
     wait "$command" || status=$?
+    $told || break
+    told=false
 done
 exit "$status"
