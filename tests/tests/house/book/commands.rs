@@ -29,6 +29,7 @@ pub(super) const RUN_BY: &[(&str, &[&str])] = &[
         "docs/topologies.md",
         &["examples/tests/inventory/documented.rs"],
     ),
+    ("examples/shop/README.md", &["tests/book/shop.sh"]),
 ];
 
 /// Stands for a file that names what nothing else can run: `./test.sh`, which is what CI runs.
