@@ -14,5 +14,6 @@ macro_rules! document {
 document!(introduction, "README.md");
 document!(first_lock, "first-lock.md");
 document!(keys, "keys.md");
+document!(migration, "migration.md");
 document!(observing, "operations/observing.md");
 document!(testing, "testing.md");

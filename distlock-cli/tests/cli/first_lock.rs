@@ -12,9 +12,10 @@ const CHAPTER: &str = "docs/first-lock.md";
 /// For building the library and all that it needs, on a loaded machine.
 const TOO_LONG: Duration = Duration::from_secs(550);
 
-/// In place of a second that a reader waits, for what that second is for: one call has the lock, and one waits.
-const UNTIL_WAITED_FOR: &str =
-    "until redis-cli exists 'distlock:queue:{stock:apples}' | grep -qx 1; do sleep 0.05; done";
+/// In place of a second that a reader waits, for what that second is for: one call has the lock, and one waits. If that
+/// never comes, what they say tells why.
+const UNTIL_WAITED_FOR: &str = "for _ in $(seq 600); do \
+    if redis-cli exists 'distlock:queue:{stock:apples}' | grep -qx 1; then break; fi; sleep 0.05; done";
 
 /// The program that the chapter has its reader paste.
 fn program() -> String {

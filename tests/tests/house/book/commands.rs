@@ -9,10 +9,7 @@ use super::{Document, blocks};
 
 /// Which tests run the commands of which document: a test names a block as a text, `"name"`.
 pub(super) const RUN_BY: &[(&str, &[&str])] = &[
-    (
-        "README.md",
-        &["examples/tests/inventory/documented.rs", BY_CI],
-    ),
+    ("README.md", &["examples/tests/inventory/documented.rs"]),
     (
         "distlock-cli/README.md",
         &["distlock-cli/tests/cli/documented.rs"],
@@ -32,11 +29,16 @@ pub(super) const RUN_BY: &[(&str, &[&str])] = &[
     ("examples/shop/README.md", &["tests/book/shop.sh"]),
 ];
 
-/// Stands for a file that names what nothing else can run: `./test.sh`, which is what CI runs.
-const BY_CI: &str = "./test.sh";
-
-/// The one block of that kind.
-const CHECK: (&str, &str) = ("README.md", "check");
+/// Blocks that no test can run in a folder of its own: what runs them, as a text in a file.
+pub(super) const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
+    // It runs the tests.
+    (
+        "README.md",
+        "check",
+        ".github/workflows/ci.yml",
+        "run: ./test.sh",
+    ),
+];
 
 /// What is told to be started in a line of prose or a cell of a table, and which test of which file does that.
 pub(super) const STARTED_BY: &[(&str, &str, &str)] = &[
@@ -140,22 +142,25 @@ pub(super) fn unnamed(documents: &[Document]) -> Vec<String> {
     unnamed
 }
 
-/// Blocks of commands that no test names which runs those of their document. `read` reads the file of a test.
+/// Blocks of commands that no test names which runs those of their document, and nothing else runs. `read` reads the file of
+/// a test.
 pub(super) fn not_run(
     documents: &[Document],
     run_by: &[(&str, &[&str])],
+    elsewhere: &[(&str, &str, &str, &str)],
     read: &dyn Fn(&str) -> String,
 ) -> Vec<String> {
     let mut not_run = Vec::new();
     for (path, text) in documents {
-        let tests = run_by.iter().find(|(document, _)| document == path);
-        let tests = tests.map_or(&[][..], |(_, tests)| tests);
-        let names = |test: &&&str, block: &Block| match **test {
-            BY_CI => (&**path, &*block.name) == CHECK && block.text.starts_with(BY_CI),
-            test => read(test).contains(&format!("\"{}\"", block.name)),
-        };
+        let tests = run_by.iter().filter(|(document, _)| document == path);
+        let tests: Vec<_> = tests.flat_map(|(_, tests)| *tests).copied().collect();
         for block in blocks(text).iter().filter(|block| is_commands(block)) {
-            if !tests.iter().any(|test| names(&test, block)) {
+            let name = format!("\"{}\"", block.name);
+            let is_named = tests.iter().any(|test| read(test).contains(&name));
+            let is_elsewhere = elsewhere.iter().any(|(document, block_name, file, text)| {
+                (document, block_name) == (&&**path, &&*block.name) && read(file).contains(text)
+            });
+            if !is_named && !is_elsewhere {
                 not_run.push(at(path, block));
             }
         }
@@ -197,7 +202,7 @@ pub(super) fn not_started(
             .split([' ', '='])
             .any(|word| word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase()));
         let is_here = command.starts_with("cargo run") || (is_script && command.contains(' '));
-        is_here && !is_synopsis && !command.starts_with(BY_CI)
+        is_here && !is_synopsis && !command.starts_with("./test.sh")
     };
     let mut not_started = Vec::new();
     for (path, text) in documents {
@@ -242,18 +247,24 @@ mod tests {
             document("d.md", "```sh a\nls\n```\n```sh b\nls\n```\n"),
             document("e.md", "```console a\n$ ls\n```\n"),
             document(
-                "README.md",
-                "```sh check\n./test.sh\n```\n```sh other\n./test.sh\n```\n",
+                "f.md",
+                "```sh c\nls\n```\n```sh d\nls\n```\n```sh e\nls\n```\n",
             ),
         ];
-        let run_by: &[(&str, &[&str])] = &[("d.md", &["t.rs"]), ("README.md", &["./test.sh"])];
-        let found = not_run(&documents, run_by, &|_| "run(\"a\")".to_owned());
+        let elsewhere = [
+            ("f.md", "c", "ci.yml", "run(\"a\")"),
+            ("f.md", "d", "ci.yml", "none"),
+        ];
+        let found = not_run(&documents, &[("d.md", &["t.rs"])], &elsewhere, &|_| {
+            "run(\"a\")".to_owned()
+        });
         assert_eq!(
             found,
             [
                 "d.md:4: ```sh b",
                 "e.md:1: ```console a",
-                "README.md:4: ```sh other"
+                "f.md:4: ```sh d",
+                "f.md:7: ```sh e"
             ]
         );
     }

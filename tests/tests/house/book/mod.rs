@@ -55,7 +55,9 @@ fn commands_are_run_by_tests() {
          has that name",
     );
     none(
-        &commands::not_run(&documents, commands::RUN_BY, &|path| document(path)),
+        &commands::not_run(&documents, commands::RUN_BY, commands::ELSEWHERE, &|path| {
+            document(path)
+        }),
         "a block of commands is run by a test, which names it (RUN_BY in tests/tests/house/book/commands.rs)",
     );
     none(
