@@ -115,8 +115,8 @@ postgresql() {
             as_root service postgresql stop
         fi
     fi
-    # Its version, and that it starts.
-    examples/shop/servers.sh sh -c 'psql --version'
+    # Its version, and that both start.
+    examples/shop/servers.sh postgres --version
 }
 
 tools() {
