@@ -88,10 +88,9 @@ fn at_the_same_time(canvas: &mut Canvas, axis: Axis, calls: &[Call], y: f64) {
     let crowds = crowds(calls);
     let together = crowds.chunk_by(|a, b| (a.working > 1) == (b.working > 1) && a.until == b.from);
     for stretch in together {
-        let [first, .., last] = [&stretch[0], &stretch[stretch.len() - 1]];
-        if first.working > 1 {
-            let from = axis.x(first.from - since(calls));
-            let until = axis.x(last.until - since(calls));
+        if stretch[0].working > 1 {
+            let from = axis.x(stretch[0].from - since(calls));
+            let until = axis.x(stretch[stretch.len() - 1].until - since(calls));
             canvas.rect("many", from, y, until - from, height);
         }
     }

@@ -130,6 +130,6 @@ impl Axis {
             number += step;
         }
         let label = format!("{name} since {since}");
-        canvas.text("soft", Align::Right, LEFT - 14.0, bottom + 15.0, &label);
+        canvas.text("soft", Align::Right, LEFT - 18.0, bottom + 15.0, &label);
     }
 }

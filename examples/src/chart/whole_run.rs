@@ -91,7 +91,7 @@ fn heading(canvas: &mut Canvas, report: &Report, y: f64) {
             "bad",
             write!(
                 text,
-                "{lost} of {} updates are lost, {} items are oversold",
+                "{lost} of {} updates are lost, oversold items: {}",
                 report.fulfilled, damage.oversold
             ),
         ),

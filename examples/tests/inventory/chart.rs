@@ -307,6 +307,15 @@ fn numbers_of_any_length_stay_in_the_picture() {
 }
 
 #[test]
+fn the_picture_of_the_documents_is_a_chart_of_both_runs() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/pictures/inventory.svg");
+    assert!(fs::metadata(&file).unwrap().len() < 150_000);
+    let chart = Chart::read(&file);
+    assert!(chart.run("without lock").overlaps());
+    assert!(!chart.run("with lock").overlaps());
+}
+
+#[test]
 fn a_chart_that_cannot_be_written_is_noticed_before_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("nowhere/chart.svg");
