@@ -115,8 +115,8 @@ postgresql() {
             as_root service postgresql stop
         fi
     fi
-    # Its version, and that it starts.
-    examples/shop/servers.sh sh -c 'psql --version'
+    # Its version, and that both start.
+    examples/shop/servers.sh postgres --version
 }
 
 tools() {
@@ -195,9 +195,10 @@ saboteurs() {
         cargo run --release -p torture -- saboteurs "$@"
 }
 
-# The examples as their readers start them, on servers of their own.
+# What needs more than Redis, in packages of their own: a copy of the shop, and the code from which others migrate.
 real_examples() {
-    examples/shop/servers.sh cargo test --workspace --features shop/real --test real
+    tests/book/shop.sh
+    CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/migration" cargo test --manifest-path tests/migration/Cargo.toml
 }
 
 # Debian has python3 without what makes an environment for linkchecker.

@@ -140,8 +140,9 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::error::{Holder, LossReason, Outage};
+    use crate::error::{Holder, Outage};
     use crate::fencing::FencingToken;
+    use crate::loss::LossReason;
 
     /// What no answer may have in it.
     const SECRET: &str = "tenant-7";

@@ -18,11 +18,11 @@ mod tests {
 
     #[test]
     fn time_goes_on() {
-        let before = now();
         let started = std::time::Instant::now();
+        let before = now();
         std::thread::sleep(Duration::from_millis(2));
         let passed = now() - before;
         assert!(passed >= Duration::from_millis(2), "{passed:?}");
-        assert!(passed <= started.elapsed() + Duration::from_millis(1));
+        assert!(passed <= started.elapsed(), "{passed:?}");
     }
 }

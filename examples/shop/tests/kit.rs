@@ -32,7 +32,15 @@ async fn order(shop: &Router, item: i64) -> Response<Body> {
         .header(header::CONTENT_TYPE, "application/json")
         .body(Body::from(r#"{"quantity":1}"#))
         .unwrap();
-    shop.clone().oneshot(request).await.unwrap()
+    in_time(shop.clone().oneshot(request)).await.unwrap()
+}
+
+/// Awaits what comes within a minute of the test's time, if it comes at all.
+async fn in_time<F: Future>(what: F) -> F::Output {
+    let minute = Duration::from_secs(60);
+    tokio::time::timeout(minute, what)
+        .await
+        .expect("within a minute")
 }
 
 /// Status, `Retry-After` and code of a problem, and all of its text.
@@ -107,12 +115,12 @@ async fn orders_for_one_item_take_turns_and_others_do_not_wait() {
         let shop = shop.clone();
         async move { order(&shop, 7).await }
     });
-    locks.until_held("shop:7").await;
+    in_time(locks.until_held("shop:7")).await;
     let other = tokio::spawn({
         let shop = shop.clone();
         async move { order(&shop, 8).await }
     });
-    locks.until_held("shop:8").await;
+    in_time(locks.until_held("shop:8")).await;
     let (status, ..) = problem(order(&shop, 7).await).await;
     assert_eq!(status, 423);
     assert_locked!(locks, "shop:7", "the first is at it");

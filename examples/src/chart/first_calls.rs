@@ -27,35 +27,37 @@ pub(super) fn draw(
     item: u32,
     y: f64,
 ) -> f64 {
-    let first = |report: &'_ Report| -> Vec<Call> {
-        let calls = report.history.calls(item).iter();
-        calls.take(MOST).cloned().collect()
-    };
     let axis = Axis::new(reports.iter().filter_map(|report| {
-        let calls = first(report);
-        Some(calls.iter().map(|call| call.ended).max()? - since(&calls))
+        let calls = first(report, item);
+        Some(calls.iter().map(|call| call.ended).max()? - since(calls))
     }));
     let heights = reports
         .iter()
-        .map(|report| HEAD + first(report).len() as f64 * ROW + 14.0);
+        .map(|report| HEAD + first(report, item).len() as f64 * ROW + 14.0);
     let bottom = y + heights.sum::<f64>() - 14.0;
     axis.draw(canvas, y + HEAD, bottom, "the first call");
 
     let mut y = y;
     for report in reports {
-        let calls = first(report);
+        let calls = first(report, item);
         canvas.begin(&format!("{}, first calls", title(report.locked)));
-        heading(canvas, report, &calls, y);
+        heading(canvas, report, calls, y);
         y += HEAD;
-        at_the_same_time(canvas, axis, &calls, y);
-        for call in &calls {
-            row(canvas, axis, setting, report, call, since(&calls), y);
+        at_the_same_time(canvas, axis, calls, y);
+        for call in calls {
+            row(canvas, axis, setting, report, call, since(calls), y);
             y += ROW;
         }
         canvas.end();
         y += 14.0;
     }
     bottom + 18.0
+}
+
+/// Those that are drawn.
+pub(super) fn first(report: &Report, item: u32) -> &[Call] {
+    let calls = report.history.calls(item);
+    &calls[..calls.len().min(MOST)]
 }
 
 fn since(calls: &[Call]) -> Duration {
@@ -88,10 +90,9 @@ fn at_the_same_time(canvas: &mut Canvas, axis: Axis, calls: &[Call], y: f64) {
     let crowds = crowds(calls);
     let together = crowds.chunk_by(|a, b| (a.working > 1) == (b.working > 1) && a.until == b.from);
     for stretch in together {
-        let [first, .., last] = [&stretch[0], &stretch[stretch.len() - 1]];
-        if first.working > 1 {
-            let from = axis.x(first.from - since(calls));
-            let until = axis.x(last.until - since(calls));
+        if stretch[0].working > 1 {
+            let from = axis.x(stretch[0].from - since(calls));
+            let until = axis.x(stretch[stretch.len() - 1].until - since(calls));
             canvas.rect("many", from, y, until - from, height);
         }
     }

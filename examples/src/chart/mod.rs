@@ -11,7 +11,7 @@ use crate::report::{Report, title};
 
 /// Left of it stand names, right of it words.
 const LEFT: f64 = 206.0;
-const PLOT: f64 = 580.0;
+const PLOT: f64 = 572.0;
 const MARGIN: f64 = 20.0;
 
 /// What was run, for the words around the picture.
@@ -87,9 +87,9 @@ fn color(worker: usize) -> String {
     format!("w{}", worker % COLORS)
 }
 
-/// About how wide a text of the usual size is; fonts differ.
+/// How wide a text of the usual size is in the widest of the usual fonts.
 fn width_of(text: &str) -> f64 {
-    text.chars().count() as f64 * 6.8
+    text.chars().count() as f64 * 7.2
 }
 
 /// A span of time on the horizontal axis.
@@ -130,6 +130,6 @@ impl Axis {
             number += step;
         }
         let label = format!("{name} since {since}");
-        canvas.text("soft", Align::Right, LEFT - 14.0, bottom + 15.0, &label);
+        canvas.text("soft", Align::Right, LEFT - 18.0, bottom + 15.0, &label);
     }
 }

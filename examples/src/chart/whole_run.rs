@@ -66,7 +66,7 @@ pub(super) fn draw(canvas: &mut Canvas, reports: &[Report], items: &[u32], y: f6
         for (place, item) in items.iter().enumerate() {
             lane(canvas, axis, report, *item, longest, y);
             if place == 0 {
-                zoomed(canvas, axis, report, report.history.calls(*item), y);
+                zoomed(canvas, axis, report, first_calls::first(report, *item), y);
             }
             y += LANE;
         }
@@ -91,7 +91,7 @@ fn heading(canvas: &mut Canvas, report: &Report, y: f64) {
             "bad",
             write!(
                 text,
-                "{lost} of {} updates are lost, {} items are oversold",
+                "{lost} of {} updates are lost, oversold items: {}",
                 report.fulfilled, damage.oversold
             ),
         ),
@@ -138,8 +138,7 @@ fn lane(canvas: &mut Canvas, axis: Axis, report: &Report, item: u32, longest: us
 }
 
 /// Frames what is drawn call by call.
-fn zoomed(canvas: &mut Canvas, axis: Axis, report: &Report, calls: &[Call], y: f64) {
-    let drawn = &calls[..calls.len().min(first_calls::MOST)];
+fn zoomed(canvas: &mut Canvas, axis: Axis, report: &Report, drawn: &[Call], y: f64) {
     let from = drawn.iter().map(|call| call.called).min();
     let until = drawn.iter().map(|call| call.ended).max();
     let (Some(from), Some(until), Some((first, _))) = (from, until, report.history.span()) else {

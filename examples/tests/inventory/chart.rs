@@ -294,14 +294,25 @@ fn numbers_of_any_length_stay_in_the_picture() {
     let stock = "item_id,quantity\n4294967295,4294967295\n";
     fs::write(folder.path().join("stock.csv"), stock).unwrap();
     let file = folder.path().join("chart.svg");
-    let arguments = format!(
-        "--instances 20 --data {} --chart {}",
-        folder.path().display(),
-        file.display()
-    );
+    let data = folder.path().display();
+    let arguments = format!("--instances 20 --data {data} --chart {}", file.display());
     let (code, table, _) = output("memory:", &arguments);
     assert_eq!(code, Some(0));
     Chart::read(&file).assert_agrees(&table);
+    // Alone, the bars without the lock reach as far to the right as there is room.
+    let (code, _, _) = output("memory:", &format!("{arguments} --only unlocked"));
+    assert_eq!(code, Some(0));
+    let drawn = Chart::read(&file).run("without lock");
+    assert!(drawn.bars.iter().any(|(.., lost)| *lost), "{drawn:?}");
+}
+
+#[test]
+fn the_picture_of_the_documents_is_a_chart_of_both_runs() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/pictures/inventory.svg");
+    assert!(fs::metadata(&file).unwrap().len() < 150_000);
+    let chart = Chart::read(&file);
+    assert!(chart.run("without lock").overlaps());
+    assert!(!chart.run("with lock").overlaps());
 }
 
 #[test]

@@ -59,17 +59,15 @@ fn mistakes(blocks: &[&str], files: &BTreeMap<String, String>, manifest: &str) -
 
 fn files() -> BTreeMap<String, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migration/src");
-    let entries = fs::read_dir(&folder).unwrap();
-    let files = entries.map(|entry| entry.unwrap().path());
-    let modules = files.filter(|path| path.file_name().is_some_and(|name| name != "lib.rs"));
-    modules
-        .map(|path| {
-            (
-                path.display().to_string(),
-                fs::read_to_string(&path).unwrap(),
-            )
-        })
-        .collect()
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(&folder).expect("the folder can be read") {
+        let path = entry.expect("it can be read to its end").path();
+        if !path.ends_with("lib.rs") {
+            let text = fs::read_to_string(&path).expect("the file is text");
+            files.insert(path.display().to_string(), text);
+        }
+    }
+    files
 }
 
 #[test]

@@ -5,7 +5,6 @@
 
 mod commit;
 mod fence;
-mod readme;
 mod replica;
 mod replicas;
 

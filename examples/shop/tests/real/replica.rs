@@ -20,12 +20,7 @@ pub(crate) struct Replica {
 impl Replica {
     /// Starts it on a free port, and waits until it listens.
     pub(crate) async fn start() -> Self {
-        Self::of(Command::new(env!("CARGO_BIN_EXE_shop"))).await
-    }
-
-    /// The same, started by another command.
-    pub(crate) async fn of(mut command: Command) -> Self {
-        let mut child = command
+        let mut child = Command::new(env!("CARGO_BIN_EXE_shop"))
             .env("LISTEN", "127.0.0.1:0")
             .stdout(Stdio::piped())
             .kill_on_drop(true)

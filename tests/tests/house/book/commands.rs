@@ -23,29 +23,20 @@ pub(super) const RUN_BY: &[(&str, &[&str])] = &[
         &["distlock-cli/tests/cli/documented.rs"],
     ),
     (
-        "examples/shop/README.md",
-        &["examples/shop/tests/real/readme.rs"],
-    ),
-    (
         "docs/topologies.md",
         &["examples/tests/inventory/documented.rs"],
     ),
+    ("examples/shop/README.md", &["tests/book/shop.sh"]),
 ];
 
 /// Blocks that no test can run in a folder of its own: what runs them, as a text in a file.
 pub(super) const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
-    // Both run tests, so none of them can.
+    // It runs the tests.
     (
         "README.md",
         "check",
         ".github/workflows/ci.yml",
         "run: ./test.sh",
-    ),
-    (
-        "examples/shop/README.md",
-        "tests",
-        "test.sh",
-        "examples/shop/servers.sh cargo test --workspace --features shop/real",
     ),
 ];
 

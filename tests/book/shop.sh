@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Does what examples/shop/README.md says, in a copy of that folder: its tests, with PostgreSQL and Redis too, and its requests to
+# a shop that runs.
+set -euo pipefail
+workspace=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$workspace/target}/shop
+
+copy=$(mktemp -d)
+running=
+finish() {
+    [ -z "$running" ] || kill -TERM "$running" 2>/dev/null || true
+    wait
+    rm -rf "$copy"
+}
+trap finish EXIT
+cp -r "$workspace/examples/shop/." "$copy"
+cp "$workspace/Cargo.lock" "$copy"
+# What is built here in place of what is published.
+printf '\n[patch.crates-io]\ndistlock = { path = "%s/distlock" }\n' "$workspace" >>"$copy/Cargo.toml"
+cd "$copy"
+
+# block NAME: the commands that README.md has under that name.
+block() {
+    local commands
+    commands=$(sed -n "/^\`\`\`sh $1\$/,/^\`\`\`\$/p" README.md | sed '1d;$d')
+    [ -n "$commands" ] || {
+        printf 'error: examples/shop/README.md has no block %s\n' "$1" >&2
+        exit 1
+    }
+    printf '%s\n' "$commands"
+}
+
+bash -euxc "$(block "test")"
+
+# On a port that is free, and not the 8080 of the text.
+export LISTEN=127.0.0.1:0
+setsid bash -c "exec $(block "run")" >shop.log &
+running=$!
+until grep -q '^listening on ' shop.log; do
+    kill -0 "$running" || { running=; exit 1; }
+    sleep 0.1
+done
+address=$(sed -n 's|^listening on http://||p' shop.log)
+bash -euxo pipefail -c "$(block "try" | sed "s|localhost:8080|$address|")"
