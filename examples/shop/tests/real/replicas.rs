@@ -48,7 +48,7 @@ async fn orders_over_two_replicas_leave_the_right_stock() {
 async fn replicas_that_start_together_create_the_tables_in_turn() {
     let (_locks, database) = parts().await;
     for statement in [
-        "DROP DATABASE IF EXISTS shop_of_its_own",
+        "DROP DATABASE IF EXISTS shop_of_its_own WITH (FORCE)",
         "CREATE DATABASE shop_of_its_own",
     ] {
         sqlx::raw_sql(statement).execute(&database).await.unwrap();
