@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::manager::call::NotAcquired;
 use crate::manager::core::Core;
-use crate::manager::report::{TARGET, millis};
+use crate::manager::report::TARGET;
 use crate::observer::event::{HoldOutcome, Path, UNLABELLED};
 use crate::options::Options;
 
@@ -58,7 +58,7 @@ impl RunSpan {
 
     pub(crate) fn acquired(&self, path: Path, waited: Option<Duration>, token: FencingToken) {
         self.span.record("waited_ms", waited.map(millis));
-        self.span.record("fencing_token", token.get());
+        self.span.record("fencing_token", number(token.get()));
         self.span.record("path", path.as_str());
     }
 
@@ -98,6 +98,15 @@ pub(crate) async fn within<F: Future + ?Sized>(span: &Span, mut future: Pin<&mut
         future.as_mut().poll(context)
     })
     .await
+}
+
+/// OpenTelemetry has signed numbers only; of others exporters make texts.
+fn number(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+fn millis(duration: Duration) -> i64 {
+    number(duration.as_millis())
 }
 
 /// How a hold ends whose holder is dropped without a word.

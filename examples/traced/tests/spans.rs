@@ -9,6 +9,7 @@ mod telemetry;
 
 use distlock::LockManager;
 use distlock_tests::RedisServer;
+use opentelemetry::Value;
 use opentelemetry::trace::SpanKind;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use tracing::subscriber::set_global_default;
@@ -21,10 +22,15 @@ fn text(span: &SpanData, name: &str) -> Option<String> {
     found.map(|field| field.value.as_str().into_owned())
 }
 
-/// What `tracing` has as an unsigned number comes as a text.
-fn number(span: &SpanData, name: &str) -> u64 {
-    let number = text(span, name).and_then(|text| text.parse().ok());
-    number.unwrap_or_else(|| panic!("{name} of {}: {:?}", span.name, span.attributes))
+fn number(span: &SpanData, name: &str) -> i64 {
+    let found = span
+        .attributes
+        .iter()
+        .find(|field| field.key.as_str() == name);
+    match found.map(|field| &field.value) {
+        Some(Value::I64(number)) => *number,
+        _ => panic!("{name} of {}: {:?}", span.name, span.attributes),
+    }
 }
 
 /// The spans of this name whose parents have that one.
