@@ -118,8 +118,7 @@ impl Answer {
             status,
             code,
             detail,
-            again: error.is_retryable()
-                || matches!(error, Error::ShutDown { .. } | Error::Lost { .. }),
+            again: error.is_retryable() || matches!(error, Error::ShutDown { .. }),
         }
     }
 
