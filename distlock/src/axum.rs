@@ -118,7 +118,8 @@ impl Answer {
             status,
             code,
             detail,
-            again: error.is_retryable() || matches!(error, Error::ShutDown { .. }),
+            again: error.is_retryable()
+                || matches!(error, Error::ShutDown { .. } | Error::Lost { .. }),
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) fn next(
     match place {
         Place::Here { instances, .. } => {
             if options.chart.is_none() {
-                let arguments = [same(options), instance(options), chart(options)].concat();
+                let arguments = [same(options), of_this_run(options), chart(options)].concat();
                 advice.push(run("See it as a picture:", &arguments));
             }
             let mut arguments = words(["--store", REDIS]);
@@ -90,7 +90,8 @@ fn same(options: &RunOptions) -> Vec<String> {
     arguments
 }
 
-fn instance(options: &RunOptions) -> Vec<String> {
+/// Those that mean nothing with processes, or would leave out a run worth seeing.
+fn of_this_run(options: &RunOptions) -> Vec<String> {
     let mut arguments = Vec::new();
     if let Some(instances) = options.instances {
         arguments.extend(words(["--instances", &instances.to_string()]));

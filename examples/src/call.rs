@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::orders::Order;
 use crate::stock::Level;
+use crate::tally::WAITED;
 
 /// A call whose body came to its end. Times are those of [`crate::clock`], in whole microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Whether it waited for another; what is shorter is the cost of the call.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.began - self.called > WAITED
+    }
+
     /// What it had read before it wrote.
     pub(crate) fn read(&self) -> Option<Level> {
         self.wrote.map(|wrote| Level {

@@ -115,11 +115,12 @@ pub(crate) fn crowds(calls: &[Call]) -> Vec<Crowd> {
     let mut changes: Vec<(Duration, isize, isize)> = calls
         .iter()
         .flat_map(|call| {
-            [
-                (call.called, 1, 0),
-                (call.began, -1, 1),
-                (call.ended, 0, -1),
-            ]
+            let waits_from = if call.has_waited() {
+                call.called
+            } else {
+                call.began
+            };
+            [(waits_from, 1, 0), (call.began, -1, 1), (call.ended, 0, -1)]
         })
         .collect();
     changes.sort_unstable();
@@ -148,7 +149,7 @@ mod tests {
     const ITEM: Item = Item { id: 7, quantity: 9 };
 
     fn call(id: u64, times: [u64; 3], wrote: Option<(u32, u64)>) -> Call {
-        let [called, began, ended] = times.map(Duration::from_micros);
+        let [called, began, ended] = times.map(Duration::from_millis);
         Call {
             order: Order {
                 id,

@@ -7,10 +7,9 @@ use super::{Axis, LEFT, MARGIN, Setting, color, words_after};
 use crate::call::Call;
 use crate::history::crowds;
 use crate::report::{Report, short, title};
-use crate::tally::WAITED;
 
 /// How many calls are drawn of each run.
-pub(super) const MOST: usize = 12;
+const MOST: usize = 12;
 
 /// What of a name fits left of the bars, in characters.
 const LONGEST: usize = 26;
@@ -70,7 +69,7 @@ fn heading(canvas: &mut Canvas, report: &Report, calls: &[Call], y: f64) {
     let most = crowds(calls).iter().map(|crowd| crowd.working).max();
     let many = match most {
         Some(most @ 2..) => format!("up to {most} calls have the item at the same time"),
-        _ if calls.iter().any(|call| call.began - call.called > WAITED) => {
+        _ if calls.len() > 1 && calls.iter().any(Call::has_waited) => {
             "one call at a time has the item, the others wait".into()
         }
         _ => "one call at a time has the item".into(),

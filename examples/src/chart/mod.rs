@@ -46,9 +46,12 @@ pub(crate) fn chart(setting: &Setting, reports: &[Report]) -> String {
         setting.orders, setting.items, setting.place, setting.tasks
     );
     canvas.text("soft", Align::Left, MARGIN, 56.0, &summary);
+    let drawn = reports
+        .iter()
+        .map(|report| first_calls::first(report, item).len());
     let rest = format!(
         "thinks for 1 to 3 ms, and writes back what is left. The first {} calls for item {item}, which most orders are for:",
-        first_calls::MOST
+        drawn.max().unwrap_or_default()
     );
     canvas.text("soft", Align::Left, MARGIN, 73.0, &rest);
     legend(&mut canvas, 98.0);

@@ -144,9 +144,15 @@ impl Chart {
         let without = self.run("without lock");
         let lost = row(table, "lost updates");
         let drawn = without.bars.iter().filter(|(_, _, lost)| *lost).count();
-        assert_eq!(without.several[0] > 0, without.overlaps(), "{without:?}");
+        if without.overlaps() {
+            assert!(
+                without.several.iter().all(|marks| *marks > 0),
+                "{without:?}"
+            );
+        }
         if drawn > 0 {
-            assert!(without.overlaps() && lost[0] > 0, "{without:?}");
+            // Who overwrote it may not be among the first.
+            assert!(without.several[1] > 0 && lost[0] > 0, "{without:?}");
             let said = format!("{drawn} of these");
             assert!(without.heading.contains(&said), "{without:?}");
         }

@@ -138,7 +138,7 @@ impl Candidates {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
             let locks = LockManager::connect(&self.url).await.unwrap();
-            locks.unlock(&format!("leader:{GROUP}")).await.unwrap();
+            locks.unlock(format!("leader:{GROUP}")).await.unwrap();
             locks.shutdown().await;
         });
     }

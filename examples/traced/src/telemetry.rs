@@ -2,17 +2,19 @@
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::{Level, Subscriber};
+use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{FilterFn, LevelFilter};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// A subscriber that gives all spans to this provider. Those of single acquisitions are at DEBUG, below what a service records
-/// otherwise.
+/// A subscriber that gives spans to this provider.
 pub(crate) fn subscriber(provider: &SdkTracerProvider) -> impl Subscriber + Send + Sync + use<> {
     let spans = tracing_opentelemetry::layer().with_tracer(provider.tracer("traced"));
-    let wanted = Targets::new()
-        .with_default(Level::INFO)
-        .with_target("distlock", Level::DEBUG);
+    let wanted = FilterFn::new(is_wanted).with_max_level_hint(LevelFilter::DEBUG);
     tracing_subscriber::registry().with(spans.with_filter(wanted))
+}
+
+/// INFO, and the spans of single acquisitions, which are at DEBUG. Not the lines at DEBUG, for they name the keys.
+fn is_wanted(what: &Metadata<'_>) -> bool {
+    *what.level() <= Level::INFO || what.is_span() && what.target() == "distlock"
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 use shop::shop::Shop;
 use sqlx::PgPool;
 use tokio::net::TcpStream;
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::replica::Replica;
@@ -47,22 +48,22 @@ async fn orders_over_two_replicas_leave_the_right_stock() {
 async fn replicas_that_start_together_create_the_tables_in_turn() {
     let (_locks, database) = parts().await;
     for statement in [
-        "DROP DATABASE IF EXISTS shop_of_its_own",
+        "DROP DATABASE IF EXISTS shop_of_its_own WITH (FORCE)",
         "CREATE DATABASE shop_of_its_own",
     ] {
         sqlx::raw_sql(statement).execute(&database).await.unwrap();
     }
     let mut starts = JoinSet::new();
+    let together = Arc::new(Barrier::new(8));
     for _ in 0..8 {
-        starts.spawn(async {
+        let together = together.clone();
+        starts.spawn(async move {
             let (locks, database) = parts().await;
-            let empty = (*database.connect_options())
-                .clone()
-                .database("shop_of_its_own");
-            let empty = PgPool::connect_with(empty).await.unwrap();
-            let created = Shop::new(locks, empty.clone()).create_tables().await;
-            empty.close().await;
-            created
+            let empty = (*database.connect_options()).clone();
+            let empty = PgPool::connect_with(empty.database("shop_of_its_own"));
+            let shop = Shop::new(locks, empty.await.unwrap());
+            together.wait().await;
+            shop.create_tables().await
         });
     }
     for created in starts.join_all().await {
