@@ -78,6 +78,11 @@ pub(super) const STARTED_BY: &[(&str, &str, &str)] = &[
         "orders_over_two_replicas_leave_the_right_stock",
     ),
     (
+        "cargo run -p traced",
+        "examples/traced/tests/spans.rs",
+        "a_trace_shows_who_waited_and_for_what",
+    ),
+    (
         "examples/cli.sh jobs:report echo done",
         "distlock-cli/tests/cli/cron.rs",
         "examples/cli.sh",
