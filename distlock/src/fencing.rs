@@ -11,7 +11,7 @@ use std::str::FromStr;
 /// for longer than its lease and does not know it yet.
 ///
 /// Tokens are made from the server's time in microseconds and the previous token, so they keep
-/// rising after `FLUSHALL`, a restart without persistence, and whatever the server's clock does.
+/// rising after `FLUSHALL` or a restart without persistence, and while the previous one is remembered whatever the server's clock does.
 /// Renewal and re-entry keep the token; each new acquisition has a new one.
 ///
 /// The limit: the previous token is remembered for the [`fence_ttl`](crate::LockManagerBuilder::fence_ttl) after its
