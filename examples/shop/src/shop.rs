@@ -56,9 +56,24 @@ pub enum ShopError {
     /// There is an order of that number for another quantity.
     #[error("order {0} was placed before, for another quantity")]
     OtherOrder(i64),
+    /// A constraint of the tables refuses the order: somebody has changed them without the lock, and it will not pass by itself.
+    #[error("the database refuses this order: {0}")]
+    Refused(sqlx::Error),
     /// The database failed.
     #[error("the database: {0}")]
-    Database(#[from] sqlx::Error),
+    Database(sqlx::Error),
+}
+
+impl From<sqlx::Error> for ShopError {
+    fn from(error: sqlx::Error) -> Self {
+        let code = error.as_database_error().and_then(|error| error.code());
+        // Class 23 of PostgreSQL is the violation of a constraint.
+        if code.is_some_and(|code| code.starts_with("23")) {
+            ShopError::Refused(error)
+        } else {
+            ShopError::Database(error)
+        }
+    }
 }
 
 impl Shop {
