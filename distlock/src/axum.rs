@@ -8,16 +8,23 @@ use crate::error::Error;
 
 /// With the feature `axum`, for axum 0.8: a handler may return `Result<_, distlock::Error>`.
 ///
-/// The status says whether the body has begun, for that decides who may repeat the request:
+/// The status says whether the body under the lock has begun, for that decides who may repeat the request. An error knows of
+/// its own lock alone, so the table is for handlers that make one locked call:
 ///
 /// | error | status | `code` | `Retry-After` | |
 /// |---|---|---|---|---|
-/// | [`Busy`](Error::Busy) | 423 Locked | `lock-busy` | 1 | somebody else has it; nothing was done |
-/// | [`Unavailable`](Error::Unavailable) | 503 Service Unavailable | `lock-store-unavailable` | 1, unless it cannot pass by itself ([`is_retryable`](Error::is_retryable)) | nothing was done |
-/// | [`ShutDown`](Error::ShutDown) | 503 Service Unavailable | `lock-shut-down` | 1, for another instance | nothing was done |
+/// | [`Busy`](Error::Busy) | 423 Locked | `lock-busy` | 1 | somebody else has it; this lock was not taken |
+/// | [`Unavailable`](Error::Unavailable) | 503 Service Unavailable | `lock-store-unavailable` | 1, unless it cannot pass by itself ([`is_retryable`](Error::is_retryable)) | this lock was not taken |
+/// | [`ShutDown`](Error::ShutDown) | 503 Service Unavailable | `lock-shut-down` | 1, for another instance | this lock was not taken |
 /// | [`Lost`](Error::Lost) | 409 Conflict | `lock-lost` | none | it was done, in whole or in part: look before you repeat it |
 /// | [`HoldLimit`](Error::HoldLimit) | 409 Conflict | `lock-hold-limit` | none | the same |
-/// | all others | 500 Internal Server Error | `lock-misused` | none | a mistake of the service; nothing was done |
+/// | all others | 500 Internal Server Error | `lock-misused` | none | a mistake of the service; this lock was not taken |
+///
+/// With a second locked call, after the first or within it, half of the work may be done when that one is
+/// [`Busy`](Error::Busy): the answer is 423 all the same, and a client that repeats the request does that half twice. Map such
+/// errors yourself, or make the half one that may be repeated. So it is with what
+/// [`LockManager::unlock`](crate::LockManager::unlock) returns: its [`Unavailable`](Error::Unavailable) does not tell whether
+/// the lock was taken away.
 ///
 /// `Retry-After` is in seconds, and only keeps clients from asking at once: nobody knows when a lock will be free.
 ///
@@ -82,17 +89,17 @@ impl Answer {
             Error::Busy { .. } => (
                 StatusCode::LOCKED,
                 "lock-busy",
-                "this is being worked on by another request; nothing was done",
+                "another request has this lock; this lock was not taken",
             ),
             Error::Unavailable { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "lock-store-unavailable",
-                "locks cannot be taken; nothing was done",
+                "the service cannot use its locks; this lock was not taken",
             ),
             Error::ShutDown { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "lock-shut-down",
-                "this instance is ending; nothing was done",
+                "this instance is ending; this lock was not taken",
             ),
             Error::Lost { .. } => (
                 StatusCode::CONFLICT,
@@ -111,7 +118,7 @@ impl Answer {
             | Error::AlreadyInstalled => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "lock-misused",
-                "this service uses its locks wrongly; nothing was done",
+                "the service uses its locks wrongly; this lock was not taken",
             ),
         };
         Answer {
@@ -242,6 +249,13 @@ mod tests {
             assert!(body.contains(&format!(r#""code":"{code}""#)), "{body}");
             assert!(body.contains(&format!(r#""status":{status}"#)), "{body}");
             assert!(!body.contains(SECRET), "{told}: {body}");
+            // A handler may have done much before, and under other locks.
+            assert!(!body.contains("nothing was done"), "{told}: {body}");
+            assert_eq!(
+                body.contains("was not taken"),
+                status != 409,
+                "{told}: {body}"
+            );
         }
     }
 
@@ -250,7 +264,7 @@ mod tests {
         for error in [lost(true), lost(false)] {
             let (_, again, body) = answer(error);
             assert_eq!(again, None);
-            assert!(!body.contains("nothing was done"), "{body}");
+            assert!(body.contains("look at what was done"), "{body}");
         }
     }
 

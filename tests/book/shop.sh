@@ -41,4 +41,13 @@ until grep -q '^listening on ' shop.log; do
     sleep 0.1
 done
 address=$(sed -n 's|^listening on http://||p' shop.log)
-bash -euxo pipefail -c "$(block "try" | sed "s|localhost:8080|$address|")"
+bash -euxo pipefail -c "$(block "try" | sed "s|localhost:8080|$address|")" | tee tried
+# curl is content with any answer.
+for answer in 'HTTP/1.1 201 ' 'HTTP/1.1 200 ' distlock_acquire; do
+    grep -q "$answer" tried || {
+        printf 'error: what README.md has curl do was not answered with %s\n' "$answer" >&2
+        exit 1
+    }
+done
+# The order, and the item after it.
+[ "$(grep -o '{"left":98}' tried | wc -l)" -eq 2 ] || { echo 'error: there is no {"left":98} in both answers' >&2; exit 1; }

@@ -69,8 +69,12 @@ impl IntoResponse for ShopError {
             ShopError::SoldOut(_) => (StatusCode::CONFLICT, "sold-out"),
             ShopError::OtherOrder(_) => (StatusCode::CONFLICT, "other-order"),
             ShopError::NoSuchItem(_) => (StatusCode::NOT_FOUND, "no-such-item"),
-            ShopError::Database(ref error) => {
-                tracing::error!("the database: {error}");
+            ShopError::Refused(_) => {
+                tracing::error!("{self}");
+                (StatusCode::CONFLICT, "refused")
+            }
+            ShopError::Database(_) => {
+                tracing::error!("{self}");
                 (StatusCode::SERVICE_UNAVAILABLE, "database")
             }
         };
@@ -78,7 +82,8 @@ impl IntoResponse for ShopError {
             status: status.as_u16(),
             code,
             detail: match self {
-                // What it says is for the log.
+                // What these say is for the log.
+                ShopError::Refused(_) => "the database refuses this order".to_owned(),
                 ShopError::Database(_) => "the database cannot be used".to_owned(),
                 told => told.to_string(),
             },

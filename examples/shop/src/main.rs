@@ -14,13 +14,19 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// Requests that are under way have this long to end, once the process is to end: longer than the `wait` and the `max_hold`
-/// of an order together.
-const GRACE: Duration = Duration::from_secs(20);
+/// of an order together. With what follows it is less than the 30 seconds after which Kubernetes kills.
+const GRACE: Duration = Duration::from_secs(18);
+/// The locks and the database have this long each, after that.
+const CLOSE: Duration = Duration::from_secs(4);
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    // First of all: without them the process is killed, with its locks, and a signal that comes now is seen below.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
@@ -49,22 +55,28 @@ async fn main() -> Result<()> {
         // An error is an end as well.
         let _ = ending.await;
     });
-    let server = tokio::spawn(server.into_future());
-    let mut terminate = signal(SignalKind::terminate())?;
+    let mut server = tokio::spawn(server.into_future());
     tokio::select! {
         _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+        _ = interrupt.recv() => {}
     }
 
     tracing::info!("no more requests are taken");
     let _ = end.send(());
-    match tokio::time::timeout(GRACE, server).await {
+    match timeout(GRACE, &mut server).await {
         Ok(served) => served??,
-        Err(_) => tracing::warn!("requests are still under way after {GRACE:?}, and are given up"),
+        Err(_) => {
+            tracing::warn!("requests are still under way after {GRACE:?}, and are given up");
+            server.abort();
+        }
     }
     // After the requests, whose locks it would take away; what is left of them is stopped, and its locks released.
-    locks.shutdown().await;
-    database.close().await;
+    if timeout(CLOSE, locks.shutdown()).await.is_err() {
+        tracing::warn!("locks are left to their leases");
+    }
+    if timeout(CLOSE, database.close()).await.is_err() {
+        tracing::warn!("connections are left to the database");
+    }
     Ok(())
 }
 
@@ -76,10 +88,11 @@ fn setting(name: &str) -> Result<String> {
 
 async fn connect(url: &str) -> Result<PgPool> {
     // A statement that nobody waits for any more, and a transaction of a replica that is paused, keep their rows no longer.
+    // Less than the `max_hold` of an order, so that a slow database is told from a lock that was held for too long.
     let options = url.parse::<PgConnectOptions>()?.options([
         ("client_min_messages", "warning"),
-        ("statement_timeout", "10s"),
-        ("idle_in_transaction_session_timeout", "10s"),
+        ("statement_timeout", "4s"),
+        ("idle_in_transaction_session_timeout", "4s"),
     ]);
     PgPoolOptions::new()
         .acquire_timeout(Duration::from_secs(3))

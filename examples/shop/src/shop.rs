@@ -45,7 +45,7 @@ pub enum ShopError {
     #[error(transparent)]
     Lock(#[from] distlock::Error),
     /// A newer holder of the lock has been at the row: ours was lost, and nobody had told us yet.
-    #[error("another request has worked on this item since, so nothing was done")]
+    #[error("another request has worked on this item since, and this one was not written")]
     Stale,
     /// There are fewer pieces than were ordered.
     #[error("only {0} are left")]
@@ -56,9 +56,24 @@ pub enum ShopError {
     /// There is an order of that number for another quantity.
     #[error("order {0} was placed before, for another quantity")]
     OtherOrder(i64),
+    /// A constraint of the tables refuses the order: somebody has changed them without the lock, and it will not pass by itself.
+    #[error("the database refuses this order: {0}")]
+    Refused(sqlx::Error),
     /// The database failed.
     #[error("the database: {0}")]
-    Database(#[from] sqlx::Error),
+    Database(sqlx::Error),
+}
+
+impl From<sqlx::Error> for ShopError {
+    fn from(error: sqlx::Error) -> Self {
+        let code = error.as_database_error().and_then(|error| error.code());
+        // Class 23 of PostgreSQL is the violation of a constraint.
+        if code.is_some_and(|code| code.starts_with("23")) {
+            ShopError::Refused(error)
+        } else {
+            ShopError::Database(error)
+        }
+    }
 }
 
 impl Shop {
@@ -84,7 +99,7 @@ impl Shop {
     /// # Errors
     ///
     /// All of [`ShopError`]. An order that may have been placed (the lock was lost, the database failed) can be sent again:
-    /// it is placed once.
+    /// it is placed once. That is true of what stands in its transaction, and of nothing else that `place` may do.
     #[distributed_lock(
         key = "shop:<item_id>",
         lease = "15s",
@@ -102,7 +117,9 @@ impl Shop {
             None => {}
         }
 
-        // What else an order needs stands here, such as a payment: no row is locked meanwhile.
+        // What else an order needs stands here, such as a payment: no row is locked meanwhile. It is done once more when the
+        // order is refused below and sent again. So give the provider an idempotency key (item and order number), and pay
+        // back where that order is sold out by then; or write a row of an outbox with the order, and pay from there.
 
         let mut transaction = self.database.begin().await?;
         let left = stock::take(&mut transaction, item_id, order, token).await?;

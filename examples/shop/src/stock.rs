@@ -79,29 +79,31 @@ pub async fn placed(
 ///
 /// # Errors
 ///
-/// [`ShopError::Stale`], [`ShopError::Database`]: the transaction must not be committed.
+/// [`ShopError::Stale`], [`ShopError::Refused`], [`ShopError::Database`]: the transaction must not be committed.
 pub async fn take(
     transaction: &mut PgConnection,
     item_id: i64,
     order: &Order,
     token: FencingToken,
 ) -> Result<i64, ShopError> {
-    sqlx::query("INSERT INTO orders (item, id, quantity) VALUES ($1, $2, $3)")
-        .bind(item_id)
-        .bind(order.id)
-        .bind(order.pieces())
-        .execute(&mut *transaction)
-        .await?;
-    sqlx::query_scalar(
+    // First, for the fence is in it: an order that is stale is told so, and not that its number is taken.
+    let left = sqlx::query_scalar(
         "UPDATE stock SET quantity = quantity - $2, fence = $3 WHERE item = $1 AND fence <= $3 \
          RETURNING quantity",
     )
     .bind(item_id)
     .bind(order.pieces())
     .bind(column(token)?)
-    .fetch_optional(transaction)
+    .fetch_optional(&mut *transaction)
     .await?
-    .ok_or(ShopError::Stale)
+    .ok_or(ShopError::Stale)?;
+    sqlx::query("INSERT INTO orders (item, id, quantity) VALUES ($1, $2, $3)")
+        .bind(item_id)
+        .bind(order.id)
+        .bind(order.pieces())
+        .execute(transaction)
+        .await?;
+    Ok(left)
 }
 
 /// A token as a BIGINT; each that a lock gives is one.

@@ -135,6 +135,7 @@ async fn what_the_shop_itself_refuses_is_a_problem_as_well() {
         (ShopError::SoldOut(0), 409, None),
         (ShopError::OtherOrder(1), 409, None),
         (ShopError::NoSuchItem(7), 404, None),
+        (ShopError::Refused(sqlx::Error::PoolTimedOut), 409, None),
         (
             ShopError::Database(sqlx::Error::PoolTimedOut),
             503,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use distlock::{LockManager, distributed_lock};
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::Notify;
 
 use crate::{parts, stock_up, until};
@@ -56,33 +56,36 @@ impl Till {
         has_read: impl FnOnce(),
         before_commit: impl Future<Output = ()>,
     ) -> Result<()> {
-        let mut transaction = self.database.begin().await?;
+        let mut transaction = self.begin().await?;
         self.sell(&mut transaction, has_read).await?;
         before_commit.await;
         transaction.commit().await?;
         Ok(())
     }
 
-    /// Wrong: the transaction is the caller's, so that the lock is released before the commit.
+    /// Wrong: the transaction is left to the caller, so that the lock is released before the commit.
     async fn release_then_commit(
         &self,
         has_read: impl FnOnce(),
         before_commit: impl Future<Output = ()>,
     ) -> Result<()> {
-        let mut transaction = self.database.begin().await?;
-        self.sell_locked(&mut transaction, has_read).await?;
+        let transaction = self.sell_locked(has_read).await?;
         before_commit.await;
         transaction.commit().await?;
         Ok(())
     }
 
     #[distributed_lock(key = "shop:<self.item>", locks = self.locks)]
-    async fn sell_locked(
-        &self,
-        transaction: &mut PgConnection,
-        has_read: impl FnOnce(),
-    ) -> Result<()> {
-        self.sell(transaction, has_read).await
+    async fn sell_locked(&self, has_read: impl FnOnce()) -> Result<Transaction<'static, Postgres>> {
+        let mut transaction = self.begin().await?;
+        self.sell(&mut transaction, has_read).await?;
+        Ok(transaction)
+    }
+
+    /// Under the lock in both orders, so that they differ in the commit alone.
+    async fn begin(&self) -> Result<Transaction<'static, Postgres>> {
+        let isolated = "BEGIN ISOLATION LEVEL READ COMMITTED";
+        Ok(self.database.begin_with(isolated).await?)
     }
 
     /// Holds the first order's commit back until the second has read, or stands in the queue and cannot.

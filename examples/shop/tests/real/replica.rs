@@ -44,13 +44,19 @@ impl Replica {
         self.address
     }
 
-    /// Sends an order, and again where it is told to, as often as is reasonable.
+    /// Sends an order, and again while others have its item, as often as is reasonable.
     pub(crate) async fn order(&self, item: i64, id: i64, pieces: u32) -> (StatusCode, Value) {
         for _ in 0..60 {
             let response = self.send(item, id, pieces).await;
             let Some(seconds) = response.headers().get("retry-after") else {
                 return (response.status(), response.json().await.unwrap());
             };
+            // Not because of Redis or the database, which are well: 503 is what they answer who write without turns.
+            assert_eq!(
+                response.status(),
+                StatusCode::LOCKED,
+                "order {id} of item {item}"
+            );
             let seconds = seconds.to_str().unwrap().parse().unwrap();
             tokio::time::sleep(Duration::from_secs(seconds)).await;
         }

@@ -23,10 +23,18 @@ async fn orders_over_two_replicas_leave_the_right_stock() {
         // To both, as by a client that had no answer in time.
         for replica in &replicas {
             let replica = replica.clone();
-            orders.spawn(async move { replica.order(101, id, 3).await.0 });
+            orders.spawn(async move {
+                let (status, answer) = replica.order(101, id, 3).await;
+                (status, answer["code"].as_str().map(str::to_owned))
+            });
         }
     }
     let answers = orders.join_all().await;
+    let (answers, codes): (Vec<_>, Vec<_>) = answers.into_iter().unzip();
+    assert!(
+        codes.iter().flatten().all(|code| code == "sold-out"),
+        "{codes:?}"
+    );
     let count = |status| answers.iter().filter(|answer| **answer == status).count();
     assert_eq!(count(StatusCode::CREATED), 16, "{answers:?}");
     assert_eq!(
@@ -42,6 +50,18 @@ async fn orders_over_two_replicas_leave_the_right_stock() {
             .await
             .unwrap();
     assert_eq!(ordered, 48, "no piece was lost, and none was sold twice");
+
+    // PostgreSQL sees to all of that by itself. What the lock gives is that the row never had to refuse an order, for they
+    // took turns, and one was handed the lock by another.
+    for replica in &replicas {
+        let handed = r#"distlock_acquire_duration_seconds_count{lock="shop:<item_id>",outcome="acquired",path="handed"} "#;
+        until("an order was handed the lock by another", async || {
+            let metrics = replica.get("/metrics").await;
+            let count = metrics.lines().find_map(|line| line.strip_prefix(handed));
+            count.is_some_and(|count| count.parse::<u64>().unwrap() > 0)
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
