@@ -2,10 +2,14 @@
 
 use std::io;
 use std::process::Stdio;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, ChildStdin, Command};
+
+/// How long a replica may take to end, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A replica that this process has started; killed when dropped.
 #[derive(Debug)]
@@ -46,12 +50,24 @@ impl Replica {
 
     /// SIGTERM, as a deployment sends it; then waits for the end.
     pub(crate) async fn terminate(&mut self) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        // One that is stopped would not hear it.
+        self.signal(Signal::CONT)?;
+        let Ok(ended) = tokio::time::timeout(PATIENCE, self.child.wait()).await else {
+            self.kill().await?;
+            bail!("{} has not ended within {PATIENCE:?} of SIGTERM", self.name);
+        };
+        ended?;
+        Ok(())
+    }
+
+    /// Unless it has ended.
+    pub(crate) fn signal(&mut self, signal: Signal) -> Result<()> {
         // It was not waited for yet, so the pid is still its own.
         if self.child.try_wait()?.is_none() {
             let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-            kill_process(pid.context("no pid")?, Signal::TERM).context("cannot end a replica")?;
+            kill_process(pid.context("no pid")?, signal).context("cannot signal a replica")?;
         }
-        self.child.wait().await?;
         Ok(())
     }
 }

@@ -7,13 +7,14 @@ use anyhow::Result;
 use distlock::{Held, Lock};
 use tokio::sync::watch;
 
-/// Before it stands in line again, so that what fails at once does not fail a thousand times a second.
+/// Before it stands in line again after a trouble, so that what fails at once does not fail a thousand times a second.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Leads whenever it is this candidate's turn, until it is told to stop.
 ///
-/// `term` is the leader's work. It is dropped at an await when the lock is lost, before anybody else can have it. When `stop`
-/// becomes true it is to return soon: then the lock is released, and who is next in line has it within milliseconds.
+/// `term` is the leader's work. When the lock is lost it is dropped at its next await; until then, and with what it has sent, it may come
+/// after its successor, so what it writes needs the token: docs/safety.md says when. When `stop` becomes true it is to return soon:
+/// then the lock is released, and who is next in line has it within milliseconds.
 ///
 /// # Errors
 ///
@@ -44,8 +45,11 @@ pub(crate) async fn campaign(
         match led {
             Ok(Ok(())) => tracing::info!("stepped down"),
             Ok(Err(error)) => tracing::warn!("stepped down, for it cannot work: {error:#}"),
-            // Says who leads, and since when.
-            Err(error) if error.is_busy() => tracing::info!("waits on: {error}"),
+            // Says who leads, and since when. Out of the line it would miss a hand-over, so there is no pause.
+            Err(error) if error.is_busy() => {
+                tracing::info!("waits on: {error}");
+                continue;
+            }
             Err(error) if error.is_lost() || error.is_retryable() => {
                 tracing::warn!("does not lead: {error}");
             }

@@ -3,7 +3,7 @@
 //!
 //! A leader is who holds the lock `leader:<group>`; the others stand in its line. Told to end (SIGTERM), it finishes its step and
 //! releases: the next one leads within milliseconds. Killed, it keeps the others waiting for its lease and grace. Paused for longer
-//! than that, it has a successor, and its work is dropped before it goes on. A write that was under way all that time is refused by
+//! than that, it has a successor, and its work is dropped at its next await. What it writes before that, or had sent before, is refused by
 //! the journal, for it comes with an older fencing token.
 
 mod campaign;
@@ -26,8 +26,8 @@ use journal::Journal;
 /// How long the others wait for a leader that died, but for the grace. Short here; 30 s unless set.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// How often who waits says that it does, and who leads. Then it stands in line anew.
-const WAIT: Duration = Duration::from_secs(60);
+/// Longer than a leader leads without a deployment. After it, who waits says who leads, and stands in line anew, at its end.
+const WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// How often the leader has something to do.
 const STEP: Duration = Duration::from_millis(100);

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use redis::aio::MultiplexedConnection;
+use rustix::process::Signal;
 use tokio::time::Instant;
 
 use crate::record;
@@ -132,14 +133,16 @@ impl Demonstration {
                 }
                 // Not the first one, which shows what it is like otherwise.
                 Some(seen) if to_be_killed && left < options.periods => {
-                    self.kill(&seen.by, period).await?;
-                    to_be_killed = false;
+                    to_be_killed = !self.kill(&seen.by, period).await?;
                 }
                 // The replicas were not there yet.
                 None if left == options.periods && self.current() > period => period += 1,
                 _ if Instant::now() > until => bail!("period {period} is not done"),
                 _ => tokio::time::sleep(LOOK).await,
             }
+        }
+        if to_be_killed {
+            bail!("nobody was killed, for nobody was seen at work: give --work more than {LOOK:?}");
         }
         Ok(())
     }
@@ -151,18 +154,27 @@ impl Demonstration {
         println!("{period:<12} {by:<12} {attempts:>8}  {token:<16}  {after:>7} ms");
     }
 
-    async fn kill(&mut self, name: &str, period: u64) -> Result<()> {
-        let victim = self
-            .replicas
-            .iter_mut()
-            .find(|replica| replica.name == name);
+    /// Whether it was at work, and is killed.
+    async fn kill(&mut self, name: &str, period: u64) -> Result<bool> {
+        let replicas = self.replicas.iter();
+        let victim = replicas
+            .map(|replica| &*replica.name)
+            .position(|it| it == name);
         let victim = victim.with_context(|| format!("{name} is none of ours"))?;
-        victim.kill().await?;
-        println!(
-            "{period:<12} killed {name} (pid {}, SIGKILL) while it worked",
-            victim.pid
-        );
-        Ok(())
+        // What it sends while it is looked at would come before its end.
+        self.replicas[victim].signal(Signal::STOP)?;
+        tokio::time::sleep(LOOK).await;
+        let seen = self.seen(period).await?;
+        let works = seen.is_some_and(|seen| seen.done.is_none() && seen.by == name);
+        let victim = &mut self.replicas[victim];
+        if works {
+            victim.kill().await?;
+            let pid = victim.pid;
+            println!("{period:<12} killed {name} (pid {pid}, SIGKILL) while it worked");
+        } else {
+            victim.signal(Signal::CONT)?;
+        }
+        Ok(works)
     }
 
     /// Ends the replicas, and deletes the records, which would stay for a month.

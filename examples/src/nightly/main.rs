@@ -2,12 +2,16 @@
 //!
 //! A lock says who works now. What is done is said by a record, which is read and written under the lock and refuses older
 //! fencing tokens. All replicas stand in line: who is next gets the lock when the report is done, and finds that in the record; or
-//! when the lease of a replica that died is over, and finds an attempt that nobody finished, which it repeats.
+//! when the lease of a replica that died is over, and finds an attempt that nobody finished, which it repeats. A replica begins with
+//! the period that runs when it is started, and ends when it is told to. A period in which none was there is left out.
 //!
 //! The report is stored with its record, in one step, so there is one for each period. What a job does elsewhere before that step,
 //! such as sending a mail, is done at least once: no lock can say whether the replica that died had sent it.
 //!
-//! Without a record there is `wait = "0s", min_hold = "10m"`: it keeps the key taken for longer than clocks differ, and nobody
+//! Here lock and record stand in one Redis. Where that forgets them, by an eviction or a failover, it may forget both, and the period is
+//! done twice. A record that is a row of the database does not depend on where the lock is.
+//!
+//! Without a record there is `wait = "0s", min_hold = "10m"`, which keeps the key taken for longer than clocks differ, and nobody
 //! comes when the replica that has it dies.
 
 mod demonstration;
@@ -58,6 +62,8 @@ struct Options {
     demonstration: demonstration::ToBeSeen,
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// A replica's part in the job.
 struct Job {
     name: String,
@@ -74,13 +80,22 @@ impl Job {
         u64::try_from(now.as_nanos() / self.period.as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// When a period begins, since 1970.
+    fn begin(&self, period: u64) -> Duration {
+        let begin = self.period.as_nanos() * u128::from(period);
+        // Rounded up: a record knows milliseconds.
+        let begin = begin.div_ceil(1_000_000);
+        Duration::from_millis(u64::try_from(begin).unwrap_or(u64::MAX))
+    }
+
     /// Waits for a period. The wall clock is asked again each minute, for it may be set, and the machine suspended.
     async fn begins(&self, period: u64) {
-        let begin = self.period.as_nanos() * u128::from(period);
-        let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        while let Some(left @ 1..) = begin.checked_sub(now().as_nanos()) {
-            let left = Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX));
-            tokio::time::sleep(left.min(Duration::from_secs(60))).await;
+        let left = || {
+            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            self.begin(period).saturating_sub(now)
+        };
+        while !left().is_zero() {
+            tokio::time::sleep(left().min(MINUTE)).await;
         }
     }
 }
@@ -117,14 +132,31 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Period after period, none is left out: one that was done meanwhile costs a look.
+/// Period after period, none is left out: one that was done meanwhile costs a look. So does the one that runs now, which the replicas that
+/// this one replaces may have left undone.
 async fn replica(job: &Job) {
-    for period in job.current() + 1.. {
+    let mut period = job.current();
+    loop {
         job.begins(period).await;
         loop {
             let is_over = job.current() > period;
-            let Err(error) = report(job, period).await else {
-                break;
+            let error = match report(job, period).await {
+                Ok(Begun::Early(left)) => {
+                    // Less is what clocks differ by.
+                    if left > Duration::from_secs(1) {
+                        tracing::error!(
+                            replica = job.replica,
+                            period,
+                            "begins in {left:?} by the server's clock: set this one"
+                        );
+                    }
+                    tokio::time::sleep(left.min(MINUTE)).await;
+                    // The clock may have been set meanwhile.
+                    period = period.min(job.current());
+                    continue;
+                }
+                Ok(_) => break,
+                Err(error) => error,
             };
             // It may be anything: others that work for long, an outage, a lock that was lost, a report that failed. Whether
             // there is still something to do says the record.
@@ -135,22 +167,24 @@ async fn replica(job: &Job) {
             tracing::warn!(replica = job.replica, period, "tried again: {error:#}");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+        period += 1;
     }
 }
 
-/// `lease`: how long others wait for a replica that died; short here, 30 s unless set. `max_hold` ends a report that hangs, and
-/// `wait` is longer than that.
+/// `lease`: how long others wait for a replica that died; short here, 30 s unless set. `max_hold` ends a report that hangs, so it is several
+/// times what one takes; and `wait` is longer than that.
 #[distributed_lock(
     key = "jobs:<job.name>:<period>",
     lease = "2s",
-    wait = "2m",
-    max_hold = "1m"
+    wait = "2h",
+    max_hold = "1h"
 )]
-async fn report(job: &Job, period: u64) -> Result<()> {
+async fn report(job: &Job, period: u64) -> Result<Begun> {
     let token = distlock::current().fencing_token();
     let mut record = Record::open(&job.records, &job.name, period).await?;
-    let Begun::Attempt(attempt) = record.begin(token, &job.replica).await? else {
-        return Ok(());
+    let begun = record.begin(token, &job.replica, job.begin(period)).await?;
+    let Begun::Attempt(attempt) = begun else {
+        return Ok(begun);
     };
     tracing::info!(replica = job.replica, period, attempt, "begins");
     // This is where a report is made.
@@ -158,5 +192,5 @@ async fn report(job: &Job, period: u64) -> Result<()> {
     let made = format!("period {period}, by {}", job.replica);
     record.finish(token, &made).await?;
     tracing::info!(replica = job.replica, period, attempt, "done");
-    Ok(())
+    Ok(begun)
 }

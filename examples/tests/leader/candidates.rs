@@ -19,7 +19,7 @@ pub(crate) struct Term {
     pub(crate) began: Duration,
     pub(crate) ended: Duration,
     pub(crate) last_words: String,
-    token: u64,
+    pub(crate) token: u64,
     entries: usize,
 }
 
@@ -87,13 +87,15 @@ impl Candidates {
         terms
     }
 
-    /// Waits until somebody leads who is the n-th to do so, and has written so many entries.
+    /// Waits until somebody leads after `than`, with some entries.
     #[track_caller]
-    pub(crate) fn until_led(&mut self, number: usize, entries: usize) -> Term {
+    pub(crate) fn until_led(&mut self, than: Option<&Term>) -> Term {
+        let than = than.map_or(0, |term| term.token);
         let until = Instant::now() + SOON;
         loop {
             let terms = self.terms();
-            if let Some(term) = terms.get(number - 1).filter(|term| term.entries >= entries) {
+            let mut later = terms.iter().filter(|term| term.token > than);
+            if let Some(term) = later.find(|term| term.entries >= 5) {
                 return term.clone();
             }
             assert!(Instant::now() < until, "not within {SOON:?}: {terms:?}");
@@ -151,4 +153,12 @@ impl Candidates {
         }
         self.terms()
     }
+}
+
+/// The term with this token, and the one after it.
+#[track_caller]
+pub(crate) fn with_successor(terms: &[Term], token: u64) -> [&Term; 2] {
+    let mut pairs = terms.windows(2).map(|pair| [&pair[0], &pair[1]]);
+    let pair = pairs.find(|[term, _]| term.token == token);
+    pair.unwrap_or_else(|| panic!("token {token} has no successor: {terms:?}"))
 }

@@ -21,26 +21,28 @@ const GRACE: Duration = Duration::from_millis(250);
 fn a_leader_that_is_told_to_end_hands_over_without_its_lease() {
     let server = RedisServer::start();
     let mut candidates = Candidates::start(&server, &["a", "b", "c"]);
-    let first = candidates.until_led(1, 5);
+    let first = candidates.until_led(None);
     candidates.terminate(&first.leader);
     // It is gone, and nobody has to wait until its lease is.
     assert_ne!(candidates.holder().as_ref(), Some(&first.leader));
-    let second = candidates.until_led(2, 5);
+    let second = candidates.until_led(Some(&first));
     let terms = candidates.end();
     assert_ne!(first.leader, second.leader);
-    assert_eq!(terms[0].last_words, "steps-down");
+    let [first, _] = candidates::with_successor(&terms, first.token);
+    assert_eq!(first.last_words, "steps-down");
 }
 
 #[test]
 fn a_leader_that_was_killed_is_succeeded_when_its_lease_is_over() {
     let server = RedisServer::start();
     let mut candidates = Candidates::start(&server, &["a", "b", "c"]);
-    let first = candidates.until_led(1, 5);
+    let first = candidates.until_led(None);
     candidates.kill(&first.leader);
-    candidates.until_led(2, 5);
+    candidates.until_led(Some(&first));
     let terms = candidates.end();
-    assert_eq!(terms[0].last_words, "works");
-    let gap = terms[1].began - terms[0].ended;
+    let [first, second] = candidates::with_successor(&terms, first.token);
+    assert_eq!(first.last_words, "works");
+    let gap = second.began - first.ended;
     assert!(gap >= GRACE, "{gap:?}: it was still leading");
 }
 
@@ -48,13 +50,14 @@ fn a_leader_that_was_killed_is_succeeded_when_its_lease_is_over() {
 fn a_frozen_leader_that_comes_back_late_writes_nothing_and_stands_in_line_again() {
     let server = RedisServer::start();
     let mut candidates = Candidates::start(&server, &["a", "b"]);
-    let frozen = candidates.until_led(1, 5).leader;
+    let first = candidates.until_led(None);
+    let frozen = first.leader.clone();
     candidates.freeze(&frozen);
-    let other = candidates.until_led(2, 5).leader;
+    let second = candidates.until_led(Some(&first));
     candidates.thaw(&frozen);
     candidates.until_waiting(1);
-    candidates.terminate(&other);
-    let third = candidates.until_led(3, 5);
+    candidates.terminate(&second.leader);
+    let third = candidates.until_led(Some(&second));
     assert_eq!(third.leader, frozen);
     candidates.end();
 }
@@ -63,9 +66,9 @@ fn a_frozen_leader_that_comes_back_late_writes_nothing_and_stands_in_line_again(
 fn a_leader_whose_lock_an_operator_takes_is_succeeded() {
     let server = RedisServer::start();
     let mut candidates = Candidates::start(&server, &["a", "b"]);
-    let first = candidates.until_led(1, 5);
+    let first = candidates.until_led(None);
     candidates.unlock();
-    let second = candidates.until_led(2, 5);
+    let second = candidates.until_led(Some(&first));
     assert_ne!(first.leader, second.leader);
     candidates.end();
 }

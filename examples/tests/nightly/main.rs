@@ -2,17 +2,22 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod demonstration;
 #[path = "../../src/nightly/record.rs"]
 mod record;
 mod replicas;
 
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use distlock::FencingToken;
 use distlock_tests::{RedisServer, eventually};
 
 use record::{Begun, Record};
 use replicas::{Replicas, SOON};
+
+/// A period that has begun.
+const BEGUN: Duration = Duration::ZERO;
 
 #[test]
 fn the_period_of_a_replica_that_was_killed_is_done_by_another() {
@@ -24,7 +29,8 @@ fn the_period_of_a_replica_that_was_killed_is_done_by_another() {
     replicas.kill(&victim);
     replicas.until(|periods| periods.get(&period).is_some_and(|record| record.done));
     // And the job goes on.
-    replicas.until(|periods| periods.values().filter(|record| record.done).count() >= 4);
+    replicas.until_done(4);
+    replicas::assert_one_attempt_each(&replicas.periods(), period);
     let periods = replicas.end();
 
     let killed = &periods[&period];
@@ -74,6 +80,25 @@ fn a_replica_that_is_told_to_end_leaves_its_work_to_another_at_once() {
     replicas::assert_each_was_done_once(&server, &periods);
 }
 
+#[test]
+fn what_is_undone_when_all_replicas_are_replaced_is_done_by_a_new_one() {
+    let server = RedisServer::start();
+    let mut replicas = Replicas::start(&server, &[]);
+    replicas.add(&server, "old", "24h", "10m");
+    replicas.until(|periods| periods.len() == 1);
+    let period = *replicas.periods().keys().next().unwrap();
+    replicas.add(&server, "new", "24h", "10ms");
+    let queue = format!("distlock:queue:{{jobs:report:{period}}}");
+    let mut client = server.client();
+    eventually(SOON, || client.cmd(&["ZCARD", &queue]).int() == 1);
+    replicas.terminate("old");
+    replicas.until_done(1);
+    let periods = replicas.end();
+    assert_eq!(periods[&period].by, "new", "{periods:?}");
+    assert_eq!(periods[&period].attempts, 2, "{periods:?}");
+    replicas::assert_each_was_done_once(&server, &periods);
+}
+
 #[tokio::test]
 async fn the_record_refuses_older_tokens_and_a_second_report() {
     let server = RedisServer::start();
@@ -82,18 +107,22 @@ async fn the_record_refuses_older_tokens_and_a_second_report() {
     let (mut paused, mut next) = (open().await, open().await);
     let (old, new) = (FencingToken::new(1), FencingToken::new(2));
 
-    assert_eq!(paused.begin(old, "a").await.unwrap(), Begun::Attempt(1));
-    assert_eq!(next.begin(new, "b").await.unwrap(), Begun::Attempt(2));
+    let begin = async |record: &mut Record, token, by| record.begin(token, by, BEGUN).await;
+    assert_eq!(
+        begin(&mut paused, old, "a").await.unwrap(),
+        Begun::Attempt(1)
+    );
+    assert_eq!(begin(&mut next, new, "b").await.unwrap(), Begun::Attempt(2));
     let refused = paused.finish(old, "late").await.unwrap_err().to_string();
     assert!(refused.contains("refuses token 1"), "{refused}");
     assert!(
-        paused.begin(old, "a").await.is_err(),
+        begin(&mut paused, old, "a").await.is_err(),
         "it reads with an old token"
     );
     next.finish(new, "made").await.unwrap();
     assert!(next.finish(new, "made again").await.is_err());
     assert_eq!(
-        next.begin(FencingToken::new(3), "c").await.unwrap(),
+        begin(&mut next, FencingToken::new(3), "c").await.unwrap(),
         Begun::Done
     );
 
@@ -104,6 +133,24 @@ async fn the_record_refuses_older_tokens_and_a_second_report() {
     for key in record::keys("report", 7) {
         assert!(client.pttl(&key) > 0, "{key} stays for ever");
     }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_ahead_begins_nothing_in_advance() {
+    let server = RedisServer::start();
+    let store = redis::Client::open(server.url()).unwrap();
+    let mut record = Record::open(&store, "report", 7).await.unwrap();
+    let token = FencingToken::new(1);
+    let hour = Duration::from_secs(3600);
+    let later = SystemTime::UNIX_EPOCH.elapsed().unwrap() + hour;
+    let begun = record.begin(token, "ahead", later).await.unwrap();
+    let Begun::Early(left) = begun else {
+        panic!("{begun:?}");
+    };
+    assert!(left <= hour && left > hour - SOON, "{left:?}");
+    // It leaves nothing behind that the others would find.
+    let begun = record.begin(token, "in time", BEGUN).await.unwrap();
+    assert_eq!(begun, Begun::Attempt(1));
 }
 
 #[test]
@@ -142,24 +189,4 @@ fn the_demonstration_shows_it_and_leaves_nothing_behind() {
     assert_ne!(again[1], killed[2], "{shown}");
     assert!(again[2].parse::<u32>().unwrap() >= 2, "{shown}");
     assert_eq!(server.client().keys("jobs:*"), Vec::<String>::new());
-}
-
-#[test]
-fn without_a_server_it_says_what_to_do() {
-    let server = RedisServer::start();
-    server.kill();
-    for arguments in [&["--replicas", "2"][..], &[]] {
-        let run = Command::new(env!("CARGO_BIN_EXE_nightly"))
-            .args(arguments)
-            .env(
-                "DISTLOCK_URL",
-                server.url().replace("redis://", "redis://:hunter2@"),
-            )
-            .output()
-            .unwrap();
-        let errors = String::from_utf8(run.stderr).unwrap();
-        assert_eq!(run.status.code(), Some(1), "{errors}");
-        assert!(errors.contains("Connection refused"), "{errors}");
-        assert!(!errors.contains("hunter2"), "{errors}");
-    }
 }

@@ -29,18 +29,24 @@ pub(crate) struct Replicas {
 
 impl Replicas {
     pub(crate) fn start(server: &RedisServer, names: &[&str]) -> Self {
-        let start = |name: &&str| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_nightly"));
-            command
-                .args(["--job", JOB, "--name", name])
-                .args(["--period", "2s", "--work", "1s"])
-                .env("DISTLOCK_URL", server.url());
-            ((*name).to_owned(), Worker::spawn(&mut command))
-        };
-        Replicas {
-            workers: names.iter().map(start).collect(),
+        let mut replicas = Replicas {
+            workers: BTreeMap::new(),
             client: server.client(),
+        };
+        for name in names {
+            replicas.add(server, name, "2s", "1s");
         }
+        replicas
+    }
+
+    pub(crate) fn add(&mut self, server: &RedisServer, name: &str, period: &str, work: &str) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nightly"));
+        command
+            .args(["--job", JOB, "--name", name])
+            .args(["--period", period, "--work", work])
+            .env("DISTLOCK_URL", server.url());
+        let worker = Worker::spawn(&mut command);
+        self.workers.insert(name.to_owned(), worker);
     }
 
     /// What all records say.
@@ -127,6 +133,15 @@ impl Replicas {
 
     fn worker(&mut self, name: &str) -> &mut Worker {
         self.workers.get_mut(name).unwrap()
+    }
+}
+
+/// Where nobody was stopped or killed, one replica works and the others wait: without the lock all would begin.
+#[track_caller]
+pub(crate) fn assert_one_attempt_each(periods: &Periods, but_for: u64) {
+    let done = periods.iter().filter(|(_, record)| record.done);
+    for (period, record) in done.filter(|(period, _)| **period != but_for) {
+        assert_eq!(record.attempts, 1, "{period}: {periods:?}");
     }
 }
 
