@@ -10,13 +10,17 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 tools=$target/tools
 book=$target/book
 
-if ! "$tools/bin/mdbook" --version 2>/dev/null | grep -qxF "mdbook v$mdbook_version"; then
+# Not in a pipe to `grep -q`: it ends at the line it looks for, and then the writer fails, sometimes.
+version=$("$tools/bin/mdbook" --version 2>/dev/null || true)
+if [ "$version" != "mdbook v$mdbook_version" ]; then
     # Unoptimized, and without the parts that serve and watch: it is there in a minute and a half, and builds in a second.
     CARGO_TARGET_DIR=$tools/build cargo install mdbook --locked --version "$mdbook_version" --root "$tools" --force \
         --debug --no-default-features --features search
     rm -rf "$tools/build"
 fi
-if ! "$tools/python/bin/pip" show linkchecker 2>/dev/null | grep -qxF "Version: $linkchecker_version"; then
+version=$("$tools/python/bin/pip" show linkchecker 2>/dev/null || true)
+version=$(grep '^Version: ' <<<"$version" || true)
+if [ "$version" != "Version: $linkchecker_version" ]; then
     python3 -m venv "$tools/python" || {
         echo 'error: python3 has no venv; as root, run: apt-get update && apt-get install python3-venv' >&2
         exit 1
