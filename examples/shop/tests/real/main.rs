@@ -7,6 +7,7 @@ mod commit;
 mod fence;
 mod replica;
 mod replicas;
+mod servers;
 
 use std::time::{Duration, Instant};
 
