@@ -158,7 +158,7 @@ fn one_that_waits_for_midnight_is_connected_meanwhile() {
             "cargo run --bin nightly -- --period 24h",
         ))
         .env("DISTLOCK_URL", server.url());
-    let mut replica = Worker::spawn(&mut command);
+    let replica = Worker::spawn(&mut command);
     let mut client = server.client();
     eventually(SOON, || {
         let clients = client.cmd(&["CLIENT", "LIST"]);
