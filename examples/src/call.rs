@@ -4,13 +4,26 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::orders::Order;
 use crate::stock::Level;
 use crate::tally::WAITED;
 
-/// A call whose body came to its end. Times are those of [`crate::clock`], in whole microseconds.
+/// How the body of a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It wrote this to the stock.
+    Wrote(Level),
+    /// It had nothing to write.
+    WroteNothing,
+    /// The fence refused its write.
+    Refused,
+    /// It was dropped, for its lock was lost, or the stock did not answer.
+    Stopped,
+}
+
+/// A call whose body began. Times are those of [`crate::clock`], in whole microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) order: Order,
@@ -22,8 +35,7 @@ pub(crate) struct Call {
     pub(crate) began: Duration,
     /// When the body ended; the lock is released after that.
     pub(crate) ended: Duration,
-    /// What it wrote to the stock, if it did.
-    pub(crate) wrote: Option<Level>,
+    pub(crate) end: End,
 }
 
 impl Call {
@@ -32,9 +44,17 @@ impl Call {
         self.began - self.called > WAITED
     }
 
+    /// What it wrote to the stock, if it did.
+    pub(crate) fn wrote(&self) -> Option<Level> {
+        match self.end {
+            End::Wrote(level) => Some(level),
+            End::WroteNothing | End::Refused | End::Stopped => None,
+        }
+    }
+
     /// What it had read before it wrote.
     pub(crate) fn read(&self) -> Option<Level> {
-        self.wrote.map(|wrote| Level {
+        self.wrote().map(|wrote| Level {
             quantity: wrote.quantity + self.order.quantity,
             updates: wrote.updates.saturating_sub(1),
         })
@@ -48,9 +68,11 @@ impl fmt::Display for Call {
         for time in [self.called, self.began, self.ended] {
             write!(f, " {}", time.as_micros())?;
         }
-        match self.wrote {
-            Some(Level { quantity, updates }) => write!(f, " {quantity} {updates}"),
-            None => Ok(()),
+        match self.end {
+            End::Wrote(Level { quantity, updates }) => write!(f, " wrote {quantity} {updates}"),
+            End::WroteNothing => write!(f, " nothing"),
+            End::Refused => write!(f, " refused"),
+            End::Stopped => write!(f, " stopped"),
         }
     }
 }
@@ -59,26 +81,28 @@ impl FromStr for Call {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let (order, numbers) = text.split_once(' ').context("no numbers")?;
-        let numbers = numbers.split(' ').map(str::parse);
-        let numbers = numbers.collect::<Result<Vec<u64>, _>>()?;
-        let (worker, times, wrote) = match numbers[..] {
-            [worker, called, began, ended] => (worker, [called, began, ended], None),
-            [worker, called, began, ended, quantity, updates] => {
-                let quantity = u32::try_from(quantity)?;
-                let wrote = Some(Level { quantity, updates });
-                (worker, [called, began, ended], wrote)
-            }
-            _ => bail!("{} numbers", numbers.len()),
+        let words: Vec<&str> = text.split(' ').collect();
+        let [order, worker, called, began, ended, end @ ..] = &words[..] else {
+            bail!("{} words", words.len());
         };
-        let [called, began, ended] = times.map(Duration::from_micros);
+        let time = |word: &str| word.parse().map(Duration::from_micros);
+        let end = match end {
+            ["wrote", quantity, updates] => End::Wrote(Level {
+                quantity: quantity.parse()?,
+                updates: updates.parse()?,
+            }),
+            ["nothing"] => End::WroteNothing,
+            ["refused"] => End::Refused,
+            ["stopped"] => End::Stopped,
+            _ => bail!("no end"),
+        };
         Ok(Call {
             order: order.parse()?,
-            worker: usize::try_from(worker)?,
-            called,
-            began,
-            ended,
-            wrote,
+            worker: worker.parse()?,
+            called: time(called)?,
+            began: time(began)?,
+            ended: time(ended)?,
+            end,
         })
     }
 }
@@ -93,20 +117,34 @@ mod tests {
             quantity: 40,
             updates: 3,
         };
-        for wrote in [None, Some(level)] {
+        let ends = [
+            End::Wrote(level),
+            End::WroteNothing,
+            End::Refused,
+            End::Stopped,
+        ];
+        for end in ends {
             let call = Call {
                 order: "7,3,2".parse().unwrap(),
                 worker: 1,
                 called: Duration::from_micros(5),
                 began: Duration::from_micros(1_000_007),
                 ended: Duration::from_micros(1_002_000),
-                wrote,
+                end,
             };
             assert_eq!(call.to_string().parse::<Call>().unwrap(), call);
             let read = call.read().map(|read| (read.quantity, read.updates));
-            assert_eq!(read, wrote.map(|_| (42, 2)));
+            assert_eq!(read, call.wrote().map(|_| (42, 2)));
         }
-        for line in ["", "7,3,2", "7,3,2 1 2 3", "7,3,2 1 2 3 4 5", "7 1 2 3 4"] {
+        for line in [
+            "",
+            "7,3,2",
+            "7,3,2 1 2 3",
+            "7,3,2 1 2 3 4",
+            "7,3,2 1 2 3 4 wrote 5",
+            "7,3,2 1 2 3 4 lost",
+            "7 1 2 3 4 nothing",
+        ] {
             assert!(line.parse::<Call>().is_err(), "{line}");
         }
     }

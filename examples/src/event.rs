@@ -140,7 +140,7 @@ mod tests {
                 waited: Duration::ZERO,
                 token: None,
             },
-            Event::Worked("7,3,2 1 10 20 30 40 5".parse().unwrap()),
+            Event::Worked("7,3,2 1 10 20 30 wrote 40 5".parse().unwrap()),
             Event::Finished {
                 order: 8,
                 outcome: Outcome::Rejected,

@@ -179,8 +179,9 @@ impl fmt::Display for Table<'_> {
 impl Casualty {
     fn told(&self, locked: bool) -> String {
         let Casualty { pid, orders, delay } = self;
+        let orders = count(*orders, "order");
         let mut text =
-            format!("Process {pid} died with {orders} orders in hand; others worked them off.");
+            format!("Process {pid} died with {orders} in hand; others worked off what it left.");
         if locked {
             let bound = LEASE + GRACE + SLACK;
             let kept = if *delay <= bound { "within" } else { "ABOVE" };
@@ -200,6 +201,15 @@ impl Casualty {
 /// The heading of a run.
 pub(crate) fn title(locked: bool) -> &'static str {
     if locked { "with lock" } else { "without lock" }
+}
+
+/// So many of something.
+pub(crate) fn count(number: usize, one: &str) -> String {
+    let many = match one.strip_suffix("ss") {
+        Some(_) => "es",
+        None => "s",
+    };
+    format!("{number} {one}{}", if number == 1 { "" } else { many })
 }
 
 /// Three digits and a unit.
@@ -242,6 +252,17 @@ mod tests {
         );
         assert!(report(true, 0).verdict().contains("With the lock all 0"));
         assert!(report(true, 1).verdict().contains("a bug in distlock"));
+    }
+
+    #[test]
+    fn one_is_singular() {
+        for (number, one, said) in [
+            (1, "order", "1 order"),
+            (0, "order", "0 orders"),
+            (2, "process", "2 processes"),
+        ] {
+            assert_eq!(count(number, one), said);
+        }
     }
 
     #[test]

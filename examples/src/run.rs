@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::chart::{Setting, chart};
 use crate::cli::{Only, RunOptions};
 use crate::orders::Shop;
-use crate::report::Table;
+use crate::report::{Table, count};
 use crate::store::StoreOptions;
 use crate::{advice, instances, workers};
 
@@ -33,8 +33,14 @@ pub(crate) enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Here { instances, .. } => write!(f, "{instances} instances in this process"),
-            Place::Processes { processes, .. } => write!(f, "{processes} processes and Redis"),
+            Place::Here { instances, .. } => write!(
+                f,
+                "{} in this process",
+                count((*instances).into(), "instance")
+            ),
+            Place::Processes { processes, .. } => {
+                write!(f, "{} and Redis", count((*processes).into(), "process"))
+            }
         }
     }
 }
@@ -55,9 +61,10 @@ pub(crate) async fn main(options: RunOptions) -> Result<ExitCode> {
     }
 
     eprintln!(
-        "{} orders for {} items; {place}, {tasks} orders at a time each",
-        shop.orders.len(),
-        shop.items.len()
+        "{} for {}; {place}, {} at a time each",
+        count(shop.orders.len(), "order"),
+        count(shop.items.len(), "item"),
+        count(tasks, "order")
     );
 
     let mut reports = Vec::new();
@@ -129,7 +136,9 @@ fn check_chart(file: &Path) -> Result<()> {
     let opened = opened.append(true).create(true).open(file);
     opened.map(drop).with_context(|| cannot_write(file))?;
     if is_new {
-        fs::remove_file(file).with_context(|| cannot_write(file))?;
+        // Of a link that led nowhere, what it leads to.
+        let removed = fs::canonicalize(file).and_then(fs::remove_file);
+        removed.with_context(|| cannot_write(file))?;
     }
     Ok(())
 }

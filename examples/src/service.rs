@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{FencingToken, distributed_lock};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::call::Call;
+use crate::call::{Call, End};
 use crate::clock;
 use crate::event::{Event, Outcome};
 use crate::orders::Order;
@@ -84,16 +84,44 @@ async fn reduce(
         waited: began.saturating_sub(called),
         token: token.map(u64::from),
     });
-    let (outcome, wrote) = sell(service, order, token).await?;
-    service.tell(Event::Worked(Call {
-        order: *order,
-        worker: service.number,
+    let mut body = Body {
+        service,
+        order,
         called,
         began,
-        ended: clock::now(),
-        wrote,
-    }));
-    Ok(outcome)
+        end: End::Stopped,
+    };
+    let sold = sell(service, order, token).await;
+    body.end = match &sold {
+        Ok((_, Some(level))) => End::Wrote(*level),
+        Ok((_, None)) => End::WroteNothing,
+        Err(StockError::Stale { .. }) => End::Refused,
+        Err(_) => End::Stopped,
+    };
+    Ok(sold?.0)
+}
+
+/// A body that has begun. It tells of itself when it is dropped, for the lock drops it where it is when it is lost: who left those
+/// out would not see two that had the item at the same time.
+struct Body<'a> {
+    service: &'a Service,
+    order: &'a Order,
+    called: Duration,
+    began: Duration,
+    end: End,
+}
+
+impl Drop for Body<'_> {
+    fn drop(&mut self) {
+        self.service.tell(Event::Worked(Call {
+            order: *self.order,
+            worker: self.service.number,
+            called: self.called,
+            began: self.began,
+            ended: clock::now(),
+            end: self.end,
+        }));
+    }
 }
 
 /// Read, think, write back. Tells what it wrote.
@@ -190,18 +218,27 @@ mod tests {
         assert!(include_str!("service.rs").contains(&lease), "{lease}");
     }
 
-    /// Works off the order with these locks: what the service says, without the times, and what is left.
+    /// Works off the order with these locks: what the service says, without its calls, and what is left.
     async fn work_off(locks: &TestLocks) -> (Vec<Event>, Level) {
+        let (events, _, left) = worked_off(locks).await;
+        (events, left)
+    }
+
+    /// The same, with how its bodies ended.
+    async fn worked_off(locks: &TestLocks) -> (Vec<Event>, Vec<End>, Level) {
         let (service, mut said) = service(true);
         distlock::with_manager(locks.manager(), service.work_off(&ORDER)).await;
-        let mut events = Vec::new();
+        let (mut events, mut ends) = (Vec::new(), Vec::new());
         while let Ok(event) = said.try_recv() {
-            if !matches!(event, Event::Started { .. } | Event::Worked(_)) {
-                events.push(event);
+            match event {
+                Event::Started { .. } => {}
+                Event::Worked(call) => ends.push(call.end),
+                event => events.push(event),
             }
         }
         assert_not_locked!(locks, "inventory:7", "an order that is done is done");
-        (events, service.stock.look(&ORDER).await.unwrap().level)
+        let left = service.stock.look(&ORDER).await.unwrap().level;
+        (events, ends, left)
     }
 
     const FULFILLED: Event = Event::Finished {
@@ -281,14 +318,18 @@ mod tests {
                 .on("inventory:7")
                 .once()
                 .lost_after(Duration::ZERO, how);
-            let (events, left) = work_off(&locks).await;
+            let (events, ends, left) = worked_off(&locks).await;
             let [Event::Repeated { why, .. }, last] = &events[..] else {
                 panic!("{events:?}");
             };
-            let work = match how {
-                Loss::Gone => "its body was stopped",
-                _ => "the work under it had been done",
+            let (work, expected) = match how {
+                Loss::Gone => ("its body was stopped", [End::Stopped, End::Wrote(REDUCED)]),
+                _ => (
+                    "the work under it had been done",
+                    [End::Wrote(REDUCED), End::WroteNothing],
+                ),
             };
+            assert_eq!(ends, expected);
             assert!(why.contains("was lost") && why.contains(work), "{why}");
             assert_eq!((last, left), (&FULFILLED, REDUCED));
             assert_eq!(locks.acquired("inventory:7"), 2);
@@ -320,7 +361,7 @@ mod tests {
         while let Ok(event) = said.try_recv() {
             match event {
                 Event::Started { token, .. } => tokens.push(token.unwrap()),
-                Event::Worked(call) => writes.push(call.wrote),
+                Event::Worked(call) => writes.push(call.wrote()),
                 Event::Finished { outcome, .. } => {
                     assert_eq!(outcome, Outcome::Fulfilled);
                     fulfilled += 1;

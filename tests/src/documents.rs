@@ -34,6 +34,23 @@ pub fn document(path: &str) -> String {
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
+/// The arguments of a command that a document has in a line of prose or a cell of a table, `cargo run --bin program -- arguments`: what
+/// a test gives the program that it has built.
+///
+/// # Panics
+///
+/// When the document does not have it.
+#[track_caller]
+pub fn typed(path: &str, command: &str) -> Vec<String> {
+    let text = document(path);
+    assert!(
+        text.contains(&format!("`{command}`")),
+        "{path} has no `{command}`"
+    );
+    let (_, arguments) = command.split_once(" -- ").unwrap_or_default();
+    arguments.split_whitespace().map(str::to_owned).collect()
+}
+
 /// The blocks of a text in Markdown, in its order.
 ///
 /// # Panics
@@ -71,7 +88,7 @@ pub fn blocks(text: &str) -> Vec<Block> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Block, blocks};
+    use super::{Block, blocks, typed};
 
     #[test]
     fn blocks_are_found_with_their_names() {
@@ -89,6 +106,13 @@ mod tests {
                 block("sh", "one", "ls\n  -l\n", 7),
             ]
         );
+    }
+
+    #[test]
+    #[should_panic(expected = "README.md has no `cargo run --bin nobody -- -x`")]
+    fn a_command_that_a_document_does_not_have_is_told() {
+        assert_eq!(typed("examples/README.md", "cargo run"), [""; 0]);
+        typed("examples/README.md", "cargo run --bin nobody -- -x");
     }
 
     #[test]

@@ -14,11 +14,11 @@ text{font-family:system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-size:
 .title{font-size:19px;font-weight:600}.head{font-size:14px;font-weight:600}.soft{fill:#57606a}\
 .bad{fill:#c4314b;font-weight:600}.back{fill:#fff}.grid{stroke:#d8dee4}\
 .many{fill:#fbe3e7}.w0{fill:#3f7fc6}.w1{fill:#dd9a1f}.w2{fill:#2a9d7c}.w3{fill:#8d68c8}.w4{fill:#7b8894}.w5{fill:#7a9a2b}\
-.wait{fill-opacity:.45}.lost{stroke:#c4314b;stroke-width:2}\
+.wait{fill-opacity:.45}.lost{stroke:#c4314b;stroke-width:2}.refused{fill-opacity:.25;stroke:#57606a;stroke-dasharray:3 2}\
 .queue{fill:#c5cdd6}.one{fill:#66717e}.several{fill:#d6455f}.zoom{fill:none;stroke:#1b1f24}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.soft{fill:#9aa5b1}.bad{fill:#ff8296}.back{fill:#0d1117}\
 .grid{stroke:#30363d}.many{fill:#43202a}.w0{fill:#5c9fea}.w1{fill:#e9ae45}.w2{fill:#3fbd98}.w3{fill:#ab8be4}\
-.w4{fill:#98a5b3}.w5{fill:#9bbd48}.lost{stroke:#ff6b81}.queue{fill:#3d4651}.one{fill:#93a1b0}.several{fill:#f0607a}\
+.w4{fill:#98a5b3}.w5{fill:#9bbd48}.lost{stroke:#ff6b81}.refused{stroke:#9aa5b1}.queue{fill:#3d4651}.one{fill:#93a1b0}.several{fill:#f0607a}\
 .zoom{stroke:#e6edf3}}";
 
 /// Where a text stands beside its point.

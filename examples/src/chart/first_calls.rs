@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::canvas::{Align, Canvas};
 use super::{Axis, LEFT, MARGIN, Setting, color, words_after};
-use crate::call::Call;
+use crate::call::{Call, End};
 use crate::history::crowds;
 use crate::report::{Report, short, title};
 
@@ -74,12 +74,17 @@ fn heading(canvas: &mut Canvas, report: &Report, calls: &[Call], y: f64) {
         }
         _ => "one call at a time has the item".into(),
     };
-    let writes = calls.iter().filter(|call| call.wrote.is_some()).count();
+    let writes = calls.iter().filter(|call| call.wrote().is_some()).count();
     let (class, lost) = match report.history.lost_of(calls) {
         0 => ("", "no update is lost".into()),
         lost => ("bad", format!("{lost} of these {writes} updates are lost")),
     };
-    let text = format!("{many}; {lost}");
+    let mut text = format!("{many}; {lost}");
+    let is_refused = |call: &&Call| matches!(call.end, End::Refused | End::Stopped);
+    match calls.iter().filter(is_refused).count() {
+        0 => {}
+        refused => text += &format!("; refused or stopped: {refused}"),
+    }
     canvas.text(class, Align::Left, LEFT, y + 14.0, &text);
 }
 
@@ -130,11 +135,19 @@ fn row(
         3.0,
     );
     let is_lost = report.history.is_lost(call);
-    let class = format!("held {color}{}", if is_lost { " lost" } else { "" });
+    let mark = match call.end {
+        _ if is_lost => " lost",
+        End::Refused | End::Stopped => " refused",
+        End::Wrote(_) | End::WroteNothing => "",
+    };
+    let class = format!("held {color}{mark}");
     canvas.rect(&class, began, middle - BAR / 2.0, ended - began, BAR);
-    let change = match (call.read(), call.wrote) {
-        (Some(read), Some(wrote)) => format!("{} → {}", read.quantity, wrote.quantity),
-        _ => "wrote nothing".into(),
+    let read = call.read().map_or(0, |read| read.quantity);
+    let change = match call.end {
+        End::Wrote(wrote) => format!("{read} → {}", wrote.quantity),
+        End::WroteNothing => "wrote nothing".into(),
+        End::Refused => "refused: a later holder has written".into(),
+        End::Stopped => "stopped: its lock was lost".into(),
     };
     let (class, change) = match is_lost {
         true => ("bad", format!("{change} lost")),

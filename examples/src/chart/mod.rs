@@ -2,12 +2,14 @@
 
 mod canvas;
 mod first_calls;
+#[cfg(test)]
+mod tests;
 mod whole_run;
 
 use std::time::Duration;
 
 use self::canvas::{Align, COLORS, Canvas, WIDTH, nice};
-use crate::report::{Report, title};
+use crate::report::{Report, count, title};
 
 /// Left of it stand names, right of it words.
 const LEFT: f64 = 206.0;
@@ -42,16 +44,19 @@ pub(crate) fn chart(setting: &Setting, reports: &[Report]) -> String {
     let title = format!("Who had item {item} when, {runs}");
     canvas.text("title", Align::Left, MARGIN, 34.0, &title);
     let summary = format!(
-        "{} orders for {} items; {}, {} at a time each. An order reads the stock of its item,",
-        setting.orders, setting.items, setting.place, setting.tasks
+        "{} for {}; {}, {} at a time each. An order reads the stock of its item,",
+        count(setting.orders, "order"),
+        count(setting.items, "item"),
+        setting.place,
+        setting.tasks
     );
     canvas.text("soft", Align::Left, MARGIN, 56.0, &summary);
     let drawn = reports
         .iter()
         .map(|report| first_calls::first(report, item).len());
     let rest = format!(
-        "thinks for 1 to 3 ms, and writes back what is left. The first {} calls for item {item}, which most orders are for:",
-        drawn.max().unwrap_or_default()
+        "thinks for 1 to 3 ms, and writes back what is left. The first {} for item {item}, which most orders are for:",
+        count(drawn.max().unwrap_or_default(), "call")
     );
     canvas.text("soft", Align::Left, MARGIN, 73.0, &rest);
     legend(&mut canvas, 98.0);

@@ -8,7 +8,7 @@ use super::canvas::{Align, Canvas};
 use super::{Axis, LEFT, MARGIN, PLOT, first_calls, width_of, words_after};
 use crate::call::Call;
 use crate::history::crowds;
-use crate::report::{Casualty, Report, short, title};
+use crate::report::{Casualty, Report, count, short, title};
 
 /// How many items are drawn.
 const ITEMS: usize = 4;
@@ -83,7 +83,10 @@ fn longest_queue(calls: &[Call]) -> Option<usize> {
 fn heading(canvas: &mut Canvas, report: &Report, y: f64) {
     canvas.text("head", Align::Left, MARGIN, y + 14.0, title(report.locked));
     let damage = &report.damage;
-    let mut text = format!("all {} orders in {}: ", report.orders, short(report.time));
+    let mut text = match report.orders {
+        1 => format!("the order in {}: ", short(report.time)),
+        orders => format!("all {orders} orders in {}: ", short(report.time)),
+    };
     // A String takes everything.
     let (class, _) = match damage.lost_updates {
         0 => ("", write!(text, "no update is lost")),
@@ -125,7 +128,7 @@ fn lane(canvas: &mut Canvas, axis: Axis, report: &Report, item: u32, longest: us
     }
     // A call that was repeated is of one order.
     let orders: HashSet<u64> = calls.iter().map(|call| call.order.id).collect();
-    let mut text = format!("{} orders", orders.len());
+    let mut text = count(orders.len(), "order");
     let _ = match (report.history.lost_of(calls), longest_queue(calls)) {
         (0, Some(longest @ 1..)) => write!(text, ", queue of {longest}"),
         (0, _) => Ok(()),

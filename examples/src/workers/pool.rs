@@ -11,7 +11,7 @@ use super::process::{Heard, Process};
 use crate::event::Event;
 use crate::orders::{Order, Shop};
 use crate::progress::{Progress, TICK};
-use crate::report::{Casualty, title};
+use crate::report::{Casualty, count, title};
 use crate::tally::Tally;
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -187,8 +187,8 @@ impl Pool {
         let mut orders: Vec<Order> = process.in_hand.drain().map(|(_, order)| order).collect();
         orders.sort_by_key(|order| order.id);
         self.progress.note(&format!(
-            "process {pid} is gone ({how}); its {} orders go to the others",
-            orders.len()
+            "process {pid} is gone ({how}); the others get its {}",
+            count(orders.len(), "order")
         ));
         if !self.processes.iter().any(Process::is_alive) {
             bail!(

@@ -120,7 +120,8 @@ impl Chart {
         }
         let lanes = texts(whole).into_iter();
         let lanes = lanes.filter_map(|text| {
-            let (orders, rest) = text.split_once(" orders")?;
+            let (orders, rest) = text.split_once(" order")?;
+            let rest = rest.strip_prefix('s').unwrap_or(rest);
             let lost = rest
                 .strip_prefix(", ")
                 .and_then(|rest| rest.strip_suffix(" lost"));
@@ -343,6 +344,12 @@ fn a_run_that_fails_leaves_the_file_as_it_was() {
     let arguments = format!("--chart {}", file.display());
     assert_eq!(output(&server.url(), &arguments).0, Some(2));
     assert!(!file.exists());
+    let target = folder.path().join("target.svg");
+    std::os::unix::fs::symlink(&target, &file).unwrap();
+    assert_eq!(output(&server.url(), &arguments).0, Some(2));
+    assert_eq!(fs::read_link(&file).unwrap(), target);
+    assert!(!target.exists());
+    fs::remove_file(&file).unwrap();
     fs::write(&file, "of yesterday").unwrap();
     assert_eq!(output(&server.url(), &arguments).0, Some(2));
     assert_eq!(fs::read_to_string(&file).unwrap(), "of yesterday");

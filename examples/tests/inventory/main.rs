@@ -9,18 +9,21 @@ mod topologies;
 
 use std::time::{Duration, Instant};
 
+use distlock_tests::documents::typed;
 use distlock_tests::{RedisServer, eventually};
 
-use running::{Running, assert_nothing_was_lost, assert_tidy, output, row, signal};
+use running::{Running, assert_nothing_was_lost, assert_tidy, inventory, output, row, signal};
 
 /// Lease, grace, and a second.
 const DELAY: Duration = Duration::from_millis(3_250);
 
 #[test]
 fn in_memory_the_lock_makes_the_difference() {
-    let (code, text, errors) = output("memory:", "--orders 800");
+    let arguments = typed("examples/README.md", "cargo run");
+    let mut command = inventory("memory:", &arguments.join(" "));
+    let (code, text, errors) = Running::of(command.env_remove("DISTLOCK_URL")).end();
     assert_eq!(code, Some(0));
-    assert_nothing_was_lost(&text, 800);
+    assert_nothing_was_lost(&text, 3_000);
     assert!(row(&text, "lost updates")[0] > 0, "{text}");
     assert!(text.contains("Without the lock"), "{text}");
     assert!(

@@ -11,6 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use distlock_tests::RedisServer;
+use distlock_tests::documents::typed;
 
 use candidates::Candidates;
 
@@ -77,7 +78,10 @@ fn a_leader_whose_lock_an_operator_takes_is_succeeded() {
 fn the_demonstration_shows_it_and_leaves_nothing_behind() {
     let server = RedisServer::start();
     let run = Command::new(env!("CARGO_BIN_EXE_leader"))
-        .args(["--candidates", "3"])
+        .args(typed(
+            "examples/README.md",
+            "cargo run --bin leader -- --candidates 3",
+        ))
         .env("DISTLOCK_URL", server.url())
         .output()
         .unwrap();

@@ -11,7 +11,8 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use distlock::FencingToken;
-use distlock_tests::{RedisServer, eventually};
+use distlock_tests::documents::typed;
+use distlock_tests::{RedisServer, Worker, eventually};
 
 use record::{Begun, Record};
 use replicas::{Replicas, SOON};
@@ -156,9 +157,12 @@ async fn a_clock_that_is_ahead_begins_nothing_in_advance() {
 #[test]
 fn the_demonstration_shows_it_and_leaves_nothing_behind() {
     let server = RedisServer::start();
-    let line = "--replicas 3 --periods 3 --period 2s --kill";
     let run = Command::new(env!("CARGO_BIN_EXE_nightly"))
-        .args(line.split(' '))
+        .args(typed(
+            "examples/README.md",
+            "cargo run --bin nightly -- --replicas 3 --period 2s --kill",
+        ))
+        .args(["--periods", "3"])
         .env("DISTLOCK_URL", server.url())
         .output()
         .unwrap();
@@ -189,4 +193,23 @@ fn the_demonstration_shows_it_and_leaves_nothing_behind() {
     assert_ne!(again[1], killed[2], "{shown}");
     assert!(again[2].parse::<u32>().unwrap() >= 2, "{shown}");
     assert_eq!(server.client().keys("jobs:*"), Vec::<String>::new());
+}
+
+#[test]
+fn one_that_waits_for_midnight_is_connected_meanwhile() {
+    let server = RedisServer::start();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nightly"));
+    command
+        .args(typed(
+            "examples/README.md",
+            "cargo run --bin nightly -- --period 24h",
+        ))
+        .env("DISTLOCK_URL", server.url());
+    let replica = Worker::spawn(&mut command);
+    let mut client = server.client();
+    eventually(SOON, || {
+        let clients = client.cmd(&["CLIENT", "LIST"]);
+        clients.text().unwrap().lines().count() > 1
+    });
+    replica.kill();
 }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use distlock_tests::RedisServer;
+use distlock_tests::documents::typed;
 
 use crate::exported::Exported;
 
@@ -29,6 +30,7 @@ impl Operated {
         let listens = listener.local_addr().unwrap();
         drop(listener);
         let mut child = Command::new(env!("CARGO_BIN_EXE_operated"))
+            .args(typed("examples/README.md", "cargo run --bin operated"))
             .args(["--listen", &listens.to_string()])
             .env("DISTLOCK_URL", server.url())
             .stdout(Stdio::piped())

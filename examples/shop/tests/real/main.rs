@@ -5,6 +5,7 @@
 
 mod commit;
 mod fence;
+mod place;
 mod replica;
 mod replicas;
 mod servers;

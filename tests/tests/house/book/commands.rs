@@ -7,6 +7,8 @@ use distlock_tests::documents::Block;
 use super::links::prose;
 use super::{Document, blocks};
 
+use Starter::{Named, Typed};
+
 /// Which tests run the commands of which document: a test names a block as a text, `"name"`.
 pub(super) const RUN_BY: &[(&str, &[&str])] = &[
     ("README.md", &["examples/tests/inventory/documented.rs"]),
@@ -40,72 +42,67 @@ pub(super) const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// What is told to be started in a line of prose or a cell of a table, and which test of which file does that.
-pub(super) const STARTED_BY: &[(&str, &str, &str)] = &[
-    (
-        "cargo run",
-        "examples/tests/inventory/main.rs",
-        "in_memory_the_lock_makes_the_difference",
-    ),
-    (
-        "cargo run -- --help",
-        "examples/tests/inventory/documented.rs",
-        "the_help_explains_the_options",
-    ),
+/// What starts a command of a line of prose or a cell of a table.
+pub(super) enum Starter {
+    /// A test in this file has the command itself as a text, `"cargo run"`, and gives the program its arguments: `documents::typed`.
+    Typed(&'static str),
+    /// This file has this text, the name of a test or a part of a script. That it does what the command does is only said
+    /// here, for the command needs servers, the program of another package, or minutes.
+    Named(&'static str, &'static str),
+}
+
+/// What is told to be started in a line of prose or a cell of a table, and what does that.
+pub(super) const STARTED_BY: &[(&str, Starter)] = &[
+    ("cargo run", Typed("examples/tests/inventory/main.rs")),
     (
         "cargo run --bin operated",
-        "examples/tests/operated/main.rs",
-        "what_dashboard_and_alerts_ask_for_is_exported",
+        Typed("examples/tests/operated/service.rs"),
     ),
     (
         "cargo run --bin nightly -- --replicas 3 --period 2s --kill",
-        "examples/tests/nightly/main.rs",
-        "the_demonstration_shows_it_and_leaves_nothing_behind",
+        Typed("examples/tests/nightly/main.rs"),
     ),
     (
         "cargo run --bin nightly -- --period 24h",
-        "examples/tests/nightly/main.rs",
-        "the_period_of_a_replica_that_was_killed_is_done_by_another",
+        Typed("examples/tests/nightly/main.rs"),
     ),
     (
         "cargo run --bin leader -- --candidates 3",
-        "examples/tests/leader/main.rs",
-        "the_demonstration_shows_it_and_leaves_nothing_behind",
+        Typed("examples/tests/leader/main.rs"),
     ),
     (
         "examples/shop/servers.sh cargo run -p shop",
-        "examples/shop/tests/real/replicas.rs",
-        "orders_over_two_replicas_leave_the_right_stock",
+        Named(
+            "examples/shop/tests/real/replicas.rs",
+            "orders_over_two_replicas_leave_the_right_stock",
+        ),
     ),
     (
         "cargo run -p traced",
-        "examples/traced/tests/spans.rs",
-        "a_trace_shows_who_waited_and_for_what",
+        Named(
+            "examples/traced/tests/spans.rs",
+            "a_trace_shows_who_waited_and_for_what",
+        ),
     ),
     (
         "examples/cli.sh jobs:report echo done",
-        "distlock-cli/tests/cli/cron.rs",
-        "examples/cli.sh",
+        Named("distlock-cli/tests/cli/cron.rs", "examples/cli.sh"),
     ),
     (
         "cargo run --release -p torture -- --topology tls",
-        "test.sh",
-        "torture: $topology",
+        Named("test.sh", "torture: $topology"),
     ),
     (
         "cargo run --release -p torture -- --topology sentinel",
-        "test.sh",
-        "torture: $topology",
+        Named("test.sh", "torture: $topology"),
     ),
     (
         "cargo run --release -p torture -- --topology replicas",
-        "test.sh",
-        "torture: $topology",
+        Named("test.sh", "torture: $topology"),
     ),
     (
         "cargo run --release -p torture -- --topology cluster",
-        "test.sh",
-        "torture: $topology",
+        Named("test.sh", "torture: $topology"),
     ),
 ];
 
@@ -122,6 +119,14 @@ const PROGRAMS: &[&str] = &[
     "redis-cli ",
     "redis-server ",
 ];
+
+/// The text of a file of tests, without the lines that are comments.
+fn code(path: &str, text: &str) -> String {
+    let comment = if path.ends_with(".rs") { "//" } else { "#" };
+    let lines = text.lines();
+    let lines = lines.filter(|line| !line.trim_start().starts_with(comment));
+    lines.collect::<Vec<_>>().join("\n")
+}
 
 fn is_commands(block: &Block) -> bool {
     ["sh", "console", "bash", "shell"].contains(&&*block.language)
@@ -155,6 +160,7 @@ pub(super) fn not_run(
     elsewhere: &[(&str, &str, &str, &str)],
     read: &dyn Fn(&str) -> String,
 ) -> Vec<String> {
+    let read = |path: &str| code(path, &read(path));
     let mut not_run = Vec::new();
     for (path, text) in documents {
         let tests = run_by.iter().filter(|(document, _)| document == path);
@@ -194,9 +200,10 @@ pub(super) fn unmarked(documents: &[Document]) -> Vec<String> {
 /// Commands in prose that no test starts. `read` reads the file of a test.
 pub(super) fn not_started(
     documents: &[Document],
-    started_by: &[(&str, &str, &str)],
+    started_by: &[(&str, Starter)],
     read: &dyn Fn(&str) -> String,
 ) -> Vec<String> {
+    let read = |path: &str| code(path, &read(path));
     let is_started = |command: &&str| {
         let is_script = command
             .split(' ')
@@ -213,8 +220,13 @@ pub(super) fn not_started(
     for (path, text) in documents {
         for line in prose(text) {
             for command in line.split('`').skip(1).step_by(2).filter(is_started) {
-                let test = started_by.iter().find(|(started, ..)| *started == command);
-                if !test.is_some_and(|(_, file, test)| read(file).contains(test)) {
+                let by = started_by.iter().find(|(started, _)| *started == command);
+                let is_known = match by {
+                    Some((_, Typed(file))) => read(file).contains(&format!("\"{command}\"")),
+                    Some((_, Named(file, text))) => read(file).contains(text),
+                    None => false,
+                };
+                if !is_known {
                     not_started.push(format!("{path}: `{command}`"));
                 }
             }
@@ -225,7 +237,7 @@ pub(super) fn not_started(
 
 #[cfg(test)]
 mod tests {
-    use super::{not_run, not_started, unmarked, unnamed};
+    use super::{Named, Typed, not_run, not_started, unmarked, unnamed};
 
     fn document(path: &str, text: &str) -> (String, String) {
         (path.to_owned(), text.to_owned())
@@ -260,8 +272,10 @@ mod tests {
             ("f.md", "c", "ci.yml", "run(\"a\")"),
             ("f.md", "d", "ci.yml", "none"),
         ];
+        // What a comment names is not run.
+        let test = "run(\"a\")\n    // Without \"b\".";
         let found = not_run(&documents, &[("d.md", &["t.rs"])], &elsewhere, &|_| {
-            "run(\"a\")".to_owned()
+            test.to_owned()
         });
         assert_eq!(
             found,
@@ -276,16 +290,19 @@ mod tests {
 
     #[test]
     fn a_command_in_prose_that_no_test_starts_is_found() {
-        let text = "`cargo run` `a/b.sh c`, `cargo run -- LINE`\n| `cargo run -- -x` | `./test.sh --all` | `b.sh` |\n\
+        let text = "`cargo run` `a/b.sh c` `d.sh e`, `cargo run -- LINE`\n| `cargo run -- -x` | `./test.sh --all` | `b.sh` |\n\
                     ```text\n`cargo run -- -y`\n```\n";
         let started_by = [
-            ("cargo run", "t.rs", "it_runs"),
-            ("a/b.sh c", "t.rs", "b_runs"),
+            ("cargo run", Typed("t.rs")),
+            ("cargo run -- -x", Typed("t.rs")),
+            ("a/b.sh c", Named("t.sh", "a_runs")),
+            ("d.sh e", Named("t.sh", "b_runs")),
         ];
-        let found = not_started(&[document("d.md", text)], &started_by, &|_| {
-            "fn it_runs()".into()
+        let found = not_started(&[document("d.md", text)], &started_by, &|path| match path {
+            "t.rs" => "    // `\"cargo run -- -x\"` is not run.\ntyped(\"cargo run\")".into(),
+            _ => "a_runs\n# b_runs".into(),
         });
-        assert_eq!(found, ["d.md: `a/b.sh c`", "d.md: `cargo run -- -x`"]);
+        assert_eq!(found, ["d.md: `d.sh e`", "d.md: `cargo run -- -x`"]);
     }
 
     #[test]
