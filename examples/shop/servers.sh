@@ -58,16 +58,9 @@ finish() {
 tell() {
     [ -n "$command" ] || exit "$2"
     told=true
-    # On a terminal it is in our group, whose keys it hears itself.
-    if $interactive; then
-        [ "$1" = INT ] || kill "-$1" "$command" 2>/dev/null || true
-    else
-        kill "-$1" -- "-$command" 2>/dev/null || true
-    fi
+    kill "-$1" -- "-$command" 2>/dev/null || true
 }
 
-interactive=false
-[ ! -t 0 ] || interactive=true
 trap finish EXIT
 trap 'tell INT 130' INT
 trap 'tell TERM 143' TERM HUP
@@ -136,14 +129,17 @@ export DATABASE_URL=postgres://shop@127.0.0.1:$port/postgres
 start redis
 export REDIS_URL=redis://127.0.0.1:$port
 
-# A group of its own could not read from the terminal. Without one the shell has it ignore Ctrl-C, which is undone.
-if $interactive; then
-    (trap - INT QUIT; exec "$@") <&0 &
-else
-    set -m
-    "$@" &
-    set +m
+# A group of its own could not read from the terminal. In the foreground the command hears its keys itself; another signal to
+# this script waits until it ends.
+if [ -t 0 ]; then
+    trap : INT
+    status=0
+    "$@" || status=$?
+    exit "$status"
 fi
+set -m
+"$@" &
+set +m
 command=$!
 # A signal ends `wait` before the command has ended.
 while :; do
