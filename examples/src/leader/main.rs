@@ -37,7 +37,7 @@ const STEP: Duration = Duration::from_millis(100);
 #[derive(Parser)]
 #[command(name = "leader", version)]
 struct Options {
-    /// The Redis server of the lock and the journal: redis://[user:password@]host[:port]
+    /// The Redis server of the lock and the journal: `redis://[user:password@]host[:port]`
     #[arg(
         long,
         env = "DISTLOCK_URL",

@@ -33,7 +33,7 @@ use record::{Begun, Record};
 #[derive(Parser)]
 #[command(name = "nightly", version)]
 struct Options {
-    /// The Redis server of the locks and the records: redis://[user:password@]host[:port]
+    /// The Redis server of the locks and the records: `redis://[user:password@]host[:port]`
     #[arg(
         long,
         env = "DISTLOCK_URL",
