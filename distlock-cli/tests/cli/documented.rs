@@ -125,6 +125,20 @@ async fn the_overviews_work() {
     }
 }
 
+mod tls {
+    use super::*;
+
+    #[tokio::test]
+    async fn works_as_documented() {
+        let commands = Commands::of("docs/topologies.md", "tls").instead_of(
+            "cargo run -p distlock-cli --",
+            env!("CARGO_BIN_EXE_distlock"),
+        );
+        let said = said(commands).await;
+        assert_eq!(said.stdout, "done\n", "{said:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_command_finds_its_token() {
     let server = RedisServer::start();

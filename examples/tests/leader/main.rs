@@ -80,7 +80,7 @@ fn the_demonstration_shows_it_and_leaves_nothing_behind() {
     let run = Command::new(env!("CARGO_BIN_EXE_leader"))
         .args(typed(
             "examples/README.md",
-            "cargo run --bin leader -- --candidates 3",
+            "cargo run -p examples --bin leader -- --candidates 3",
         ))
         .env("DISTLOCK_URL", server.url())
         .output()

@@ -160,7 +160,7 @@ fn the_demonstration_shows_it_and_leaves_nothing_behind() {
     let run = Command::new(env!("CARGO_BIN_EXE_nightly"))
         .args(typed(
             "examples/README.md",
-            "cargo run --bin nightly -- --replicas 3 --period 2s --kill",
+            "cargo run -p examples --bin nightly -- --replicas 3 --period 2s --kill",
         ))
         .args(["--periods", "3"])
         .env("DISTLOCK_URL", server.url())
@@ -202,7 +202,7 @@ fn one_that_waits_for_midnight_is_connected_meanwhile() {
     command
         .args(typed(
             "examples/README.md",
-            "cargo run --bin nightly -- --period 24h",
+            "cargo run -p examples --bin nightly -- --period 24h",
         ))
         .env("DISTLOCK_URL", server.url());
     let replica = Worker::spawn(&mut command);

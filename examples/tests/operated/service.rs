@@ -30,7 +30,10 @@ impl Operated {
         let listens = listener.local_addr().unwrap();
         drop(listener);
         let mut child = Command::new(env!("CARGO_BIN_EXE_operated"))
-            .args(typed("examples/README.md", "cargo run --bin operated"))
+            .args(typed(
+                "examples/README.md",
+                "cargo run -p examples --bin operated",
+            ))
             .args(["--listen", &listens.to_string()])
             .env("DISTLOCK_URL", server.url())
             .stdout(Stdio::piped())

@@ -46,7 +46,7 @@ fn tests_of<'a>(cells: &[&'a str]) -> Vec<&'a str> {
 fn root_of(binary: &str) -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     match binary {
-        "inventory" => package.join("../examples/tests"),
+        "inventory" => package.join("../examples/inventory/tests"),
         "quorum" | "node" => package.join("model/tests"),
         _ => package.join("tests"),
     }

@@ -11,7 +11,10 @@ use Starter::{Named, Typed};
 
 /// Which tests run the commands of which document: a test names a block as a text, `"name"`.
 pub(super) const RUN_BY: &[(&str, &[&str])] = &[
-    ("README.md", &["examples/tests/inventory/documented.rs"]),
+    (
+        "README.md",
+        &["examples/inventory/tests/inventory/documented.rs"],
+    ),
     (
         "distlock-cli/README.md",
         &["distlock-cli/tests/cli/documented.rs"],
@@ -26,7 +29,10 @@ pub(super) const RUN_BY: &[(&str, &[&str])] = &[
     ),
     (
         "docs/topologies.md",
-        &["examples/tests/inventory/documented.rs"],
+        &[
+            "distlock-cli/tests/cli/documented.rs",
+            "examples/inventory/tests/inventory/documented.rs",
+        ],
     ),
     ("examples/shop/README.md", &["tests/book/shop.sh"]),
 ];
@@ -53,21 +59,24 @@ pub(super) enum Starter {
 
 /// What is told to be started in a line of prose or a cell of a table, and what does that.
 pub(super) const STARTED_BY: &[(&str, Starter)] = &[
-    ("cargo run", Typed("examples/tests/inventory/main.rs")),
     (
-        "cargo run --bin operated",
+        "cargo run",
+        Typed("examples/inventory/tests/inventory/main.rs"),
+    ),
+    (
+        "cargo run -p examples --bin operated",
         Typed("examples/tests/operated/service.rs"),
     ),
     (
-        "cargo run --bin nightly -- --replicas 3 --period 2s --kill",
+        "cargo run -p examples --bin nightly -- --replicas 3 --period 2s --kill",
         Typed("examples/tests/nightly/main.rs"),
     ),
     (
-        "cargo run --bin nightly -- --period 24h",
+        "cargo run -p examples --bin nightly -- --period 24h",
         Typed("examples/tests/nightly/main.rs"),
     ),
     (
-        "cargo run --bin leader -- --candidates 3",
+        "cargo run -p examples --bin leader -- --candidates 3",
         Typed("examples/tests/leader/main.rs"),
     ),
     (

@@ -315,7 +315,7 @@ fn numbers_of_any_length_stay_in_the_picture() {
 
 #[test]
 fn the_picture_of_the_documents_is_a_chart_of_both_runs() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/pictures/inventory.svg");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures/inventory.svg");
     assert!(fs::metadata(&file).unwrap().len() < 150_000);
     let chart = Chart::read(&file);
     assert!(chart.run("without lock").overlaps());

@@ -1,10 +1,9 @@
 //! The store, as the command line names it.
 
 use std::env;
-use std::path::PathBuf;
 
 use clap::Args;
-use distlock::{Credentials, LockManager, LockManagerBuilder, Quorum, Tls};
+use distlock::{Credentials, LockManager, LockManagerBuilder, Quorum};
 
 use crate::service::LEASE;
 
@@ -16,7 +15,7 @@ pub(crate) const NAMESPACE: &str = "inventory-demo";
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct StoreOptions {
     /// Where the locks and the stock are: `memory:<name>` for instances in this process, or for processes
-    /// `redis://[user:password@]host[:port][/db]`, `rediss://...` (TLS), `redis+sentinel://host,host/service`,
+    /// `redis://[user:password@]host[:port][/db]`, `redis+sentinel://host,host/service`,
     /// `redis+cluster://host,host`, `redis+quorum://host,host,host`, `redis+unix:///path`.
     #[arg(
         long = "store",
@@ -26,10 +25,6 @@ pub(crate) struct StoreOptions {
         default_value = "memory:inventory"
     )]
     pub(crate) url: String,
-
-    /// Over TLS, trusts whom this PEM file names, and not whom the system trusts.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ca_file: Option<PathBuf>,
 
     /// How many replicas have to acknowledge a lock before it counts.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -46,9 +41,6 @@ impl StoreOptions {
         if self.url.contains("+quorum://") {
             // New servers do not vote for as long as the longest lease, and there is none longer here.
             builder = builder.quorum(Quorum::default().max_lease(LEASE));
-        }
-        if let Some(file) = &self.ca_file {
-            builder = builder.tls(Tls::new().ca_file(file));
         }
         match SentinelUser::from_env() {
             None => builder,

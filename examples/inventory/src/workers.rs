@@ -44,8 +44,7 @@ pub(crate) async fn check_store(store: &StoreOptions) -> Result<()> {
             "{error}\nIs a server running there? Start one with `redis-server`, name another with --store, \
              or leave --store away to run in memory."
         ),
-        // A setting of the builder is an option here.
-        Err(error) => bail!(error.to_string().replace("`Tls::ca_file`", "--ca-file")),
+        Err(error) => Err(error.into()),
     }
 }
 

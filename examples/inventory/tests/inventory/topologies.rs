@@ -1,8 +1,6 @@
 //! The same orders over all that a store may be.
 
-use distlock_tests::{
-    Authority, Middleman, RedisCluster, RedisQuorum, RedisServer, sentinel::Sentinels,
-};
+use distlock_tests::{Middleman, RedisCluster, RedisQuorum, RedisServer, sentinel::Sentinels};
 
 use crate::chart::Chart;
 use crate::running::{Running, assert_nothing_was_lost, assert_tidy, inventory, output};
@@ -19,32 +17,6 @@ fn assert_works(store: &str, arguments: &str) {
     assert_eq!(code, Some(0), "{errors}");
     assert_nothing_was_lost(&text, 60);
     Chart::read(&chart).assert_agrees(&text);
-}
-
-mod tls {
-    use super::*;
-
-    #[test]
-    fn a_file_of_authorities_is_enough() {
-        let dir = tempfile::tempdir().unwrap();
-        let authority = Authority::new();
-        let ca = dir.path().join("ca.pem");
-        authority.write(&ca);
-        let files = authority.sign("127.0.0.1", dir.path());
-        let builder = RedisServer::builder();
-        let server = builder
-            .tls(&ca, &files.certificate, &files.key)
-            .requirepass("hunter2")
-            .start();
-        let url = format!("rediss://:hunter2@127.0.0.1:{}", server.tls_port());
-        assert_works(&url, &format!("--ca-file {}", ca.display()));
-        assert_tidy(&server);
-
-        let (code, _, errors) = output(&url, FEW);
-        assert_eq!(code, Some(2));
-        assert!(errors.contains("--ca-file"), "{errors}");
-        assert!(!errors.contains("hunter2"), "{errors}");
-    }
 }
 
 #[test]

@@ -13,8 +13,6 @@ Examples:
   inventory --chart inventory.svg  draws what happened, too; open it in a browser
   inventory --store redis://127.0.0.1:6379 --processes 4
                                    real processes; Redis holds the stock and the locks
-  inventory --store rediss://redis.internal --ca-file ca.crt
-                                   the same over TLS, signed by one's own authority
   inventory --store redis+sentinel://host,host,host/service
                                    the server that these sentinels call the master
   inventory --store redis+cluster://host,host

@@ -59,9 +59,6 @@ impl Process {
             // Ctrl-C is for the parent, which tidies up.
             .process_group(0)
             .kill_on_drop(true);
-        if let Some(file) = &plan.store.ca_file {
-            command.arg("--ca-file").arg(file);
-        }
         let mut child = command.spawn().context("cannot start a worker process")?;
         let stdin = child.stdin.take();
         if let Some(stdout) = child.stdout.take() {

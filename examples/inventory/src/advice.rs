@@ -57,9 +57,6 @@ pub(crate) fn next(
             if *processes > 1 {
                 arguments.extend(words(["--processes", &processes.to_string()]));
             }
-            if let Some(file) = &store.ca_file {
-                arguments.extend(words(["--ca-file", &path(file)]));
-            }
             if store.min_replicas > 0 {
                 arguments.extend(words(["--min-replicas", &store.min_replicas.to_string()]));
             }
@@ -170,10 +167,8 @@ mod tests {
                 &["--store redis://h --processes 3 --kill-one --chart inventory.svg"],
             ),
             (
-                "--store rediss://h --processes 1 --ca-file f --min-replicas 1 --only unlocked",
-                &[
-                    "--store rediss://h --ca-file f --min-replicas 1 --kill-one --chart inventory.svg",
-                ],
+                "--store redis://h --processes 1 --min-replicas 1 --only unlocked",
+                &["--store redis://h --min-replicas 1 --kill-one --chart inventory.svg"],
             ),
             (
                 "--store redis://h --kill-one",

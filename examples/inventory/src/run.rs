@@ -168,7 +168,6 @@ pub(crate) fn place(options: &RunOptions) -> Result<Place> {
     let only_redis = [
         ("--processes", options.processes.is_some()),
         ("--kill-one", options.kill_one),
-        ("--ca-file", options.store.ca_file.is_some()),
         ("--min-replicas", options.store.min_replicas > 0),
     ];
     for (option, given) in only_redis {
@@ -217,21 +216,17 @@ mod tests {
             parsed("--store memory:x --instances 2"),
             Ok(here("memory:x", 2))
         );
-        let processes = |url: &str, ca_file: Option<&str>, min_replicas| Place::Processes {
+        let processes = |url: &str, min_replicas| Place::Processes {
             store: StoreOptions {
                 url: url.into(),
-                ca_file: ca_file.map(PathBuf::from),
                 min_replicas,
             },
             processes: 4,
         };
+        assert_eq!(parsed("--store redis://h"), Ok(processes("redis://h", 0)));
         assert_eq!(
-            parsed("--store redis://h"),
-            Ok(processes("redis://h", None, 0))
-        );
-        assert_eq!(
-            parsed("--store rediss+cluster://h --ca-file ca --min-replicas 1"),
-            Ok(processes("rediss+cluster://h", Some("ca"), 1))
+            parsed("--store redis+cluster://h --min-replicas 1"),
+            Ok(processes("redis+cluster://h", 1))
         );
     }
 
@@ -240,7 +235,6 @@ mod tests {
         let cases = [
             ("--store memory:x --processes 2", "add --store redis://"),
             ("--store memory:x --kill-one", "add --store redis://"),
-            ("--store memory:x --ca-file f", "add --store redis://"),
             ("--store memory:x --min-replicas 1", "add --store redis://"),
             ("--store redis://h --instances 2", "use --processes"),
             ("--store redis://h --kill-one --processes 1", "at least 2"),

@@ -44,7 +44,6 @@ macro_rules! documented {
 documented! {
     plain: "plain",
     another: "another",
-    tls: "tls",
     sentinel: "sentinel",
     cluster: "cluster",
     replicas: "replicas",

@@ -193,7 +193,6 @@ mod tests {
     async fn connect(server: &RedisServer) -> RedisStock {
         let store = StoreOptions {
             url: server.url(),
-            ca_file: None,
             min_replicas: 0,
         };
         RedisStock::connect(&store, "stock").await.unwrap()
