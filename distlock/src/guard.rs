@@ -152,6 +152,31 @@ impl LockGuard {
         self.held.is_held()
     }
 
+    /// The same as [`Held::confirmed`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").lease(Duration::from_secs(15)).acquire().await?;
+    /// guard.confirmed().await?;
+    /// assert!(guard.remaining() > Duration::from_secs(10));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] or [`Error::HoldLimit`] when the lock is lost before it is confirmed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing: the watchdog confirms the lock without it.
+    pub async fn confirmed(&self) -> Result<(), Error> {
+        self.held.confirmed().await
+    }
+
     /// The same as [`Held::remaining`].
     ///
     /// ```

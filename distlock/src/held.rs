@@ -95,23 +95,66 @@ impl Held {
 
     /// For how long the lock is still ours if no further renewal succeeds; zero once it is over.
     ///
+    /// A lock that was handed over is granted for one second at most, or for the lease where that is shorter. So at the
+    /// start of a contended body this is less than a second, however long the lease is. The store confirms the full
+    /// lease while the body runs; [`confirmed`](Held::confirmed) waits for that. From then on this is at least about two
+    /// thirds of the lease (or the lease minus 10 s, if that is more), unless renewals fail.
+    ///
     /// ```
-    /// # use distlock::LockManager;
+    /// # use distlock::{Error, LockManager};
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::memory();
     /// let held = locks.lock("report").run(async |held| {
-    ///     // Enough for one more call with a timeout of a second?
-    ///     assert!(held.remaining() > Duration::from_secs(1));
-    ///     held
-    /// }).await?;
+    ///     held.confirmed().await?;
+    ///     // Enough for one more call with a timeout of five seconds?
+    ///     assert!(held.remaining() > Duration::from_secs(5));
+    ///     Ok::<_, Error>(held)
+    /// }).await??;
     /// assert_eq!(held.remaining(), Duration::ZERO);
     /// # Ok(()) }
     /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
+    }
+
+    /// Waits until the store has confirmed the full lease: call it before work that needs the lock for more than a second
+    /// and cannot be stopped.
+    ///
+    /// A lock that was free is confirmed when its body starts, so this returns at once. A lock that was handed over is
+    /// granted for one second at most, so that its body can start without another round trip. This call has it confirmed
+    /// now, which takes one round trip. After it, [`remaining`](Held::remaining) is close to the lease.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, distributed_lock, with_manager};
+    /// # use std::time::Duration;
+    /// #[distributed_lock(key = "report", lease = "15s")]
+    /// async fn report() -> Result<(), distlock::Error> {
+    ///     let held = distlock::current();
+    ///     held.confirmed().await?;
+    ///     // Also for the second caller, to which the first one hands the lock over.
+    ///     assert!(held.remaining() > Duration::from_secs(10));
+    ///     Ok(())
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # with_manager(LockManager::memory(), async {
+    /// let (first, second) = tokio::join!(report(), report());
+    /// first.and(second)
+    /// # }).await }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] or [`Error::HoldLimit`] when the lock is lost or released before it is confirmed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing: the watchdog confirms the lock without it.
+    pub async fn confirmed(&self) -> Result<(), Error> {
+        self.hold.confirmed().await
     }
 
     /// Resolves when the lock is lost, or was released: when its lease cannot be renewed, before the store can give

@@ -34,10 +34,18 @@ pub(crate) async fn main(global: Global, options: Run) -> Ended {
         .lock(&options.key)
         .lease(options.lease)
         .wait(options.wait);
+    let acquire = async {
+        let guard = lock.acquire().await?;
+        // A lock that was handed over is granted for a second at most, which is less than the grace.
+        match guard.confirmed().await {
+            Ok(()) => Ok(guard),
+            Err(error) => Err(supervisor::not_started(&options.key, &error)),
+        }
+    };
     let acquired = tokio::select! {
-        acquired = lock.acquire() => acquired.map_err(Failure::from),
+        acquired = acquire => acquired,
         exit = signals.ending() => {
-            // The call was dropped, and its place in the queue is given back.
+            // The call was dropped: its place in the queue, or its lock, is given back.
             manager.shutdown().await;
             return Ok(ExitCode::from(exit.code()));
         }

@@ -21,6 +21,9 @@ use crate::run::{program, terminal};
 /// The keeper is told how long the lock is believed this often, at least.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
+/// The store keeps a lock for at least this long after the moment until which it is believed.
+const MIN_STORE_GRACE: Duration = Duration::from_millis(250);
+
 /// A lock, and the command that runs under it.
 #[derive(Debug)]
 pub(super) struct Supervisor {
@@ -34,6 +37,15 @@ pub(super) struct Supervisor {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finished {
     pub(super) exit: Exit,
+}
+
+/// A command of which no process is left.
+#[derive(Debug)]
+struct Gone {
+    exit: Exit,
+    why: Option<Why>,
+    /// Another client may have had the lock before.
+    is_late: bool,
 }
 
 /// How far the end of the command has come.
@@ -97,19 +109,27 @@ impl Supervisor {
                 return Err(failure.about(key));
             }
         };
-        let (exit, why) = self.follow(running).await;
+        let Gone { exit, why, is_late } = self.follow(running).await;
         let token = self.guard.fencing_token();
-        let late = self.guard.release().await.err();
+        let ended = self.guard.release().await.err();
         let lost = |text: String| {
             let text = format!("lock `{key}` {text} (fencing token {token})");
             Err(Failure::new(LOST, text).about(&key))
         };
-        match (why, late) {
-            (Some(Why::Lost(error)), _) => lost(format!(
-                "was lost: {}; the command was stopped, so check for what it left half done",
-                reason(&error)
-            )),
-            (Some(Why::Failing), _) => lost(
+        let stopped = |error: &Error| {
+            let consequence = if is_late {
+                "the command was stopped only afterwards, and another holder may have run at the same time, so check \
+                 what it did"
+            } else {
+                "the command was stopped, so check for what it left half done"
+            };
+            lost(format!("was lost: {}; {consequence}", reason(error)))
+        };
+        match (why, ended) {
+            (Some(Why::Lost(error)), _) => stopped(&error),
+            // The renewals failed until it was lost, or this process was stopped before it could kill the command.
+            (Some(Why::Failing), Some(error)) => stopped(&error),
+            (Some(Why::Failing), None) => lost(
                 "was about to be lost, for its lease could not be renewed; the command was stopped before another could \
                  have the lock, so check for what it left half done, and whether the store can be reached"
                     .into(),
@@ -159,7 +179,7 @@ impl Supervisor {
     }
 
     /// Follows the command until nobody of its group is left.
-    async fn follow(&mut self, mut running: Running) -> (Exit, Option<Why>) {
+    async fn follow(&mut self, mut running: Running) -> Gone {
         let held = self.guard.held();
         loop {
             running.hear_of_children();
@@ -174,7 +194,11 @@ impl Supervisor {
                         keeper.end();
                     }
                     terminal::take_back(running.group.leader());
-                    return (exit, running.why);
+                    return Gone {
+                        exit,
+                        why: running.why,
+                        is_late: keeper::now() > running.until.saturating_add(MIN_STORE_GRACE),
+                    };
                 }
                 running.clear_away(self.grace);
             }
@@ -350,6 +374,15 @@ impl Running {
         self.stage = Stage::Killed;
         self.group.stop(Signal::SIGKILL);
     }
+}
+
+/// The failure of a lock that was granted, and lost before it was confirmed.
+pub(super) fn not_started(key: &str, error: &Error) -> Failure {
+    let reason = reason(error);
+    let text = format!(
+        "lock `{key}` was lost before the command started: {reason}; the command did not run"
+    );
+    Failure::new(LOST, text).about(key)
 }
 
 /// How a lock was lost, without what the library advises to code.

@@ -1,12 +1,14 @@
 //! `distlock run` when the lock is lost, or `distlock` itself is: the command is stopped before another can have the lock.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
-use distlock_tests::{RedisServer, Worker, eventually};
+use distlock_tests::{RedisServer, Way, Worker, eventually};
 use tempfile::TempDir;
 
-use crate::kit::{SOON, beats, distlock, heartbeat, manager, wall_nanos};
+use crate::kit::{SOON, beats, distlock, heartbeat, manager, text, until_waiting, wall_nanos};
 
 /// Short, for the tests wait until it has ended.
 const LEASE: &str = "2s";
@@ -153,6 +155,70 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_stands_still() {
     scene.nobody_lives_when_another_has_the_lock().await;
     worker.cont_process();
     assert_eq!(worker.wait(SOON).code(), Some(118));
+}
+
+/// The command goes on after its SIGTERM, and overlaps with another holder while both of its guards are stopped.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_loss_that_is_noticed_late_is_reported_as_a_loss() {
+    let scene = Scene::new();
+    let proxy = scene.server.proxy();
+    let (beats_file, told) = (scene.file("beats"), scene.file("told"));
+    let script = format!(
+        "trap 'echo > \"{}\"' TERM; {}",
+        told.display(),
+        heartbeat(&beats_file)
+    );
+    let words = [
+        "run", "--lease", "6s", "--grace", "3s", "k", "--", "sh", "-c", &script,
+    ];
+    let stderr = scene.file("stderr");
+    let mut command = distlock(&proxy.url(), &words);
+    command.stderr(File::create(&stderr).expect("a file"));
+    let mut worker = Worker::spawn(&mut command);
+    eventually(SOON, || !beats(&beats_file).is_empty());
+    proxy.black_hole(true);
+    eventually(SOON, || told.exists());
+    worker.stop_process();
+    let keeper = keeper_of(worker.pid()).expect("a keeper");
+    let keeper = nix::unistd::Pid::from_raw(keeper as i32);
+    nix::sys::signal::kill(keeper, nix::sys::signal::Signal::SIGSTOP).expect("a signal");
+    let locks = manager(&scene.server.url()).await;
+    let guard = locks.lock("k").wait(SOON).acquire().await;
+    let guard = guard.expect("the lock, when its lease has ended");
+    let acquired = wall_nanos();
+    eventually(SOON, || beats(&beats_file).last() > Some(&acquired));
+    nix::sys::signal::kill(keeper, nix::sys::signal::Signal::SIGCONT).expect("a signal");
+    // The keeper kills the command, and its parent finds that when it goes on.
+    eventually(SOON, || keeper_of(worker.pid()).is_none());
+    worker.cont_process();
+    assert_eq!(worker.wait(SOON).code(), Some(118));
+    let stderr = std::fs::read_to_string(stderr).expect("a file");
+    let last = stderr.lines().last().expect("a line");
+    assert!(last.contains("lock `k` was lost: "), "{stderr}");
+    assert!(last.contains("another holder may have run"), "{stderr}");
+    guard.release().await.expect("a release");
+}
+
+/// The grant arrives, and no command reaches the server: the lock is lost before its lease is confirmed.
+#[tokio::test]
+async fn a_lock_that_is_not_confirmed_runs_no_command() {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let locks = manager(&server.url()).await;
+    let guard = locks.lock("k").acquire().await.expect("a free lock");
+    let words = ["run", "--wait", "1m", "k", "--", "echo", "ran"];
+    let mut command = distlock(&proxy.url(), &words);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = command.spawn().expect("a process");
+    until_waiting(&locks, "k", 1).await;
+    proxy.stop_reading(Way::ToServer, true);
+    guard.release().await.expect("a release");
+    let ended = run.wait_with_output().expect("an end");
+    assert_eq!(ended.status.code(), Some(118), "{ended:?}");
+    assert_eq!(text(&ended.stdout), "");
+    let stderr = text(&ended.stderr);
+    assert!(stderr.contains("the command did not run"), "{stderr}");
 }
 
 /// SIGKILL: nobody releases, and the lock is free when its lease and grace have ended. All of the group is gone by then, also

@@ -7,7 +7,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::kit::{
-    SOON, bare, beats, code, distlock, heartbeat, json, manager, output, text, wall_nanos,
+    SOON, bare, beats, code, distlock, heartbeat, json, manager, output, text, until_waiting,
+    wall_nanos,
 };
 
 #[test]
@@ -72,6 +73,39 @@ async fn a_lock_that_is_held_is_116() {
         }
     }
     guard.release().await.expect("a release");
+}
+
+/// With default options, the grace is longer than the grant of a lock that was handed over.
+#[tokio::test]
+async fn the_command_runs_however_the_lock_was_acquired() {
+    for way in ["free", "handed over", "queue check", "server restarted"] {
+        let server = RedisServer::builder().append_only().start();
+        let locks = manager(&server.url()).await;
+        let guard = locks.lock("k").acquire().await.expect("a free lock");
+        let words = ["run", "--wait", "1m", "k", "--", "echo", "hi"];
+        if way == "free" {
+            guard.release().await.expect("a release");
+            let ended = output(&mut distlock(&server.url(), &words));
+            assert_eq!(text(&ended.stdout), "hi\n", "{ended:?}");
+            continue;
+        }
+        let mut worker = Worker::spawn(&mut distlock(&server.url(), &words));
+        until_waiting(&locks, "k", 1).await;
+        match way {
+            "handed over" => guard.release().await.expect("a release"),
+            "queue check" => {
+                // No message tells the waiter that the lock is free.
+                server.client().cmd(&["DEL", "distlock:lock:{k}"]);
+            }
+            _ => {
+                server.restart();
+                // Its own connection may still be down: then it is released in the background.
+                let _ = guard.release().await;
+            }
+        }
+        assert_eq!(worker.wait(SOON).code(), Some(0), "{way}");
+        assert_eq!(worker.next_line(SOON), "hi", "{way}");
+    }
 }
 
 #[test]

@@ -170,6 +170,30 @@ impl Hold {
         }
     }
 
+    /// Waits until the store has confirmed the full lease, and makes a confirmation that is still to be sent due now.
+    pub(crate) async fn confirmed(&self) -> Result<(), Error> {
+        let confirmed = async {
+            loop {
+                let mut confirmed = pin!(self.entry.confirmed.notified());
+                confirmed.as_mut().enable();
+                let now = self.core.clock.now();
+                let is_confirmed = self.core.claims.with(&self.entry, |claim| {
+                    claim.confirm_now(now);
+                    claim.is_confirmed()
+                });
+                if is_confirmed {
+                    return;
+                }
+                confirmed.await;
+            }
+        };
+        tokio::select! {
+            biased;
+            error = self.lost() => Err(error),
+            () = confirmed => Ok(()),
+        }
+    }
+
     /// A future that is woken when the hold ends; the caller asks `is_held` itself.
     pub(crate) fn over(&self) -> impl Future<Output = ()> + '_ {
         self.entry.over.notified()

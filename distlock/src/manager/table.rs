@@ -51,6 +51,8 @@ pub(crate) struct Entry {
     on_lane: AtomicBool,
     /// Wakes everybody who waits for the end of the hold.
     pub(crate) over: Notify,
+    /// Wakes every task that waits for the confirmation of a short grant.
+    pub(crate) confirmed: Notify,
     /// Bodies that run under the hold, and stop by themselves when it is lost.
     bodies: AtomicUsize,
     without_body: Notify,
@@ -70,6 +72,7 @@ impl Entry {
             changed: Notify::new(),
             on_lane: AtomicBool::new(false),
             over: Notify::new(),
+            confirmed: Notify::new(),
             bodies: AtomicUsize::new(0),
             without_body: Notify::new(),
             has_ended: AtomicBool::new(false),
@@ -157,10 +160,14 @@ impl Table {
     pub(crate) fn with<T>(&self, entry: &Arc<Entry>, act: impl FnOnce(&mut Claim) -> T) -> T {
         let mut claim = lock(&entry.claim);
         let before = (claim.standing(), claim.poll_timeout());
+        let was_granted = before.0 == Standing::Held && !claim.is_confirmed();
         let result = act(&mut claim);
         let after = (claim.standing(), claim.poll_timeout());
         if before != after {
             self.publish(entry, before.0, after);
+        }
+        if was_granted && claim.is_confirmed() {
+            entry.confirmed.notify_waiters();
         }
         result
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::Error;
+use distlock::{Error, LossReason};
 use distlock_tests::within;
 
 use crate::fixture::{PATIENCE, ms};
@@ -60,6 +60,34 @@ for_each_store! {
         assert!(guard.is_held());
         assert!(guard.remaining() > ms(2_000), "not confirmed");
         guard.release().await.unwrap();
+    }
+
+    /// A free lock, then a hand-off and a nested call, all with default options.
+    async fn a_confirmed_lock_has_more_than_half_of_its_lease(store) {
+        let half = ms(15_000);
+        let first = store.hold("k").await;
+        tokio::select! {
+            biased;
+            confirmed = first.confirmed() => confirmed.unwrap(),
+            () = std::future::ready(()) => panic!("a free lock waited for a confirmation"),
+        }
+        assert!(first.remaining() > half);
+        let lock = store.manager().await.lock("k").wait(PATIENCE);
+        let contended = lock.run(async |held| {
+            let inner = lock.acquire().await.unwrap();
+            inner.confirmed().await.unwrap();
+            assert!(inner.remaining() > half && held.remaining() > half);
+            distlock::current().confirmed().await.unwrap();
+            inner.release().await.unwrap();
+            held
+        });
+        let handed_over = async {
+            store.until_waiting("k", 1).await;
+            first.release().await.unwrap();
+        };
+        let (held, ()) = tokio::join!(contended, handed_over);
+        let released = held.unwrap().confirmed().await.unwrap_err();
+        assert!(matches!(released, Error::Lost { reason: LossReason::Released, .. }), "{released:?}");
     }
 
     async fn a_guard_ends_at_its_max_hold(store) {

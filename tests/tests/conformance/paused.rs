@@ -82,6 +82,28 @@ async fn a_hold_that_slept_too_long_is_lost() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_lost_before_it_is_confirmed_says_so() {
+    let manager = manager();
+    let first = manager.lock("k").acquire().await.unwrap();
+    let second = manager.lock("k");
+    let (second, released) = tokio::join!(second.acquire(), first.release());
+    let (second, ()) = (second.unwrap(), released.unwrap());
+    assert!(second.remaining() < ms(1_000), "not a short grant");
+    let (confirmed, ()) = tokio::join!(second.confirmed(), manager.shutdown());
+    let error = confirmed.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Lost {
+                reason: LossReason::ShutDown,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+}
+
 /// A hundredth of the lease and 2 ms before its end nobody believes in a hold any more.
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_believed_for_less_than_its_lease() {

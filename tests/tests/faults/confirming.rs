@@ -33,7 +33,9 @@ async fn a_confirmation_without_its_reply_is_repeated() {
         proxy.swallow_reply_to(&confirmation_of("k"), after);
         guard.release().await.unwrap();
         let guard = within(LONG, waiting).await.unwrap().0.unwrap();
-        distlock_tests::eventually_async(LONG, async || proxy.stats().replies_swallowed == 1).await;
+        // Its first reply is lost, and that of the repetition arrives.
+        within(LONG, guard.confirmed()).await.unwrap();
+        assert_eq!(proxy.stats().replies_swallowed, 1);
         tokio::select! {
             error = guard.lost() => panic!("{after:?}: {error}"),
             // Twice what an unconfirmed grant lasts.
@@ -286,8 +288,12 @@ async fn a_confirmation_of_another_grant_is_a_loss() {
     assert_ne!(value, next);
     raw.cmd(&["SET", &lock_key("k"), &next, "PX", "60000"]);
     proxy.stop_reading(Way::ToServer, false);
-    let error = within(before_renewals, guard.lost()).await;
+    let (error, confirmed) = within(before_renewals, async {
+        tokio::join!(guard.lost(), guard.confirmed())
+    })
+    .await;
     assert!(error.is_lost(), "{error:?}");
+    assert!(confirmed.unwrap_err().is_lost());
     // Nobody runs under the later grant: it is given back before its lease ends.
     until_clean(&mut raw, LONG).await;
 }

@@ -192,6 +192,14 @@ impl Holding {
         Verdict::Ours
     }
 
+    /// Makes the first confirmation due. A repetition keeps its time, because its predecessor may still be answered.
+    pub(super) fn confirm_now(&mut self, request: &Request, now: Moment) {
+        let first = self.since + request.timing.confirm_after();
+        if !self.is_confirmed && matches!(self.attempt, Attempt::At(at) if at == first) {
+            self.attempt = Attempt::At(now);
+        }
+    }
+
     /// At once, after a reconnect. What is under way stays so until its deadline.
     pub(super) fn renew_now(&mut self, now: Moment) {
         if matches!(self.attempt, Attempt::At(_)) {

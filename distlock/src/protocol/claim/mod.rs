@@ -133,6 +133,11 @@ impl Claim {
         }
     }
 
+    /// Returns true if it is held for the full lease, and not only by a short grant.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        matches!(&self.stage, Stage::Held(held) if held.is_confirmed())
+    }
+
     fn is_taken(&self) -> bool {
         self.taken || !self.rules.take_or_leave
     }
@@ -281,6 +286,13 @@ impl Claim {
     pub(crate) fn renew_now(&mut self, now: Moment) {
         if let Stage::Held(held) = &mut self.stage {
             held.renew_now(now);
+        }
+    }
+
+    /// The holder waits for the confirmation of its short grant.
+    pub(crate) fn confirm_now(&mut self, now: Moment) {
+        if let Stage::Held(held) = &mut self.stage {
+            held.confirm_now(&self.request, now);
         }
     }
 

@@ -125,6 +125,30 @@ fn what_was_granted_is_confirmed_before_it_is_renewed() {
 }
 
 #[test]
+fn a_grant_is_confirmed_at_once_when_its_holder_waits_for_that() {
+    let mut claim = granted();
+    assert!(!claim.is_confirmed());
+    claim.confirm_now(at(2_011));
+    assert_eq!(claim.poll_timeout(), Some(at(2_011)));
+    let command = claim.poll_command(at(2_011));
+    assert!(
+        matches!(command, Some(Command::Confirm { .. })),
+        "{command:?}"
+    );
+    claim.confirm_now(at(2_012));
+    assert_eq!(claim.poll_command(at(2_012)), None, "it is in flight");
+    claim.handle_confirmation(Ok(Some(proof(2_011, 7))), at(2_013));
+    assert!(claim.is_confirmed());
+    let renewal = claim.poll_timeout();
+    claim.confirm_now(at(2_014));
+    assert_eq!(
+        claim.poll_timeout(),
+        renewal,
+        "nothing is left to be confirmed"
+    );
+}
+
+#[test]
 fn a_hold_that_is_gone_is_told_and_released_once() {
     let mut claim = granted();
     claim.handle_confirmation(Ok(Some(proof(2_030, 8))), at(2_040));
