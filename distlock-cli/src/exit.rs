@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub(crate) const BUSY: u8 = 116;
 /// The store could not be used.
 pub(crate) const UNAVAILABLE: u8 = 117;
-/// The lock was lost, and the command was stopped.
+/// The lock was lost, and the command was stopped, or not started.
 pub(crate) const LOST: u8 = 118;
 /// The URL, a credential, a right or an option cannot work.
 pub(crate) const MISCONFIGURED: u8 = 119;
@@ -33,7 +33,7 @@ Exit codes:
   2    the command line is wrong
   116  busy: somebody else has the lock
   117  unavailable: the store could not be used
-  118  lost: the lock was lost, and the command was stopped
+  118  lost: the lock was lost, and the command was stopped, or not started
   119  misconfigured: a URL, a credential, a right or a setting cannot work
   126  run: the command cannot be executed
   127  run: there is no such command

@@ -119,7 +119,8 @@ impl Shop {
 
         // What else an order needs stands here, such as a payment: no row is locked meanwhile. It is done once more when the
         // order is refused below and sent again. So give the provider an idempotency key (item and order number), and pay
-        // back where that order is sold out by then; or write a row of an outbox with the order, and pay from there.
+        // back where that order is sold out by then; or write a row of an outbox with the order, and pay from there. Before a
+        // call that takes a second or more, await `distlock::current().confirmed()`.
 
         let mut transaction = self.database.begin().await?;
         let left = stock::take(&mut transaction, item_id, order, token).await?;

@@ -27,6 +27,8 @@ pub(crate) async fn campaign(
     while !*stop.borrow() {
         let leads = Cell::new(false);
         let led = lock.run(async |held| {
+            // A term begins once the store has confirmed the full lease: a lock that was handed over is granted for a second.
+            held.confirmed().await?;
             leads.set(true);
             tracing::info!(token = %held.fencing_token(), "leads");
             term(held, stop.clone()).await

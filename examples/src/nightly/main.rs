@@ -180,7 +180,10 @@ async fn replica(job: &Job) {
     max_hold = "1h"
 )]
 async fn report(job: &Job, period: u64) -> Result<Begun> {
-    let token = distlock::current().fencing_token();
+    let held = distlock::current();
+    // An attempt is recorded once the store has confirmed the full lease: a lock that was handed over is granted for a second.
+    held.confirmed().await?;
+    let token = held.fencing_token();
     let mut record = Record::open(&job.records, &job.name, period).await?;
     let begun = record.begin(token, &job.replica, job.begin(period)).await?;
     let Begun::Attempt(attempt) = begun else {

@@ -134,6 +134,8 @@ impl Ledger {
 #[distributed_lock(key = "import", lease = "2s", wait = "30s")]
 async fn import(ledger: Arc<Ledger>) -> Result<(), Error> {
     let held = distlock::current();
+    // An import takes longer than the second for which a lock that was handed over is granted.
+    held.confirmed().await?;
     let token = held.fencing_token().get();
     println!("import begins: {token}");
     // Also where it is stopped: by being dropped at an await.
