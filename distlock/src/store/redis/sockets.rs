@@ -89,7 +89,7 @@ impl Sockets {
             return Err(self.wire.explain(address, refusal).await);
         };
         if connection.send(&redis::cmd("PING")).await.is_err() {
-            return Err(refusal);
+            return Err(self.wire.explain(address, refusal).await);
         }
         match self.greeted(address, &settings, &hears).await? {
             Err(Refusal::OfTheGreeting(error)) => {
