@@ -199,6 +199,7 @@ mod tests {
         let busy = Error::Busy {
             key: secret(),
             waited: Duration::from_secs(5),
+            queue_full: false,
             holders: vec![holder],
         };
         let limit = Error::HoldLimit {

@@ -46,14 +46,17 @@ use crate::loss::LossReason;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else held the lock for as long as the call was willing to wait, or its queue was full.
-    #[error("lock `{key}` is busy: {}", Whose(*.waited, .holders))]
+    /// Another call held the lock for as long as this call was willing to wait, or the lock's queue was full.
+    #[error("lock `{key}` is busy: {}", Contention { waited: *.waited, queue_full: *.queue_full, holders: &*.holders })]
     #[non_exhaustive]
     Busy {
         /// The key as the caller wrote it.
         key: String,
         /// How long the call waited.
         waited: Duration,
+        /// Whether the call was rejected because as many calls waited as
+        /// [`max_waiters`](crate::LockManagerBuilder::max_waiters) allows.
+        queue_full: bool,
         /// Who held the lock when it was last looked at; empty where that is not known.
         holders: Vec<Holder>,
     },
@@ -130,7 +133,8 @@ pub enum Error {
         detail: String,
     },
 
-    /// The configuration cannot work: a URL, a credential, a right or an option is wrong.
+    /// The configuration cannot work: a URL, a credential, a right or an option is wrong. While connecting this includes a
+    /// server of another kind than the URL says.
     #[error("distlock is misconfigured: {detail}")]
     #[non_exhaustive]
     Config {
@@ -374,6 +378,9 @@ pub enum Outage {
     NotReady,
     /// The user lacks a right, or its password was changed.
     Denied,
+    /// The server is of another kind than the URL says: another protocol, a node of a cluster, a sentinel, or a version
+    /// that is too old. The detail names what to write. While connecting this is [`Error::Config`].
+    Misconfigured,
     /// TLS: a certificate is not accepted, here or there, or its files cannot be read.
     Untrusted,
     /// The server cannot do what a setting asks for, such as `fsync`.
@@ -389,7 +396,11 @@ impl Outage {
     pub(crate) fn is_refusal(self) -> bool {
         matches!(
             self,
-            Outage::OutOfMemory | Outage::WritesRefused | Outage::NotReady | Outage::Denied
+            Outage::OutOfMemory
+                | Outage::WritesRefused
+                | Outage::NotReady
+                | Outage::Denied
+                | Outage::Misconfigured
         )
     }
 
@@ -397,7 +408,11 @@ impl Outage {
     pub(crate) fn is_transient(self) -> bool {
         !matches!(
             self,
-            Outage::Denied | Outage::Untrusted | Outage::Unsupported | Outage::NoSuchService
+            Outage::Denied
+                | Outage::Misconfigured
+                | Outage::Untrusted
+                | Outage::Unsupported
+                | Outage::NoSuchService
         )
     }
 }
@@ -417,6 +432,7 @@ impl fmt::Display for Outage {
             }
             Outage::NotReady => "the server is not ready",
             Outage::Denied => "not permitted: check the user's rights and password",
+            Outage::Misconfigured => "misconfigured",
             Outage::Untrusted => "no TLS: check the certificates on both sides",
             Outage::Unsupported => "not supported: change the server's settings, or the lock's",
             Outage::NoSuchService => "no such service: check the URL",
@@ -425,21 +441,33 @@ impl fmt::Display for Outage {
     }
 }
 
-struct Whose<'a>(Duration, &'a [Holder]);
+/// Why a call did not get the lock, and the remedy.
+struct Contention<'a> {
+    waited: Duration,
+    queue_full: bool,
+    holders: &'a [Holder],
+}
 
-impl fmt::Display for Whose<'_> {
+impl fmt::Display for Contention<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Whose(waited, holders) = *self;
+        let Contention {
+            waited,
+            queue_full,
+            holders,
+        } = *self;
         if !waited.is_zero() {
             write!(f, "waited {waited:.1?}, ")?;
         }
         for holder in holders {
             write!(f, "{holder}; ")?;
         }
-        if holders.is_empty() {
+        if queue_full {
+            f.write_str("its queue is full; ")?;
+        } else if holders.is_empty() {
             f.write_str("others wait for it; ")?;
         }
         f.write_str(match holders {
+            _ if queue_full => "raise `max_waiters` of `LockManagerBuilder`, or try again later",
             [holder] if holder.this_process => {
                 "if that call waits for this one, neither can end: call it inside of the holder's own call tree, \
                  which re-enters, or release first; otherwise try again later"
@@ -486,16 +514,17 @@ mod tests {
 
     #[test]
     fn who_waited_for_another_process_may_wait_longer() {
-        let busy = |waited| Error::Busy {
+        let busy = |waited, queue_full| Error::Busy {
             key: "k".into(),
             waited,
+            queue_full,
             holders: vec![Holder {
                 client: "host:7".into(),
                 held_since: SystemTime::now(),
                 this_process: false,
             }],
         };
-        let message = busy(Duration::from_secs(5)).to_string();
+        let message = busy(Duration::from_secs(5), false).to_string();
         for part in [
             "`k`",
             "waited 5.0s",
@@ -504,6 +533,12 @@ mod tests {
         ] {
             assert!(message.contains(part), "{part} is not in {message}");
         }
-        assert!(!busy(Duration::ZERO).to_string().contains("longer wait"));
+        let once = busy(Duration::ZERO, false).to_string();
+        assert!(!once.contains("longer wait"), "{once}");
+        let full = busy(Duration::from_secs(5), true).to_string();
+        assert!(!full.contains("longer wait"), "{full}");
+        for part in ["queue is full", "held by host:7", "raise `max_waiters`"] {
+            assert!(full.contains(part), "{part} is not in {full}");
+        }
     }
 }

@@ -475,6 +475,7 @@ impl Lock {
             (None, None) => Err(Error::Busy {
                 key: self.key.clone(),
                 waited: core.clock.now().since(started),
+                queue_full: false,
                 holders: vec![self.manager.as_holder(hold.age())],
             }
             .into()),

@@ -325,9 +325,10 @@ fn error(core: &Core, request: &Request, refusal: Refusal) -> Error {
     let waited = request.waited(core.clock.now());
     let key = request.key.to_string();
     match refusal {
-        Refusal::Busy(occupant) | Refusal::Full(occupant) => Error::Busy {
+        Refusal::Busy(ref occupant) | Refusal::Full(ref occupant) => Error::Busy {
             key,
             waited,
+            queue_full: matches!(refusal, Refusal::Full(_)),
             holders: occupant.iter().map(Occupant::holder).collect(),
         },
         Refusal::Unavailable(trouble) => {

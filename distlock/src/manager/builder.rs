@@ -158,12 +158,12 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] at once. Waiters
+    /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] with `queue_full` at once. Waiters
     /// whose process is gone, or whose time is up, do not count for long: each further call looks for them in
     /// another part of the queue, a hundred places at a time.
     ///
     /// ```
-    /// # use distlock::LockManager;
+    /// # use distlock::{Error, LockManager};
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
@@ -171,7 +171,7 @@ impl LockManagerBuilder {
     /// let _held = locks.lock("report").acquire().await?;
     /// let day = Duration::from_secs(24 * 60 * 60);
     /// let error = locks.lock("report").wait(day).acquire().await.unwrap_err();
-    /// assert!(error.is_busy(), "there is no place in the queue");
+    /// assert!(matches!(error, Error::Busy { queue_full: true, .. }), "{error}");
     /// # Ok(()) }
     /// ```
     pub fn max_waiters(mut self, limit: u32) -> Self {

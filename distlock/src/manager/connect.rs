@@ -39,7 +39,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials or missing rights,
+    /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials, missing rights, or a server of another
+    /// kind than the URL says (another protocol, TLS or none, a node of a cluster, a version that is too old),
     /// [`Error::Unavailable`] when the server cannot be used within 2 s
     /// ([`LockManagerBuilder::connect_timeout`]). No error contains the password.
     ///

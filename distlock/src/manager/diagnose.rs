@@ -135,6 +135,15 @@ fn failed(finding: &impl Fn(Verdict, String, &str) -> Finding, error: &Error) ->
             error.to_string(),
             "give the user the rights that docs/storage.md lists",
         ),
+        Error::Config { .. }
+        | Error::Unavailable {
+            outage: Outage::Misconfigured,
+            ..
+        } => finding(
+            Verdict::Bad,
+            error.to_string(),
+            "change the URL or the setting that it names",
+        ),
         _ => finding(
             Verdict::Bad,
             error.to_string(),

@@ -69,8 +69,26 @@ impl Trouble {
         self
     }
 
+    /// Returns the same error with a remedy behind its detail.
+    pub(crate) fn with_remedy(mut self, remedy: &str) -> Self {
+        let detail = self.detail.trim_end_matches(['.', ' ']);
+        self.detail = format!("{detail}: {remedy}");
+        self
+    }
+
     pub(crate) fn timed_out(within: Duration) -> Self {
         Trouble::new(Outage::TimedOut, format!("no answer within {within:?}"))
+    }
+
+    /// Returns the error of a manager that could not connect: what does not pass by itself is a misconfiguration, whose
+    /// detail carries the remedy.
+    pub(crate) fn into_connect_error(self, waited: Duration) -> Error {
+        if self.outage.is_transient() {
+            return self.into_error(None, waited);
+        }
+        Error::Config {
+            detail: self.detail,
+        }
     }
 
     pub(crate) fn into_error(self, key: Option<String>, waited: Duration) -> Error {
@@ -90,12 +108,17 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// What a server says, fit for an error and a log: one line without control characters, and not too long.
+/// Returns a server's text, fit for an error and a log: one line of limited length without control characters.
 pub(crate) fn one_line(text: String) -> String {
-    const LONGEST: usize = 500;
-    if text.len() <= LONGEST && !text.contains(char::is_control) {
+    const MAX_CHARS: usize = 500;
+    if text.len() <= MAX_CHARS && !text.contains(is_control) {
         return text;
     }
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().take(LONGEST).map(clean).collect()
+    let clean = |c: char| if is_control(c) { ' ' } else { c };
+    text.chars().take(MAX_CHARS).map(clean).collect()
+}
+
+/// Returns true for a character that ends a line, or controls a terminal or the direction of text.
+fn is_control(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -75,7 +75,7 @@ fn outcome(trouble: &Trouble) -> CallOutcome {
     match trouble.outage {
         Outage::TimedOut => CallOutcome::TimedOut,
         Outage::Unreachable => CallOutcome::Unreachable,
-        Outage::Denied | Outage::Untrusted => CallOutcome::Denied,
+        Outage::Denied | Outage::Misconfigured | Outage::Untrusted => CallOutcome::Denied,
         _ => CallOutcome::Refused,
     }
 }

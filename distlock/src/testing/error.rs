@@ -65,6 +65,7 @@ pub fn busy(
     Error::Busy {
         key: key.into(),
         waited,
+        queue_full: false,
         holders: holders.into_iter().collect(),
     }
 }

@@ -108,17 +108,6 @@ fn assert_config(error: &Error, words: &[&str]) {
     }
 }
 
-#[tokio::test]
-async fn a_wrong_password() {
-    let server = RedisServer::builder().requirepass("right").start();
-    let port = server.port();
-    for credentials in ["", ":wrong@", "default:wrong@", "nobody:right@"] {
-        let error = connect_error(&format!("redis://{credentials}127.0.0.1:{port}")).await;
-        assert_config(&error, &["password", &port.to_string()]);
-    }
-    assert!(LockManager::connect(server.url()).await.is_ok());
-}
-
 /// Makes a user with these rights; its URL.
 fn user(server: &RedisServer, rights: &[&str]) -> String {
     let mut words = vec!["ACL", "SETUSER", "app", "reset", "on", ">secret"];
@@ -126,22 +115,6 @@ fn user(server: &RedisServer, rights: &[&str]) -> String {
     let reply = server.client().cmd(&words);
     assert_eq!(reply.text(), Some("OK"), "{reply:?}");
     format!("redis://app:secret@127.0.0.1:{}", server.port())
-}
-
-#[tokio::test]
-async fn a_user_without_the_rights_that_are_needed() {
-    let server = RedisServer::start();
-    let missing = [
-        (["~*", "&*", "+@all", "-subscribe"], "SUBSCRIBE"),
-        (["~*", "resetchannels", "+@all", "-debug"], "SUBSCRIBE"),
-        (["~*", "&*", "+@all", "-eval"], "EVAL"),
-        (["~*", "&*", "+@all", "-evalsha"], "EVALSHA"),
-        (["~*", "&*", "+@all", "-@scripting"], "EVAL"),
-    ];
-    for (rights, right) in missing {
-        let error = connect_error(&user(&server, &rights)).await;
-        assert_config(&error, &[right]);
-    }
 }
 
 /// A right that is missed only later is an outage that waiting does not mend.
@@ -261,41 +234,6 @@ async fn a_lazy_manager_finds_a_wrong_password_at_its_first_call() {
     );
     let error = LockManager::connect_lazy("nonsense").unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
-}
-
-#[tokio::test]
-async fn a_database_that_does_not_exist() {
-    let server = RedisServer::start();
-    let started = Instant::now();
-    let error = LockManager::connect(format!("{}/99", server.url()))
-        .await
-        .unwrap_err();
-    assert!(
-        started.elapsed() < ms(1_500),
-        "it was tried again and again"
-    );
-    assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    let message = error.to_string();
-    for part in ["database 99", "`databases`", &server.port().to_string()] {
-        assert!(message.contains(part), "{part} is not in {message}");
-    }
-}
-
-#[tokio::test]
-async fn a_password_for_a_server_without_one() {
-    let server = RedisServer::start();
-    let port = server.port();
-    for user in ["", "default"] {
-        let url = format!("redis://{user}:hunter2@127.0.0.1:{port}");
-        let error = LockManager::connect(&url).await.unwrap_err();
-        assert!(matches!(error, Error::Config { .. }), "{error:?}");
-        let message = format!("{error} {error:?}");
-        assert!(message.contains("requirepass"), "{message}");
-        assert!(!message.contains("hunter2"), "{message}");
-    }
-    // Where it is asked for, it is right.
-    let server = RedisServer::builder().requirepass("hunter2").start();
-    LockManager::connect(server.url()).await.unwrap();
 }
 
 /// Its rights to CLIENT are useful only, and so is the command.

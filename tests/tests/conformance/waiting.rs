@@ -145,6 +145,11 @@ for_each_store! {
         let (error, elapsed) = refusal(&small, PATIENCE).await;
         assert!(error.is_busy(), "{error:?}");
         assert!(elapsed < LATE, "after {elapsed:?}");
+        let message = error.to_string();
+        for part in ["its queue is full", "raise `max_waiters`"] {
+            assert!(message.contains(part), "{part} is not in {message}");
+        }
+        assert!(!message.contains("longer wait"), "{message}");
         // Another key has a queue of its own.
         assert!(small.lock("other").acquire().await.is_ok());
         // A place that becomes free can be taken.

@@ -18,6 +18,7 @@ mod kit;
 mod lanes;
 mod late;
 mod loss;
+mod misconfigured;
 mod moved;
 mod outages;
 mod paused;

@@ -150,14 +150,7 @@ impl RedisConfig {
 
     /// The error of a connection that could not be set up.
     pub(crate) fn refused(&self, trouble: Trouble, waited: Duration) -> Error {
-        let trouble = trouble.at(&self.address());
-        if !trouble.outage.is_transient() {
-            Error::Config {
-                detail: format!("{} ({})", trouble.detail, trouble.outage),
-            }
-        } else {
-            trouble.into_error(None, waited)
-        }
+        trouble.at(&self.address()).into_connect_error(waited)
     }
 }
 

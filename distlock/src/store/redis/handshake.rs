@@ -100,20 +100,20 @@ impl Dialer {
         let mut predecessor_lives = false;
         if shared.member.is_some() && !connection.has_pushes() {
             return Err(Trouble::new(
-                Outage::Denied,
+                Outage::Misconfigured,
                 "it does not speak RESP3, as the nodes of a cluster must: write redis:// for a proxy before one",
             ));
         }
         if shared.is_of_quorum() && !connection.has_pushes() {
             return Err(Trouble::new(
-                Outage::Denied,
+                Outage::Misconfigured,
                 "it does not speak RESP3, as the servers of a quorum must: no proxy may stand before them",
             ));
         }
         if self.role == Role::Commands && !connection.has_pushes() {
             if !shared.polls() {
                 return Err(Trouble::new(
-                    Outage::Denied,
+                    Outage::Misconfigured,
                     "it tells nothing unasked, which it did when this client connected: connect a new manager if a proxy \
                      stands there now",
                 ));
@@ -232,6 +232,9 @@ impl Dialer {
         let mut replies = replies.map_err(|error| trouble::of(&error))?;
         let info = is_asked.then(|| replies.pop()).flatten();
         let info = info.map_or(Ok(None), read_info)?;
+        if shared.member.is_none() {
+            role::check_alone(info.as_deref().and_then(mode))?;
+        }
         if shared.is_of_quorum() {
             role::check_member(info.as_deref().and_then(|info| field(info, "role")))?;
         }
@@ -255,7 +258,7 @@ impl Dialer {
                     {
                         return Err(trouble);
                     }
-                    return Err(needs(
+                    return Err(trouble::needs(
                         trouble,
                         &format!(
                             "EVAL and EVALSHA on keys like `{}`",
@@ -307,7 +310,7 @@ impl Dialer {
 fn may_write(trouble: Trouble) -> Result<(), Trouble> {
     match trouble.outage {
         Outage::WritesRefused | Outage::OutOfMemory => Ok(()),
-        _ => Err(needs(trouble, "DEL")),
+        _ => Err(trouble::needs(trouble, "DEL")),
     }
 }
 
@@ -371,7 +374,7 @@ async fn check_password(
                 .contains("without any password configured") =>
         {
             Err(Trouble::new(
-                Outage::Denied,
+                Outage::Misconfigured,
                 "a password was given and the server asks for none: set `requirepass` there if it is the right server, or \
                  take the password away",
             ))
@@ -384,7 +387,7 @@ async fn check_password(
 async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), Trouble> {
     let channel = shared.names.channel(&shared.id());
     let subscribed = connection.subscribe(&channel).await;
-    subscribed.map_err(|error| needs(trouble::of(&error), "SUBSCRIBE on its channel"))
+    subscribed.map_err(|error| trouble::needs(trouble::of(&error), "SUBSCRIBE on its channel"))
 }
 
 /// Subscribes to the slots in which somebody of ours waits, and before them to one: that shows whether it can be done.
@@ -411,11 +414,11 @@ async fn subscribe_in_slots(
     let trouble = trouble::of(&error);
     Err(if trouble.detail.contains("unknown command") {
         Trouble::new(
-            Outage::Denied,
+            Outage::Misconfigured,
             "the servers of the cluster do not know SSUBSCRIBE; Redis 7.0 or later is needed, or Valkey",
         )
     } else {
-        needs(trouble, "SSUBSCRIBE on its channels")
+        trouble::needs(trouble, "SSUBSCRIBE on its channels")
     })
 }
 
@@ -448,18 +451,12 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     value.map(str::trim)
 }
 
+/// Whether a server runs alone or in a cluster, if it says so. Valkey has its own name for this field.
+fn mode(info: &str) -> Option<&str> {
+    field(info, "redis_mode").or_else(|| field(info, "server_mode"))
+}
+
 async fn text(connection: &dyn Connection, command: &redis::Cmd) -> Result<String, RedisError> {
     let answer: Value = connection.send(command).await?;
     Ok(from_redis_value(answer)?)
-}
-
-fn needs(trouble: Trouble, what: &str) -> Trouble {
-    if trouble.outage == Outage::Denied {
-        Trouble::new(
-            trouble.outage,
-            format!("the user needs {what}: {}", trouble.detail),
-        )
-    } else {
-        trouble
-    }
 }

@@ -55,6 +55,7 @@ mod multiplexed;
 mod names;
 mod node;
 pub(crate) mod open;
+mod other_protocol;
 mod polling;
 mod polls;
 pub(crate) mod quorum;

@@ -14,6 +14,7 @@ use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
 use crate::store::redis::ended;
+use crate::store::redis::other_protocol;
 use crate::store::redis::socket::{Pulse, Stream};
 use crate::store::redis::transport::{Connection, Heard, Hears};
 use crate::store::redis::trouble;
@@ -203,20 +204,29 @@ fn refused(db: i64, error: &redis::RedisError) -> Trouble {
     // Which would repeat what was sent, the password with it.
     if error.to_string().contains("unknown command") {
         return Trouble::new(
-            Outage::Denied,
-            "the server does not know HELLO, and so does not speak RESP3; Redis 6.2 or later is needed",
+            Outage::Misconfigured,
+            "the server does not know HELLO, and so does not speak RESP3; use Redis 6.2 or later",
         );
     }
-    let trouble = trouble::of(error);
+    if error.kind() == ErrorKind::Parse {
+        return other_protocol::misconfigured("its reply is not one of Redis");
+    }
     if db != 0 && error.to_string().contains("refused to switch database") {
-        let detail = format!(
-            "the URL's database {db} cannot be selected: {} (is it below the server's `databases`, and \
-             has the user the right +select?)",
-            error.detail().unwrap_or_default()
-        );
-        return Trouble::new(Outage::Denied, detail);
+        return unknown_database(db, error.detail().unwrap_or_default());
     }
-    trouble
+    trouble::with_remedy(trouble::of(error))
+}
+
+fn unknown_database(db: i64, said: &str) -> Trouble {
+    let refused = format!("the URL's database {db} cannot be selected: {said}");
+    if said.contains("cluster mode") {
+        return trouble::node_of_cluster();
+    }
+    if said.contains("permission") {
+        return Trouble::new(Outage::Denied, refused).with_remedy("grant the user +select");
+    }
+    Trouble::new(Outage::Misconfigured, refused)
+        .with_remedy("name one below the server's `databases`")
 }
 
 /// The task that reads and writes a connection. It would wait for answers that never come, so it ends with

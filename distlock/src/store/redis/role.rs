@@ -1,5 +1,7 @@
 //! What a server takes itself for.
 
+use redis::from_redis_value;
+
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::reply::Reply;
@@ -29,10 +31,41 @@ pub(super) async fn check_master(connection: &dyn Connection) -> Result<(), Trou
 pub(super) fn check_member(role: Option<&str>) -> Result<(), Trouble> {
     match role {
         Some("slave") => Err(Trouble::new(
-            Outage::Denied,
+            Outage::Misconfigured,
             "it is a replica, and the servers of a quorum know nothing of each other: name independent servers",
         )),
         // Who may not ask is told so elsewhere.
+        _ => Ok(()),
+    }
+}
+
+/// Rejects a node of a cluster that is used as a server of its own: it executes only commands for its own slots, which may
+/// move away.
+pub(super) fn check_alone(mode: Option<&str>) -> Result<(), Trouble> {
+    match mode {
+        Some("cluster") => Err(trouble::node_of_cluster()),
+        // A user without the right to INFO learns it from a redirect.
+        _ => Ok(()),
+    }
+}
+
+/// Rejects a version before RESP3.
+pub(super) async fn check_version(connection: &dyn Connection) -> Result<(), Trouble> {
+    let mut info = redis::cmd("INFO");
+    info.arg("server");
+    let Ok(info) = connection.send(&info).await else {
+        return Ok(());
+    };
+    let info = from_redis_value::<String>(info).unwrap_or_default();
+    let version = info
+        .lines()
+        .find_map(|line| line.strip_prefix("redis_version:"));
+    let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    match (version, major) {
+        (Some(version), Some(..=5)) => Err(Trouble::new(
+            Outage::Misconfigured,
+            format!("it is Redis {version}, which does not speak RESP3: use Redis 6.2 or later"),
+        )),
         _ => Ok(()),
     }
 }
@@ -41,7 +74,7 @@ pub(super) fn check_member(role: Option<&str>) -> Result<(), Trouble> {
 pub(super) async fn check_server(connection: &dyn Connection) -> Result<(), Trouble> {
     match role(connection).await.as_deref() {
         Ok("sentinel") => Err(Trouble::new(
-            Outage::Denied,
+            Outage::Misconfigured,
             "it is a sentinel: write redis+sentinel://host,host/service, with the name of the service that it watches",
         )),
         _ => Ok(()),

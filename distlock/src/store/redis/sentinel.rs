@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::config::RedisConfig;
-use crate::store::redis::multiplexed::{Multiplexed, Refusal};
+use crate::store::redis::multiplexed::Multiplexed;
 use crate::store::redis::socket::Wire;
 use crate::store::redis::transport::{Connection, Hears};
 use crate::store::redis::trouble;
@@ -159,7 +159,10 @@ impl Sentinels {
         let address = ConnectionAddr::Tcp(host.clone(), *port);
         let stream = self.wire.open(&address).await?;
         let greeted = Multiplexed::begin(stream, &self.settings, hears).await;
-        greeted.map_err(Refusal::trouble)
+        match greeted {
+            Ok(connection) => Ok(connection),
+            Err(refusal) => Err(self.wire.explain(&address, refusal.trouble()).await),
+        }
     }
 
     /// Where it says that the master is; `None` if it does not know the service.
@@ -171,7 +174,7 @@ impl Sentinels {
             let detail = &trouble.detail;
             if detail.contains("unknown command") {
                 let what = "it is no sentinel, but a server: name sentinels, or write redis:// for a server";
-                Trouble::new(Outage::Denied, what)
+                Trouble::new(Outage::Misconfigured, what)
             } else {
                 trouble
             }

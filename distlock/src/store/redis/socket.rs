@@ -18,9 +18,11 @@ use tokio::task::JoinSet;
 #[cfg(feature = "tls")]
 use tokio_rustls::client::TlsStream;
 
+use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::ended::Renames;
+use crate::store::redis::other_protocol;
 #[cfg(feature = "tls")]
 use crate::store::redis::tls;
 use crate::store::redis::trouble;
@@ -61,7 +63,11 @@ impl Wire {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = connect(host, *port).await.map_err(failed)?;
                 tune(&stream).map_err(failed)?;
-                self.secure(host, stream).await?
+                tokio::select! {
+                    biased;
+                    secured = self.secure(host, stream) => secured?,
+                    plain = self.finds_plain_text(host, *port), if self.tls.is_some() => return Err(plain),
+                }
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
@@ -76,6 +82,29 @@ impl Wire {
             objection: Arc::default(),
             renames: self.in_cluster.then(Renames::new),
         })
+    }
+
+    /// Waits until TLS is overdue and the server has answered a plain PING; resolves only then.
+    async fn finds_plain_text(&self, host: &str, port: u16) -> Trouble {
+        tokio::time::sleep(self.tls_within / 4).await;
+        if !other_protocol::speaks_plainly(connect(host, port)).await {
+            std::future::pending::<()>().await;
+        }
+        other_protocol::without_tls()
+    }
+
+    /// Returns why a server has ended a connection without a reply, as far as that can be found out: it may expect TLS.
+    pub(super) async fn explain(&self, address: &ConnectionAddr, error: Trouble) -> Trouble {
+        match address {
+            ConnectionAddr::Tcp(host, port)
+                if self.tls.is_none()
+                    && error.outage == Outage::Unreachable
+                    && other_protocol::speaks_tls(connect(host, *port)).await =>
+            {
+                other_protocol::with_tls()
+            }
+            _ => error,
+        }
     }
 
     #[cfg(feature = "tls")]
@@ -124,8 +153,8 @@ impl Pulse {
 pub(super) struct Stream {
     socket: Socket,
     pub(super) pulse: Pulse,
-    /// What the other side has against our certificate, which it says when we believe to be connected already.
-    #[cfg_attr(not(feature = "tls"), allow(dead_code))]
+    /// Why the other side is not a server that can be used: it speaks another protocol, or rejects our certificate after
+    /// TLS seemed to be established.
     pub(super) objection: Arc<OnceCell<Trouble>>,
     /// In a cluster.
     renames: Option<Renames>,
@@ -174,6 +203,11 @@ impl AsyncRead for Stream {
             Socket::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         };
         if buffer.filled().len() > before {
+            if this.pulse.count() == 0
+                && let Some(error) = other_protocol::of_first_bytes(&buffer.filled()[before..])
+            {
+                let _ = this.objection.set(error);
+            }
             this.pulse.beat();
             if let Some(renames) = &mut this.renames {
                 renames.read(&mut buffer.filled_mut()[before..]);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redis::{ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 
 use crate::credentials::Source;
+use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
 use crate::store::redis::config::RedisConfig;
@@ -85,17 +86,38 @@ impl Sockets {
         };
         let plainly = settings.clone().set_protocol(ProtocolVersion::RESP2);
         let Ok(Ok(connection)) = self.greeted(address, &plainly, &hears).await else {
-            return Err(refusal);
+            return Err(self.wire.explain(address, refusal).await);
         };
         if connection.send(&redis::cmd("PING")).await.is_err() {
-            return Err(refusal);
+            return Err(self.wire.explain(address, refusal).await);
         }
         match self.greeted(address, &settings, &hears).await? {
-            Err(Refusal::OfTheGreeting(_)) => Ok(connection),
+            Err(Refusal::OfTheGreeting(error)) => {
+                // A proxy that ends the connection at HELLO does so at INFO, too.
+                if error.outage == Outage::Misconfigured {
+                    self.check_version(address, &plainly, &hears).await?;
+                }
+                Ok(connection)
+            }
             Err(Refusal::For(trouble)) => Err(trouble),
             // The next attempt will succeed.
             Ok(_) => Err(refusal),
         }
+    }
+
+    /// Rejects a server that is older than RESP3, and so has too few commands for the scripts. A proxy that answers in a
+    /// server's place has no version, or its server's.
+    async fn check_version(
+        &self,
+        address: &ConnectionAddr,
+        plainly: &RedisConnectionInfo,
+        hears: &Hears,
+    ) -> Result<(), Trouble> {
+        // On a connection of its own, which a proxy may end.
+        let Ok(Ok(connection)) = self.greeted(address, plainly, hears).await else {
+            return Ok(());
+        };
+        role::check_version(&connection).await
     }
 
     async fn greeted(

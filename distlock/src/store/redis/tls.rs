@@ -15,6 +15,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
+use crate::store::redis::other_protocol;
 use crate::store::redis::trouble;
 use crate::tls::Tls;
 
@@ -55,6 +56,7 @@ pub(super) fn objection(error: &io::Error) -> Option<Trouble> {
 
 fn refused(error: io::Error, name: &str) -> Trouble {
     match of_tls(&error) {
+        Some(rustls::Error::InvalidMessage(_)) => other_protocol::without_tls(),
         Some(error) => untrusted(explain(error, &format!("`{name}`"))),
         None => trouble::of(&error.into()),
     }
@@ -190,9 +192,6 @@ fn explain(error: &rustls::Error, name: &str) -> String {
         ) => format!(
             "the server does not accept the certificate that it was shown, or was shown none: give one that its \
              `tls-ca-cert-file` has signed with `Tls::client_certificate` ({error})"
-        ),
-        Error::InvalidMessage(_) => format!(
-            "the server answers, but not TLS: if this is its plain port, write redis:// instead of rediss:// ({error})"
         ),
         _ => error.to_string(),
     }

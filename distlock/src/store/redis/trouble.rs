@@ -3,7 +3,7 @@
 use redis::{ErrorKind, RedisError};
 
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::trouble::{Trouble, one_line};
 
 pub(super) const FOREIGN_VALUE: &str = "a value that distlock did not write stands at its keys";
 
@@ -12,8 +12,8 @@ pub(super) fn of(error: &RedisError) -> Trouble {
         ErrorKind::AuthenticationFailed => Outage::Denied,
         ErrorKind::RESP3NotSupported => {
             return Trouble::new(
-                Outage::Denied,
-                "the server does not speak RESP3; Redis 6.2 or later is needed",
+                Outage::Misconfigured,
+                "the server does not speak RESP3; use Redis 6.2 or later",
             );
         }
         _ if error.is_timeout() => Outage::TimedOut,
@@ -22,11 +22,53 @@ pub(super) fn of(error: &RedisError) -> Trouble {
         _ => {
             let code = error.code().unwrap_or("ERR");
             let text = format!("{code} {}", error.detail().unwrap_or_default());
-            return of_text(&text).because(error.clone());
+            return of_text(&text).because(ServerError::of(error));
         }
     };
-    Trouble::new(outage, error.to_string()).because(error.clone())
+    let trouble = Trouble::new(outage, error.to_string());
+    if error.is_io_error() {
+        trouble.because(error.clone())
+    } else {
+        trouble.because(ServerError::of(error))
+    }
 }
+
+/// The source of an error that a server caused. Its text is cut and cleaned, because a source is shown with `{:?}` too.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct ServerError(String);
+
+impl ServerError {
+    fn of(error: &RedisError) -> Self {
+        ServerError(one_line(error.to_string()))
+    }
+}
+
+/// Adds the remedy to a server's complaint about the user, the password or a right.
+pub(super) fn with_remedy(error: Trouble) -> Trouble {
+    if error.outage != Outage::Denied {
+        return error;
+    }
+    let remedy = match code(&error.detail) {
+        "NOAUTH" => {
+            "write the password into the URL (redis://user:password@host), or set `credentials`"
+        }
+        "NOPERM" => GRANT,
+        _ => "correct user and password in the URL, or in `credentials`",
+    };
+    error.with_remedy(remedy)
+}
+
+/// Names what the user needs, if the error is that it lacks a right.
+pub(super) fn needs(error: Trouble, what: &str) -> Trouble {
+    if error.outage != Outage::Denied {
+        return error;
+    }
+    let detail = format!("the user needs {what}: {}", error.detail);
+    Trouble::new(error.outage, detail).with_remedy(GRANT)
+}
+
+const GRANT: &str = "grant it to the user with `ACL SETUSER`; docs/storage.md lists the rights";
 
 /// Tells an error apart by the text that Redis answers: a code, then words.
 pub(super) fn of_text(text: &str) -> Trouble {
@@ -107,10 +149,12 @@ pub(super) fn is_redirect(trouble: &Trouble) -> bool {
 /// What to say where a server that is used as if it were alone says that it is not.
 pub(super) fn not_alone(trouble: &Trouble) -> Option<Trouble> {
     let is_of_a_cluster = matches!(code(&trouble.detail), "MOVED" | "ASK" | "CROSSSLOT");
-    is_of_a_cluster.then(|| {
-        let detail = "it is a node of a cluster: write redis+cluster://host,host";
-        Trouble::new(Outage::Denied, detail)
-    })
+    is_of_a_cluster.then(node_of_cluster)
+}
+
+pub(super) fn node_of_cluster() -> Trouble {
+    let detail = "it is a node of a cluster: write redis+cluster://host,host";
+    Trouble::new(Outage::Misconfigured, detail)
 }
 
 /// Something else than ours stands at one of the lock's keys.

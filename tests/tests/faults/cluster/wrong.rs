@@ -37,8 +37,14 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let cluster = RedisCluster::start(3);
     let keys = cluster.key_on_each("k");
     for node in &cluster.masters {
-        // One of them has the slot of the key that is tried at the beginning, and says so later.
-        match LockManager::connect(node.url()).await {
+        is_config(&refused(node.url()).await, &["write redis+cluster://"]);
+        // One of them has the slot of the key that is tried at the beginning: without the right to INFO that is found later.
+        let mut raw = node.client();
+        raw.cmd(&[
+            "ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all", "-info",
+        ]);
+        let url = format!("redis://app:any@127.0.0.1:{}", node.port());
+        match LockManager::connect(url).await {
             Err(error) => is_config(&error, &["write redis+cluster://"]),
             Ok(manager) => {
                 let mut told = 0;

@@ -501,3 +501,43 @@ async fn who_may_only_publish_starts_no_body() {
     let next = within(LONG, waiting).await.unwrap().0.unwrap();
     next.release().await.unwrap();
 }
+
+/// Everything that a program may show of an error: the error and its sources, each with `{}` and `{:?}`.
+fn shown(error: &distlock::Error) -> Vec<String> {
+    let mut shown = vec![error.to_string(), format!("{error:?}")];
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        shown.extend([error.to_string(), format!("{error:?}")]);
+        source = error.source();
+    }
+    shown
+}
+
+/// The text of a server reaches no log uncut, and no terminal with what controls it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_error_with_control_characters_is_cut_and_cleaned() {
+    let impostor = Impostor::start();
+    let manager = connect(&impostor.url()).await;
+    for code in ["ERR", "NOPERM", "OOM", "FOREIGN", "MOVED 1"] {
+        let text = "\x1b]0;title\x07\x1b[31m\u{202e}\u{9b}2J".repeat(50_000);
+        assert!(text.len() > 1 << 20);
+        let reply = format!("-{code} {text}\r\n").into_bytes();
+        impostor.mood(Mood::Scripts(reply.clone()));
+        let refused = manager.lock("k").wait(ms(100)).acquire().await;
+        let mut errors = vec![
+            refused.unwrap_err(),
+            manager.inspect("k").await.unwrap_err(),
+        ];
+        impostor.mood(Mood::Everything(reply));
+        let connecting = LockManager::builder().url(impostor.url());
+        let connecting = connecting.connect_timeout(ms(300));
+        errors.push(connecting.connect().await.unwrap_err());
+        impostor.mood(Mood::Honest);
+        for text in errors.iter().flat_map(shown) {
+            assert!(text.len() < 2_500, "{code}: {} bytes", text.len());
+            let raw = |c: char| c.is_control() || c == '\u{202e}';
+            assert!(!text.contains(raw), "{code}: {text:?}");
+        }
+        eventually_async(LONG, async || manager.lock("k").acquire().await.is_ok()).await;
+    }
+}

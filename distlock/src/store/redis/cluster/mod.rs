@@ -156,16 +156,8 @@ async fn enter(
     let clock = &nodes.topology.clock;
     let started = clock.now();
     let found = refresh::discover(nodes, seeds, round).await;
-    let (answered, map) = found.map_err(|trouble| {
-        let waited = clock.now().since(started);
-        if trouble.outage.is_transient() {
-            trouble.into_error(None, waited)
-        } else {
-            Error::Config {
-                detail: format!("{} ({})", trouble.detail, trouble.outage),
-            }
-        }
-    })?;
+    let (answered, map) =
+        found.map_err(|error| error.into_connect_error(clock.now().since(started)))?;
     let mut primaries = map.primaries();
     nodes.topology.learn(map);
     // The one that has just answered, if it is one.

@@ -161,10 +161,9 @@ async fn slots(connection: &dyn Connection) -> Result<Value, Trouble> {
         let trouble = trouble::of(&error);
         if trouble.detail.contains("cluster support disabled") {
             let detail = "it is no node of a cluster (its `cluster-enabled` is no): write redis:// for a single server";
-            Trouble::new(Outage::Denied, detail)
+            Trouble::new(Outage::Misconfigured, detail)
         } else if trouble.outage == Outage::Denied {
-            let detail = format!("the user needs CLUSTER SLOTS: {}", trouble.detail);
-            Trouble::new(Outage::Denied, detail)
+            trouble::needs(trouble, "CLUSTER SLOTS")
         } else {
             trouble
         }

@@ -50,7 +50,7 @@ impl Seat {
         let is_other = |one: &&Taken| one.run == run && one.address != self.address;
         if let Some(other) = taken.iter().find(is_other) {
             return Err(Trouble::new(
-                Outage::Denied,
+                Outage::Misconfigured,
                 format!(
                     "it is another name of {}, and has no second vote: name independent servers",
                     other.address
@@ -77,7 +77,7 @@ mod tests {
         let ends: Vec<_> = (0..3).map(|_| Arc::new(End::default())).collect();
         first.take(Some("run"), &ends[0]).unwrap();
         let refused = second.take(Some("run"), &ends[1]).unwrap_err();
-        assert_eq!(refused.outage, Outage::Denied);
+        assert_eq!(refused.outage, Outage::Misconfigured);
         assert!(refused.detail.contains("another name of a,"), "{refused}");
         // Its own connections are replaced before the old ones are known to be dead.
         first.take(Some("run"), &ends[2]).unwrap();

@@ -1,0 +1,242 @@
+//! Misconfigurations: connecting ends at once, with an error that is no outage and says what to write.
+
+use distlock::{Error, LockManager, Tls};
+use distlock_tests::garbage::{Frame, Impostor, Reaction};
+use distlock_tests::{Authority, Proxy, RedisQuorum, RedisServer, eventually_async};
+
+use crate::kit::{LONG, ms, taken_once};
+
+/// Long enough that only an error that ends connecting at once comes before it.
+const CONNECT_TIMEOUT: std::time::Duration = ms(10_000);
+
+async fn error_of(state: &str, url: &str) -> Error {
+    let mut builder = LockManager::builder()
+        .url(url)
+        .connect_timeout(CONNECT_TIMEOUT);
+    if url.starts_with("rediss") {
+        builder = builder.tls(Tls::new());
+    }
+    match builder.connect().await {
+        Ok(_) => panic!("{state}: {url} was connected to"),
+        Err(error) => error,
+    }
+}
+
+/// Connects to each URL, and expects a misconfiguration whose text has all these parts.
+async fn assert_misconfigured(rows: &[(&str, String, &[&str])]) {
+    for (state, url, says) in rows {
+        let error = error_of(state, url).await;
+        assert!(matches!(error, Error::Config { .. }), "{state}: {error:?}");
+        let message = error.to_string();
+        for part in *says {
+            assert!(message.contains(part), "{state}: no {part:?} in {message}");
+        }
+        // The remedy of another misconfiguration.
+        assert!(
+            !message.contains("rights and password"),
+            "{state}: {message}"
+        );
+        let shown = format!("{message} {error:?}");
+        assert!(!shown.contains("hunter2"), "{state}: {shown}");
+    }
+}
+
+/// A server that answers everything as an HTTP server answers what is not HTTP.
+fn http_server() -> Impostor {
+    Impostor::start(|_, _| {
+        Some(Reaction {
+            bytes: b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec(),
+            close: true,
+        })
+    })
+}
+
+/// A server without HELLO, as Redis was before 6.0.
+fn redis_5() -> Impostor {
+    Impostor::start(|name, _| match name {
+        "HELLO" => Some(Frame::Error("ERR unknown command `HELLO`, with args".into()).into()),
+        "INFO" => Some(Frame::text("# Server\r\nredis_version:5.0.14\r\n").into()),
+        _ => None,
+    })
+}
+
+/// A server with a port for TLS, and one that is plain.
+fn with_tls() -> (RedisServer, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let (authority, ca) = (Authority::new(), dir.path().join("ca.pem"));
+    authority.write(&ca);
+    let files = authority.sign("127.0.0.1", dir.path());
+    let server = RedisServer::builder().tls(&ca, &files.certificate, &files.key);
+    (server.start(), dir)
+}
+
+/// The same servers as one server, as the sentinels of one, as nodes of a cluster and as members of a quorum.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_protocol_in_every_topology() {
+    let (http, old) = (http_server(), redis_5());
+    let (tls, _dir) = with_tls();
+    let [http, old] = [http.url(), old.url()].map(|url| url.replace("redis://", ""));
+    let encrypted = format!("127.0.0.1:{}", tls.tls_port());
+    let plain = format!("127.0.0.1:{}", tls.port());
+    let quorum = RedisQuorum::start(2);
+    let members = quorum.url().replace("redis+quorum://", "");
+    for (scheme, others, path) in [
+        ("", String::new(), ""),
+        ("+sentinel", String::new(), "/service"),
+        ("+cluster", String::new(), ""),
+        ("+quorum", format!("{members},"), ""),
+    ] {
+        let of = |address| format!("redis{scheme}://{others}{address}{path}");
+        let http_says: &[&str] = &["HTTP/1.1 400 Bad Request", "correct host and port"];
+        let mut rows = vec![
+            ("an HTTP server", of(&http), http_says),
+            (
+                "TLS is missing",
+                of(&encrypted),
+                &["write rediss:// instead"],
+            ),
+        ];
+        if scheme != "+quorum" {
+            let url = format!("rediss{scheme}://{plain}{path}");
+            rows.push(("TLS is too much", url, &["write redis:// instead"]));
+        }
+        match scheme {
+            "" => rows.push((
+                "Redis 5",
+                of(&old),
+                &["Redis 5.0.14", "use Redis 6.2 or later"],
+            )),
+            "+sentinel" => {}
+            _ => rows.push((
+                "no RESP3",
+                of(&old),
+                &["Redis 5.0.14", "use Redis 6.2 or later"],
+            )),
+        }
+        assert_misconfigured(&rows).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_another_kind() {
+    let node = || RedisServer::builder().args(["--cluster-enabled", "yes", "--cluster-port", "0"]);
+    let (empty, whole, single) = (node().start(), node().start(), RedisServer::start());
+    // It executes everything, for as long as no slot is moved away.
+    let all = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
+    assert_eq!(whole.client().cmd(&all).text(), Some("OK"));
+    eventually_async(LONG, async || {
+        let info = whole.client().cmd(&["CLUSTER", "INFO"]);
+        info.text().unwrap().contains("cluster_state:ok")
+    })
+    .await;
+    let sentinel = RedisServer::builder().sentinel().start();
+    let cluster: &[&str] = &["write redis+cluster://"];
+    assert_misconfigured(&[
+        ("a node without slots", empty.url(), cluster),
+        ("a node with all slots", whole.url(), cluster),
+        (
+            "a node and a database",
+            format!("{}/3", empty.url()),
+            cluster,
+        ),
+        ("a sentinel", sentinel.url(), &["write redis+sentinel://"]),
+        (
+            "no cluster",
+            single.url().replace("redis://", "redis+cluster://"),
+            &["cluster-enabled", "write redis://"],
+        ),
+        (
+            "no sentinel",
+            single.url().replace("redis://", "redis+sentinel://") + "/service",
+            &["it is no sentinel", "write redis://"],
+        ),
+        (
+            "no such database",
+            format!("{}/99", single.url()),
+            &[
+                "database 99",
+                "below the server's `databases`",
+                &single.port().to_string(),
+            ],
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_and_rights() {
+    let (open, guarded) = (
+        RedisServer::start(),
+        RedisServer::builder().requirepass("right").start(),
+    );
+    let port = guarded.port();
+    let at = |user: &str| format!("redis://{user}127.0.0.1:{port}");
+    let (wrong, unasked): (&[&str], &[&str]) = (
+        &["correct user and password in the URL", &port.to_string()],
+        &["requirepass", "take the password away"],
+    );
+    assert_misconfigured(&[
+        ("no password", at(""), &["write the password into the URL"]),
+        ("a wrong password", at(":hunter2@"), wrong),
+        ("a wrong password by name", at("default:hunter2@"), wrong),
+        ("no such user", at("nobody:right@"), wrong),
+        (
+            "a password that is not asked for",
+            format!("redis://:hunter2@127.0.0.1:{}", open.port()),
+            unasked,
+        ),
+        (
+            "the same by name",
+            format!("redis://default:hunter2@127.0.0.1:{}", open.port()),
+            unasked,
+        ),
+    ])
+    .await;
+    LockManager::connect(guarded.url()).await.unwrap();
+    for (rights, path, needs) in [
+        ("~* &* +@all -subscribe", "", "SUBSCRIBE"),
+        ("~* resetchannels +@all -debug", "", "SUBSCRIBE"),
+        ("~* &* +@all -eval", "", "EVAL"),
+        ("~* &* +@all -evalsha", "", "EVALSHA"),
+        ("~* &* +@all -@scripting", "", "EVAL"),
+        ("~other:* &* +@all", "", "keys"),
+        ("~* &* +@all -select", "/1", "+select"),
+    ] {
+        let words = ["ACL", "SETUSER", "app", "reset", "on", ">hunter2"];
+        let words: Vec<_> = words.into_iter().chain(rights.split(' ')).collect();
+        assert_eq!(open.client().cmd(&words).text(), Some("OK"));
+        let url = format!("redis://app:hunter2@127.0.0.1:{}{path}", open.port());
+        assert_misconfigured(&[(rights, url, &[needs, "grant"])]).await;
+    }
+}
+
+/// A manager that connects in the background reports it at its first call. One that was connected waits for the right server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_the_background() {
+    let (server, http) = (RedisServer::start(), http_server());
+    let lazy = LockManager::connect_lazy(http.url()).unwrap();
+    let error = lazy.lock("k").wait(LONG).acquire().await.unwrap_err();
+    assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
+    assert!(
+        error.to_string().contains("correct host and port"),
+        "{error}"
+    );
+
+    // It passes on what is no RESP.
+    let way = Proxy::start_sealed(server.addr());
+    let manager = LockManager::connect(way.url()).await.unwrap();
+    taken_once(&manager, "k").await;
+    let url = http.url();
+    let port: u16 = url.rsplit(':').next().unwrap().parse().unwrap();
+    way.move_to(([127, 0, 0, 1], port).into());
+    way.reset_connections();
+    eventually_async(LONG, async || {
+        let error = manager.lock("k").wait(ms(300)).acquire().await.unwrap_err();
+        assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
+        error.to_string().contains("HTTP/1.1 400 Bad Request")
+    })
+    .await;
+    way.move_to(server.addr());
+    let lock = manager.lock("k").wait(LONG);
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
