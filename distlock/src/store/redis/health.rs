@@ -154,3 +154,49 @@ impl std::fmt::Debug for Health {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::TokioClock;
+    use crate::error::Outage;
+
+    /// An outage ends with its last cause. A connection that comes back during it is not reported again.
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_reported_once_and_ends_with_its_last_cause() {
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let sink = events.clone();
+        let health = Health::new(
+            "a".to_owned(),
+            "n",
+            Arc::new(TokioClock::new()),
+            Arc::new(move |event| lock(&sink).push(event)),
+        );
+        let reported = || {
+            let events = std::mem::take(&mut *lock(&events)).into_iter();
+            let texts = events.map(|event| match event {
+                StoreEvent::Lost { .. } => "lost".to_owned(),
+                StoreEvent::Back { gap, .. } => format!("back after {gap:?}"),
+                StoreEvent::LinkUp { gap, .. } => format!("{gap:?}"),
+                other => format!("{other:?}"),
+            });
+            texts.collect::<Vec<_>>()
+        };
+        let trouble = Trouble::new(Outage::Unreachable, "gone");
+        let down = health.clock.now();
+        health.suffers(Cause::NoCommands, &trouble);
+        health.suffers(Cause::NoRenewals, &trouble);
+        assert_eq!(reported(), ["lost"]);
+        tokio::time::advance(TELL_EVERY * 3).await;
+        health.link_up(Link::Commands, Some(down));
+        health.recovers(Cause::NoCommands);
+        assert_eq!(reported(), ["Told(3s)"]);
+        health.recovers(Cause::NoRenewals);
+        health.recovers(Cause::NoRenewals);
+        assert_eq!(reported(), ["back after 3s"]);
+        // Without an outage a replaced connection is reported, once a second at most.
+        health.link_up(Link::Renewals, Some(down));
+        health.link_up(Link::Commands, Some(down));
+        assert_eq!(reported(), ["Untold(3s)", "Told(3s)"]);
+    }
+}

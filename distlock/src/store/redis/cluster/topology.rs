@@ -175,3 +175,86 @@ impl std::fmt::Debug for Topology {
         f.debug_struct("Topology").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::TokioClock;
+
+    const SLOT: u16 = 7;
+
+    fn slot(number: u16) -> Slot {
+        Slot::new(number).unwrap()
+    }
+
+    /// A map in which one node has these slots.
+    fn map(slots: &[u16], node: &str) -> Map {
+        let mut map = Map::empty();
+        for number in slots {
+            map.assign(slot(*number), &Address::new(node, 1));
+        }
+        map
+    }
+
+    /// What is known of a cluster whose slots `SLOT` and 8 are at `a`, and how often waiters were told to ask again.
+    fn topology() -> (Arc<Topology>, impl Fn() -> usize) {
+        let told = Arc::new(Mutex::new(0));
+        let events = told.clone();
+        let sink: EventSink = Arc::new(move |event| {
+            assert_eq!(event, StoreEvent::Moved);
+            *lock(&events) += 1;
+        });
+        let topology = Topology::new(Arc::new(TokioClock::new()), sink);
+        topology.learn(map(&[SLOT, 8], "a"));
+        let times = topology.clone();
+        (topology, move || {
+            times.tell_moved();
+            *lock(&told)
+        })
+    }
+
+    /// The ways to learn that a slot has another owner.
+    const WAYS: [(&str, fn(&Topology)); 2] = [
+        ("map", |topology| topology.learn(map(&[SLOT], "b"))),
+        ("redirect", |topology| {
+            topology.learn_one(slot(SLOT), &Address::new("b", 1));
+        }),
+    ];
+
+    #[tokio::test(start_paused = true)]
+    async fn the_waiters_of_a_slot_that_moves_ask_again_once() {
+        let end_of_subscription: fn(&Topology) = |topology| topology.has_moved(slot(SLOT));
+        let ways = WAYS.into_iter();
+        for (way, moves) in ways.chain([("end of a subscription", end_of_subscription)]) {
+            let (topology, told) = topology();
+            moves(&topology);
+            assert_eq!(told(), 0, "{way}: nobody waits");
+            topology.learn(map(&[SLOT, 8], "a"));
+            topology.waits_in(slot(SLOT), Duration::from_secs(1));
+            topology.learn(map(&[SLOT, 9], "a"));
+            assert_eq!(told(), 0, "{way}: another slot moved");
+            moves(&topology);
+            assert_eq!((told(), told()), (1, 1), "{way}");
+            tokio::time::advance(Duration::from_secs(1) + LINGER).await;
+            topology.learn(map(&[SLOT], "c"));
+            assert_eq!(told(), 1, "{way}: the wait is over");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_that_moves_settles_for_a_while() {
+        for (way, moves) in WAYS {
+            let (topology, _) = topology();
+            assert_eq!(topology.settles_in(slot(SLOT)), Duration::ZERO, "{way}");
+            moves(&topology);
+            assert_eq!(topology.settles_in(slot(SLOT)), SETTLES_IN, "{way}");
+            assert_eq!(topology.settles_in(slot(9)), Duration::ZERO, "{way}");
+            tokio::time::advance(SETTLES_IN / 2).await;
+            // Known already: it does not begin anew.
+            moves(&topology);
+            assert_eq!(topology.settles_in(slot(SLOT)), SETTLES_IN / 2, "{way}");
+            tokio::time::advance(SETTLES_IN / 2).await;
+            assert_eq!(topology.settles_in(slot(SLOT)), Duration::ZERO, "{way}");
+        }
+    }
+}
