@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// After an outage both those that were tried and those that never were are given up, and that is reported once.
+    /// In an outage some were tried, and some never were. What is given up is reported once.
     #[test]
     fn a_sweep_gives_up_what_is_past_in_both_queues() {
         let backlog = Backlog::default();
@@ -243,27 +243,19 @@ mod tests {
         let started: Vec<_> = (0..many + 4)
             .filter_map(|owner| backlog.start(release(owner)))
             .collect();
-        assert_eq!(started.len(), IN_FLIGHT);
-        // The store does not answer: all that were tried wait, and the four others still do.
         for release in started {
             assert!(backlog.again(release, false).is_none());
         }
-        assert!(!backlog.is_at_rest());
         let is_odd = |release: &Release| release.entry.owner % 2 == 1;
-        let given_up = backlog.sweep(is_odd).map(|given_up| given_up.releases);
-        assert_eq!(given_up, Some(IN_FLIGHT / 2 + 2));
-        assert!(backlog.sweep(is_odd).is_none());
+        let given_up = || backlog.sweep(is_odd).map(|given_up| given_up.releases);
+        assert_eq!((given_up(), given_up()), (Some(IN_FLIGHT / 2 + 2), None));
         let due = backlog.start_due(Moment(0));
-        let owners: Vec<_> = due.iter().map(|release| release.entry.owner).collect();
-        assert_eq!(owners.len(), IN_FLIGHT / 2 + 2);
-        assert_eq!(owners[..3], [many, many + 2, 0], "never tried first");
-        // The last one that is given up by itself is still to be reported.
+        assert_eq!(due.len(), IN_FLIGHT / 2 + 2);
         for release in &due {
             assert!(backlog.give_up(release, false).is_none());
         }
-        assert!(!backlog.is_at_rest());
-        let given_up = backlog.sweep(is_odd).map(|given_up| given_up.releases);
-        assert_eq!(given_up, Some(due.len()));
+        assert!(!backlog.is_at_rest(), "it is not reported yet");
+        assert_eq!(given_up(), Some(due.len()));
         assert!(backlog.is_at_rest() && backlog.count() == 0);
     }
 }

@@ -256,36 +256,29 @@ fn a_release_that_finds_nothing_is_a_loss_while_it_was_believed() {
     assert_eq!(released(&answers, 1_600), Left::Done);
 }
 
-/// A release is repeated until the TTL has ended, and until the queue has dropped the place that the call may have there.
+/// The queue may have a place of the call for longer than a TTL.
 #[test]
 fn a_release_is_given_up_only_when_nothing_can_be_left() {
-    let waiting = |handle: fn(&mut Claim)| {
+    let leaves: [fn(&mut Claim); 2] = [
+        |claim| {
+            claim.handle_answer(queued(), at(1_010));
+            assert!(claim.leave(Duration::ZERO, at(2_000)));
+        },
+        |claim| claim.handle_hang(at(2_000)),
+    ];
+    for leave in leaves {
         let mut claim = fresh(SECOND, SECOND * 20);
         claim.poll_command(at(1_000));
-        handle(&mut claim);
-        claim
-    };
-    let queued_and_left = waiting(|claim| {
-        claim.handle_answer(queued(), at(1_010));
-        assert!(claim.leave(Duration::ZERO, at(2_000)));
-    });
-    let unheard = waiting(|claim| claim.handle_hang(at(2_000)));
-    let not_taken = waiting(|claim| {
-        claim.handle_answer(queued(), at(1_010));
-        claim.handle_grant(&grant(Some(1_500), 7), at(1_510));
-        claim.handle_time(at(2_000));
-        assert_eq!(claim.standing(), Standing::Over);
-    });
-    for claim in [queued_and_left, unheard, not_taken] {
+        leave(&mut claim);
         let place_until = claim.request().place_until();
         assert!(place_until > at(21_000) && claim.is_past(place_until));
         assert!(!claim.is_past(Moment(place_until.0 - 1)));
     }
-    let mut held = asked();
-    held.handle_answer(self::held(7), at(1_010));
-    assert!(held.leave(Duration::ZERO, at(2_000)));
+    let mut claim = asked();
+    claim.handle_answer(held(7), at(1_010));
+    assert!(claim.leave(Duration::ZERO, at(2_000)));
     let ends = at(2_000) + Timing::new(SECOND * 30).ttl();
-    assert!(held.is_past(ends) && !held.is_past(Moment(ends.0 - 1)));
+    assert!(claim.is_past(ends) && !claim.is_past(Moment(ends.0 - 1)));
 }
 
 #[test]

@@ -378,32 +378,28 @@ fn refused(need: Durability, said: &Trouble) -> Trouble {
 mod tests {
     use super::*;
 
+    /// With `fsync` the disks of the replicas count as well as the server's own.
     #[test]
     fn the_server_is_asked_for_what_is_needed_and_its_count_decides() {
-        let wait = |fsync, replicas| {
+        for (fsync, replicas, command, enough, too_few) in [
+            (false, 2, "WAIT 2 5", vec![2], vec![1]),
+            (true, 0, "WAITAOF 1 0 5", vec![1, 0], vec![0, 2]),
+            (true, 2, "WAITAOF 1 2 5", vec![1, 2], vec![1, 1]),
+            (true, 2, "WAITAOF 1 2 5", vec![1, 3], vec![0, 2]),
+        ] {
             let need = Durability { replicas, fsync };
-            let command = encode::wait(need, Duration::from_millis(5));
-            let words = command.args_iter().map(|arg| match arg {
-                redis::Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
-                _ => String::new(),
-            });
-            words.collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(wait(false, 2), "WAIT 2 5");
-        assert_eq!(wait(true, 0), "WAITAOF 1 0 5");
-        assert_eq!(wait(true, 2), "WAITAOF 1 2 5");
-        let is_enough = |fsync, replicas, answer: &[i64]| {
-            let numbers = answer.iter().map(|number| Value::Int(*number)).collect();
-            let answer = match answer {
-                [number] => Value::Int(*number),
-                _ => Value::Array(numbers),
+            let sent = encode::wait(need, Duration::from_millis(5)).get_packed_command();
+            let sent = String::from_utf8(sent).unwrap();
+            let words: Vec<_> = sent.split("\r\n").skip(2).step_by(2).collect();
+            assert_eq!(words.join(" "), command);
+            let is_enough = |counts: Vec<i64>| {
+                let answer = match counts[..] {
+                    [count] => Value::Int(count),
+                    _ => Value::Array(counts.into_iter().map(Value::Int).collect()),
+                };
+                decode::acknowledged(need, answer).unwrap()
             };
-            decode::acknowledged(Durability { replicas, fsync }, answer).unwrap()
-        };
-        assert!(is_enough(false, 2, &[2]) && !is_enough(false, 2, &[1]));
-        // With `fsync` the disks of the replicas count as well as the server's own.
-        assert!(is_enough(true, 0, &[1, 0]) && !is_enough(true, 0, &[0, 2]));
-        assert!(is_enough(true, 2, &[1, 2]) && is_enough(true, 2, &[1, 3]));
-        assert!(!is_enough(true, 2, &[1, 1]) && !is_enough(true, 2, &[0, 2]));
+            assert!(is_enough(enough) && !is_enough(too_few), "{command}");
+        }
     }
 }

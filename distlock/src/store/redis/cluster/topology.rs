@@ -181,80 +181,53 @@ mod tests {
     use super::*;
     use crate::clock::TokioClock;
 
-    const SLOT: u16 = 7;
-
-    fn slot(number: u16) -> Slot {
-        Slot::new(number).unwrap()
-    }
-
     /// A map in which one node has these slots.
     fn map(slots: &[u16], node: &str) -> Map {
         let mut map = Map::empty();
-        for number in slots {
-            map.assign(slot(*number), &Address::new(node, 1));
+        for slot in slots {
+            map.assign(Slot::new(*slot).unwrap(), &Address::new(node, 1));
         }
         map
     }
 
-    /// What is known of a cluster whose slots `SLOT` and 8 are at `a`, and how often waiters were told to ask again.
-    fn topology() -> (Arc<Topology>, impl Fn() -> usize) {
-        let told = Arc::new(Mutex::new(0));
-        let events = told.clone();
-        let sink: EventSink = Arc::new(move |event| {
-            assert_eq!(event, StoreEvent::Moved);
-            *lock(&events) += 1;
-        });
-        let topology = Topology::new(Arc::new(TokioClock::new()), sink);
-        topology.learn(map(&[SLOT, 8], "a"));
-        let times = topology.clone();
-        (topology, move || {
-            times.tell_moved();
-            *lock(&told)
-        })
-    }
-
-    /// The ways to learn that a slot has another owner.
-    const WAYS: [(&str, fn(&Topology)); 2] = [
-        ("map", |topology| topology.learn(map(&[SLOT], "b"))),
-        ("redirect", |topology| {
-            topology.learn_one(slot(SLOT), &Address::new("b", 1));
-        }),
-    ];
-
+    /// However the client learns that a slot has moved.
     #[tokio::test(start_paused = true)]
-    async fn the_waiters_of_a_slot_that_moves_ask_again_once() {
-        let end_of_subscription: fn(&Topology) = |topology| topology.has_moved(slot(SLOT));
-        let ways = WAYS.into_iter();
-        for (way, moves) in ways.chain([("end of a subscription", end_of_subscription)]) {
-            let (topology, told) = topology();
+    async fn the_waiters_of_a_slot_that_moves_ask_again_and_releases_wait_for_them() {
+        let [seven, nine] = [7, 9].map(|slot| Slot::new(slot).unwrap());
+        let by_map: &dyn Fn(&Topology) = &|topology| topology.learn(map(&[7, 9], "b"));
+        let by_redirect: &dyn Fn(&Topology) =
+            &|topology| topology.learn_one(seven, &Address::new("b", 1));
+        let by_end_of_subscription: &dyn Fn(&Topology) = &|topology| topology.has_moved(seven);
+        for (moves, settles) in [
+            (by_map, true),
+            (by_redirect, true),
+            (by_end_of_subscription, false),
+        ] {
+            let moved = Arc::new(Mutex::new(0));
+            let sink = moved.clone();
+            let count: EventSink = Arc::new(move |_| *lock(&sink) += 1);
+            let topology = Topology::new(Arc::new(TokioClock::new()), count);
+            let told = || {
+                topology.tell_moved();
+                *lock(&moved)
+            };
+            topology.learn(map(&[7], "a"));
+            topology.waits_in(seven, Duration::from_secs(1));
+            topology.learn(map(&[7, 9], "a"));
+            assert_eq!(told(), 0, "it did not move");
+            let settles_in = || [seven, nine].map(|slot| topology.settles_in(slot));
+            assert_eq!(settles_in(), [Duration::ZERO; 2]);
             moves(&topology);
-            assert_eq!(told(), 0, "{way}: nobody waits");
-            topology.learn(map(&[SLOT, 8], "a"));
-            topology.waits_in(slot(SLOT), Duration::from_secs(1));
-            topology.learn(map(&[SLOT, 9], "a"));
-            assert_eq!(told(), 0, "{way}: another slot moved");
+            assert_eq!((told(), told()), (1, 1));
+            let expected = if settles { SETTLES_IN } else { Duration::ZERO };
+            assert_eq!(settles_in()[0], expected);
+            tokio::time::advance(SETTLES_IN / 2).await;
+            // What is known already is no move.
             moves(&topology);
-            assert_eq!((told(), told()), (1, 1), "{way}");
+            assert_eq!(settles_in()[0], expected / 2);
             tokio::time::advance(Duration::from_secs(1) + LINGER).await;
-            topology.learn(map(&[SLOT], "c"));
-            assert_eq!(told(), 1, "{way}: the wait is over");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_slot_that_moves_settles_for_a_while() {
-        for (way, moves) in WAYS {
-            let (topology, _) = topology();
-            assert_eq!(topology.settles_in(slot(SLOT)), Duration::ZERO, "{way}");
-            moves(&topology);
-            assert_eq!(topology.settles_in(slot(SLOT)), SETTLES_IN, "{way}");
-            assert_eq!(topology.settles_in(slot(9)), Duration::ZERO, "{way}");
-            tokio::time::advance(SETTLES_IN / 2).await;
-            // Known already: it does not begin anew.
-            moves(&topology);
-            assert_eq!(topology.settles_in(slot(SLOT)), SETTLES_IN / 2, "{way}");
-            tokio::time::advance(SETTLES_IN / 2).await;
-            assert_eq!(topology.settles_in(slot(SLOT)), Duration::ZERO, "{way}");
+            topology.learn(map(&[7], "c"));
+            assert_eq!(told(), if settles { 1 } else { 2 }, "the wait is over");
         }
     }
 }
