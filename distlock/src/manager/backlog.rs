@@ -211,3 +211,51 @@ impl Queues {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manager::counted::Counter;
+    use crate::options::Options;
+    use crate::protocol::claim::Claim;
+    use crate::protocol::request::Request;
+    use crate::protocol::rules::Rules;
+
+    fn release(owner: Owner) -> Release {
+        let (key, now) = (LockKey::new("k").unwrap(), Moment(0));
+        let request = Arc::new(Request::new(key, Options::default(), now));
+        let claim = Claim::unknown(request, Rules::ALL, now);
+        let counter = Counter::default();
+        Release {
+            entry: Entry::unknown(owner, claim, counter.one()),
+            tell: None,
+            due: now,
+            is_first: true,
+            _under_way: counter.one(),
+        }
+    }
+
+    /// In an outage some were tried, and some never were. What is given up is reported once.
+    #[test]
+    fn a_sweep_gives_up_what_is_past_in_both_queues() {
+        let backlog = Backlog::default();
+        let many = IN_FLIGHT as Owner;
+        let started: Vec<_> = (0..many + 4)
+            .filter_map(|owner| backlog.start(release(owner)))
+            .collect();
+        for release in started {
+            assert!(backlog.again(release, false).is_none());
+        }
+        let is_odd = |release: &Release| release.entry.owner % 2 == 1;
+        let given_up = || backlog.sweep(is_odd).map(|given_up| given_up.releases);
+        assert_eq!((given_up(), given_up()), (Some(IN_FLIGHT / 2 + 2), None));
+        let due = backlog.start_due(Moment(0));
+        assert_eq!(due.len(), IN_FLIGHT / 2 + 2);
+        for release in &due {
+            assert!(backlog.give_up(release, false).is_none());
+        }
+        assert!(!backlog.is_at_rest(), "it is not reported yet");
+        assert_eq!(given_up(), Some(due.len()));
+        assert!(backlog.is_at_rest() && backlog.count() == 0);
+    }
+}

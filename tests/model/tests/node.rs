@@ -105,6 +105,8 @@ struct Side<'a> {
     tokens: BTreeMap<Token, u64>,
     /// The server's clock (µs).
     now: u64,
+    /// The time after which a command of a client comes too late.
+    apply_by: String,
 }
 
 fn channel(client: usize) -> String {
@@ -132,6 +134,7 @@ impl<'a> Side<'a> {
             run: 0,
             tokens: BTreeMap::new(),
             now: 1_700_000_000_000_000,
+            apply_by: LATER.to_owned(),
         };
         (0..CLIENTS).for_each(|client| side.listen(client, true));
         side.vote();
@@ -203,7 +206,7 @@ impl<'a> Side<'a> {
                     &*name(owner),
                     &*ticket(owner),
                     "33000",
-                    LATER,
+                    &*self.apply_by,
                     HOUR,
                     "a name",
                     &*rest,
@@ -267,7 +270,7 @@ impl<'a> Side<'a> {
                     &*token(given),
                     &*ticket(owner),
                     "33000",
-                    LATER,
+                    &*self.apply_by,
                     HOUR,
                     "a name",
                     &*run,
@@ -487,5 +490,40 @@ fn a_server_that_may_have_forgotten_hands_nothing_on() {
         assert!(told[0].starts_with(says), "{told:?}");
         let confirmed = side.apply(Command::Confirm(second, 1));
         assert_eq!(confirmed.array()[0].int() == 1, !has_restarted);
+    }
+}
+
+/// Their owner may have been released meanwhile.
+#[test]
+fn an_ask_or_a_repair_that_comes_too_late_leaves_nothing() {
+    let server = RedisServer::start();
+    let owner = Owner::new(0, 0);
+    let commands = [Command::Ask(owner, None), Command::Repair(owner, 1)];
+    for (case, command) in (0..).zip(commands) {
+        let mut side = Side::new(&server, case);
+        let (lock, token) = (side.keys[0].clone(), side.ahead());
+        side.tokens.insert(1, token);
+        for (left, is_applied) in [(999, false), (1_000, true)] {
+            side.apply_by = format!("{:016}", side.now + left);
+            side.apply(command);
+            assert_eq!(side.raw.exists(&lock), is_applied, "{command:?}");
+        }
+    }
+}
+
+#[test]
+fn a_repair_takes_only_what_is_free() {
+    let server = RedisServer::start();
+    let mut side = Side::new(&server, 0);
+    let [lock, ..] = side.keys.clone();
+    let [owner, other] = [0, 1].map(|client| Owner::new(client, 0));
+    let token = side.ahead();
+    side.tokens.insert(1, token);
+    for state in ["held", "kept", "revoked", "vote"] {
+        let value = format!("3 {state} {} {token} 1 33000 1 a name", name(other));
+        side.raw.cmd(&["SET", &lock, &value]);
+        side.apply(Command::Repair(owner, 1));
+        let is_taken = side.raw.get(&lock) != Some(value);
+        assert_eq!(is_taken, state == "vote", "{state}");
     }
 }

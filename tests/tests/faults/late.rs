@@ -53,6 +53,26 @@ impl Late {
         }
     }
 
+    /// Has the next ask go over a connection of this runtime.
+    async fn open_runtime_connection(&self) {
+        let calls = async || {
+            let lock = self.manager.lock("warm").wait(LONG);
+            let calls = tokio::spawn(async move {
+                for _ in 0..20 {
+                    lock.run(async |_| ()).await.unwrap();
+                }
+            });
+            calls.await.unwrap();
+        };
+        let proxy = self.proxy.handle();
+        eventually_async(LONG, async || {
+            calls().await;
+            proxy.connections().len() > 2
+        })
+        .await;
+        calls().await;
+    }
+
     /// Asks for "k" on a connection that is held back.
     async fn ask(&mut self) -> Acquiring {
         self.proxy.hold_requests();
@@ -105,28 +125,34 @@ impl Late {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_ask_dies_with_its_connection() {
-    let mut late = Late::new(true).await;
-    late.ask_and_cancel().await;
-    late.deliver().await;
-    assert_eq!(late.asks(), 0, "the old connection was not killed");
-    until_clean(&mut late.raw, SOON).await;
+    for on_runtime in [false, true] {
+        let mut late = Late::new(true).await;
+        if on_runtime {
+            late.open_runtime_connection().await;
+        }
+        late.ask_and_cancel().await;
+        late.deliver().await;
+        assert_eq!(late.asks(), 0, "the old connection was not killed");
+        until_clean(&mut late.raw, SOON).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_ask_that_cannot_be_killed_leaves_nothing() {
-    let mut late = Late::new(false).await;
-    late.ask_and_cancel().await;
-    late.deliver().await;
-    assert_eq!(late.asks(), 1, "the ask was to arrive late");
-    until_clean(&mut late.raw, SOON).await;
-    // And it stays so.
-    let guard = connect(&late.server.url())
-        .await
-        .lock("k")
-        .try_acquire()
-        .await
-        .unwrap();
-    assert!(guard.is_some());
+    for on_runtime in [false, true] {
+        let mut late = Late::new(false).await;
+        if on_runtime {
+            late.open_runtime_connection().await;
+        }
+        late.ask_and_cancel().await;
+        late.deliver().await;
+        assert_eq!(late.asks(), 1, "the ask was to arrive late");
+        until_clean(&mut late.raw, SOON).await;
+        // And it stays so.
+        let other = connect(&late.server.url()).await;
+        let guard = other.lock("k").try_acquire().await.unwrap();
+        assert!(guard.is_some());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use distlock::LockManager;
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 use tokio::task::JoinHandle;
 
-use crate::kit::{Exclusion, LONG, acquire_later, connect, connections, ms, until_clean};
+use crate::kit::{Exclusion, LONG, acquire_later, connect, connections, lock_key, ms, until_clean};
 
 const CLIENTS: usize = 3;
 const TASKS: usize = 3;
@@ -111,6 +111,24 @@ async fn killed_renewals_lose_nothing() {
         tokio::time::sleep(ms(30)).await;
     }
     assert!(killed >= 10, "only {killed} connections were killed");
+    guard.release().await.unwrap();
+}
+
+/// Whichever of its connections is replaced, a client renews its holds at once: the server may have forgotten them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_is_renewed_after_a_reconnect() {
+    let server = RedisServer::start();
+    let mut raw = server.client();
+    let manager = connect(&server.url()).await;
+    // By itself it is renewed every ten seconds.
+    let lock = manager.lock("k").lease(ms(120_000));
+    let guard = lock.acquire().await.unwrap();
+    for kind in ["normal", "pubsub"] {
+        raw.cmd(&["PEXPIRE", &lock_key("k"), "60000"]);
+        let kill = ["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"];
+        assert!(raw.cmd(&kill).int() > 0, "{kind}");
+        eventually_async(ms(7_000), async || raw.pttl(&lock_key("k")) > 100_000).await;
+    }
     guard.release().await.unwrap();
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use distlock::{Error, LockGuard, LockManager, LossReason, Outage};
-use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
+use distlock_tests::{RedisServer, RedisServerBuilder, Reply, Resp, eventually_async, within};
 
 use crate::kit::{
     Acquiring, LONG, acquire_later, calls, connect, connections, expiry_after_renewal, leftovers,
@@ -21,10 +21,12 @@ pub(crate) fn master() -> RedisServer {
 
 /// A replica that has all that its master has.
 pub(crate) async fn replica_of(master: &RedisServer) -> RedisServer {
+    replica_by(RedisServer::builder(), master).await
+}
+
+async fn replica_by(builder: RedisServerBuilder, master: &RedisServer) -> RedisServer {
     let port = master.port().to_string();
-    let replica = RedisServer::builder()
-        .args(["--replicaof", "127.0.0.1", &port])
-        .start();
+    let replica = builder.args(["--replicaof", "127.0.0.1", &port]).start();
     let mut raw = replica.client();
     eventually_async(LONG, async || raw.info_field("master_link_status") == "up").await;
     // And its master counts it.
@@ -562,11 +564,45 @@ async fn what_the_server_counts_is_what_counts() {
     let master = master();
     let replica = replica_of(&master).await;
     let manager = connect_for(&master, 1).await;
+    what_the_server_counts_decides(&manager, &master, &replica).await;
+}
+
+/// The same for disks, by what the server under test can do: the disks of the replicas count, or a clear error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_fsync_the_disks_of_replicas_are_what_counts() {
+    let server = || {
+        let builder = RedisServer::builder().append_only();
+        builder.arg("--repl-diskless-sync-delay", "0")
+    };
+    let master = server().start();
+    let builder = LockManager::builder().url(master.url()).min_replicas(1);
+    let manager = builder.fsync(true).connect().await.unwrap();
+    let known = master.client().cmd(&["WAITAOF", "0", "0", "1"]);
+    if known.is_error() {
+        let error = manager.lock("held").acquire().await.unwrap_err();
+        let Error::Unavailable {
+            outage: Outage::Unsupported,
+            ..
+        } = error
+        else {
+            panic!("{error:?}");
+        };
+        return assert!(error.to_string().contains("WAITAOF"), "{error}");
+    }
+    let replica = replica_by(server(), &master).await;
+    what_the_server_counts_decides(&manager, &master, &replica).await;
+}
+
+async fn what_the_server_counts_decides(
+    manager: &LockManager,
+    master: &RedisServer,
+    replica: &RedisServer,
+) {
     let lease = LEASE;
     let guard = manager.lock("held").lease(lease).acquire().await.unwrap();
     replica.stop_process();
     let mut raw = master.client();
-    let acquiring = acquire_later(&manager, "k", lease, ms(3_000));
+    let acquiring = acquire_later(manager, "k", lease, ms(3_000));
     let mut early = 0;
     let deadline = Instant::now() + LONG;
     // Told at once that there is none, it does not take that for an acknowledgement.

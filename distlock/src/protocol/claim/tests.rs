@@ -12,15 +12,20 @@ fn at(ms: u64) -> Moment {
     Moment(ms * 1_000_000)
 }
 
-/// A claim that has asked at 1 s, with a lease of 30 s and a wait of 10 s.
-fn asked() -> Claim {
+/// A claim that is about to ask at 1 s.
+fn fresh(lease: Duration, wait: Duration) -> Claim {
     let options = Options {
-        lease: SECOND * 30,
-        wait: SECOND * 10,
+        lease,
+        wait,
         ..Options::default()
     };
     let request = Request::new(LockKey::new("k").unwrap(), options, at(1_000));
-    let mut claim = Claim::new(Arc::new(request), None, Rules::ALL);
+    Claim::new(Arc::new(request), None, Rules::ALL)
+}
+
+/// A claim that has asked at 1 s, with a lease of 30 s and a wait of 10 s.
+fn asked() -> Claim {
+    let mut claim = fresh(SECOND * 30, SECOND * 10);
     let command = claim.poll_command(at(1_000));
     assert!(
         matches!(command, Some(Command::Ask { wait, within }) if wait == SECOND * 10 && within == SECOND),
@@ -199,6 +204,26 @@ fn what_was_never_sent_is_not_undone() {
     );
 }
 
+/// Only the ask that was refused, or not sent, is known to have left nothing.
+#[test]
+fn a_refusal_says_nothing_of_an_earlier_ask() {
+    let timed_out = || Err(trouble(Outage::TimedOut));
+    let unsent = || Err(trouble(Outage::Unreachable).unsent());
+    let refusals = [Ok(AskReply::Busy(None)), Ok(AskReply::Full(None)), unsent()];
+    for refusal in refusals {
+        for (earlier, may_be_there) in [(unsent(), false), (timed_out(), true)] {
+            let mut claim = asked();
+            claim.handle_answer(earlier, at(2_000));
+            let again = claim.poll_retry().unwrap();
+            claim.handle_retry();
+            assert!(claim.poll_command(again).is_some());
+            claim.handle_answer(refusal.clone(), again);
+            let is_undone = claim.leave(Duration::ZERO, again);
+            assert_eq!(is_undone, may_be_there, "{refusal:?}");
+        }
+    }
+}
+
 #[test]
 fn an_answer_after_a_shutdown_makes_no_hold() {
     let mut claim = asked();
@@ -247,8 +272,37 @@ fn a_release_that_finds_nothing_is_a_loss_while_it_was_believed() {
         Left::Done,
         "its lease may have ended"
     );
-    let unanswered = Err(trouble(Outage::TimedOut));
-    assert_eq!(released(&[unanswered, Ok(nothing)], 1_600), Left::Done);
+    let unanswered = || Err(trouble(Outage::TimedOut));
+    assert_eq!(released(&[unanswered(), Ok(nothing)], 1_600), Left::Done);
+    let unsent = || Err(trouble(Outage::Unreachable).unsent());
+    assert_eq!(released(&[unsent(), Ok(nothing)], 1_600), Left::NotOurs);
+    let answers = [unanswered(), unsent(), Ok(nothing)];
+    assert_eq!(released(&answers, 1_600), Left::Done);
+}
+
+/// The queue may have a place of the call for longer than a TTL.
+#[test]
+fn a_release_is_given_up_only_when_nothing_can_be_left() {
+    let leaves: [fn(&mut Claim); 2] = [
+        |claim| {
+            claim.handle_answer(queued(), at(1_010));
+            assert!(claim.leave(Duration::ZERO, at(2_000)));
+        },
+        |claim| claim.handle_hang(at(2_000)),
+    ];
+    for leave in leaves {
+        let mut claim = fresh(SECOND, SECOND * 20);
+        claim.poll_command(at(1_000));
+        leave(&mut claim);
+        let place_until = claim.request().place_until();
+        assert!(place_until > at(21_000) && claim.is_past(place_until));
+        assert!(!claim.is_past(Moment(place_until.0 - 1)));
+    }
+    let mut claim = asked();
+    claim.handle_answer(held(7), at(1_010));
+    assert!(claim.leave(Duration::ZERO, at(2_000)));
+    let ends = at(2_000) + Timing::new(SECOND * 30).ttl();
+    assert!(claim.is_past(ends) && !claim.is_past(Moment(ends.0 - 1)));
 }
 
 #[test]

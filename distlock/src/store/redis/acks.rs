@@ -373,3 +373,33 @@ fn refused(need: Durability, said: &Trouble) -> Trouble {
     }
     said.clone()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With `fsync` the disks of the replicas count as well as the server's own.
+    #[test]
+    fn the_server_is_asked_for_what_is_needed_and_its_count_decides() {
+        for (fsync, replicas, command, enough, too_few) in [
+            (false, 2, "WAIT 2 5", vec![2], vec![1]),
+            (true, 0, "WAITAOF 1 0 5", vec![1, 0], vec![0, 2]),
+            (true, 2, "WAITAOF 1 2 5", vec![1, 2], vec![1, 1]),
+            (true, 2, "WAITAOF 1 2 5", vec![1, 3], vec![0, 2]),
+        ] {
+            let need = Durability { replicas, fsync };
+            let sent = encode::wait(need, Duration::from_millis(5)).get_packed_command();
+            let sent = String::from_utf8(sent).unwrap();
+            let words: Vec<_> = sent.split("\r\n").skip(2).step_by(2).collect();
+            assert_eq!(words.join(" "), command);
+            let is_enough = |counts: Vec<i64>| {
+                let answer = match counts[..] {
+                    [count] => Value::Int(count),
+                    _ => Value::Array(counts.into_iter().map(Value::Int).collect()),
+                };
+                decode::acknowledged(need, answer).unwrap()
+            };
+            assert!(is_enough(enough) && !is_enough(too_few), "{command}");
+        }
+    }
+}

@@ -17,7 +17,7 @@ use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::Owner;
 use crate::store::redis::handshake;
-use crate::store::redis::session::{Predecessor, Session};
+use crate::store::redis::session::{Predecessor, ServersName, Session};
 
 /// Commands under way on one lane; more of them go home.
 const MOST: usize = 1_024;
@@ -89,14 +89,9 @@ impl Lane {
         keeper: Arc<Keeper>,
         now: Moment,
     ) -> Self {
-        let name = LaneName {
-            number,
-            connection: Predecessor(session.name.clone()),
-            killed: OnceCell::new(),
-        };
         Lane {
+            name: Arc::new(LaneName::new(number, session.name.clone())),
             session,
-            name: Arc::new(name),
             listener,
             flights: Mutex::new(Flights {
                 under_way: BTreeMap::new(),
@@ -115,10 +110,7 @@ impl Lane {
 
     /// Whether it has room, and answers.
     pub(super) fn is_free(&self, now: Moment) -> bool {
-        let flights = lock(&self.flights);
-        let oldest = flights.under_way.first_key_value();
-        flights.under_way.len() < MOST
-            && oldest.is_none_or(|(_, flight)| now < flight.sent + LONGEST_DEBT)
+        lock(&self.flights).are_on_time(now)
     }
 
     /// Waits for an answer on this lane. `None`: it did not come within its time.
@@ -207,6 +199,15 @@ impl Lane {
     }
 }
 
+impl Flights {
+    /// Returns true if there are not too many, and the oldest is not late.
+    fn are_on_time(&self, now: Moment) -> bool {
+        let oldest = self.under_way.first_key_value();
+        self.under_way.len() < MOST
+            && oldest.is_none_or(|(_, flight)| now < flight.sent + LONGEST_DEBT)
+    }
+}
+
 impl Flight {
     /// Whether its caller had time to leave, after it was told.
     fn hangs(&self, now: Moment) -> bool {
@@ -258,9 +259,48 @@ impl Keeper {
 }
 
 impl LaneName {
+    /// The name of a runtime connection, which the server knows by `connection`.
+    pub(super) fn new(number: u64, connection: Option<ServersName>) -> Self {
+        LaneName {
+            number,
+            connection: Predecessor(connection),
+            killed: OnceCell::new(),
+        }
+    }
+
     /// Makes sure, over another connection, that nothing more of it is applied. `false` if that cannot be said.
     pub(super) async fn kill(&self, by: &Session) -> Result<bool, Trouble> {
         let kill = || handshake::kill(&*by.connection, Some(&self.connection));
         self.killed.get_or_try_init(kill).await.copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_owes_an_answer_for_too_long_is_asked_nothing_more() {
+        let (now, long_ago) = (Moment(0) + LONGEST_DEBT, Moment(0));
+        let are_on_time = |sent: &[Moment]| {
+            let flights = sent.iter().map(|sent| Flight {
+                owner: 1,
+                sent: *sent,
+                within: Duration::from_secs(1),
+                late_since: None,
+                is_told: false,
+                caller: None,
+            });
+            let flights = Flights {
+                under_way: (0..).zip(flights).collect(),
+                sent: 0,
+                last_used: now,
+                is_abandoned: false,
+            };
+            flights.are_on_time(now)
+        };
+        assert!(are_on_time(&[]) && are_on_time(&[Moment(1), now]));
+        assert!(!are_on_time(&[long_ago]) && !are_on_time(&[long_ago, now]));
+        assert!(are_on_time(&[now; MOST - 1]) && !are_on_time(&[now; MOST]));
     }
 }

@@ -123,3 +123,48 @@ impl Drop for PendingAsk<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: Owner = 1;
+
+    fn sent(asks: &UnansweredAsks, carrier: Carrier, apply_by: u64) -> PendingAsk<'_> {
+        let ask = asks.ask(OWNER, carrier);
+        ask.is_sent(apply_by);
+        ask
+    }
+
+    #[test]
+    fn an_answer_settles_only_the_connection_it_came_on() {
+        let asks = UnansweredAsks::default();
+        let lanes = [1, 2].map(|number| Arc::new(LaneName::new(number, None)));
+        let [first, second] = lanes.clone().map(Carrier::Lane);
+        let known = || {
+            let known = asks.get(OWNER)?;
+            let lanes: Vec<_> = known.lanes.iter().map(|lane| lane.number).collect();
+            Some((known.epoch, lanes, known.apply_by))
+        };
+        sent(&asks, Carrier::Home(7), 10).is_answered();
+        drop(asks.ask(OWNER, Carrier::Home(7)));
+        drop(asks.ask(OWNER, first.clone()));
+        assert_eq!(known(), None, "answered, or never sent");
+        let mut on_first = sent(&asks, first.clone(), 20);
+        assert_eq!(known(), Some((None, vec![1], 20)), "in flight");
+        on_first.is_answered();
+        assert_eq!(known(), None);
+        // The oldest command connection counts, and the latest time.
+        drop(sent(&asks, Carrier::Home(3), 60));
+        drop(sent(&asks, Carrier::Home(4), 30));
+        let mut on_first = sent(&asks, first, 40);
+        let mut on_second = sent(&asks, second, 50);
+        on_first.is_answered();
+        assert_eq!(known(), Some((Some(3), vec![2], 60)));
+        on_second.is_answered();
+        sent(&asks, Carrier::Home(5), 70).is_answered();
+        assert_eq!(known(), Some((Some(3), Vec::new(), 60)));
+        asks.forget(OWNER);
+        assert_eq!(known(), None);
+    }
+}

@@ -86,6 +86,29 @@ async fn an_ended_subscription_is_begun_again_where_the_slot_is() {
     until_all_clean(&cluster).await;
 }
 
+/// A waiter has time to subscribe at the node that has the slot now. A release that came before it would take the waiter for
+/// dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_gives_waiters_time_to_subscribe_where_the_slot_is() {
+    let cluster = in_turn().await;
+    let key = &cluster.key_on_each("time")[0];
+    let (slot, to) = (cluster.slot(key), &cluster.masters[1]);
+    let manager = connect(&cluster.url()).await;
+    let guard = manager.lock(key).lease(LONG).acquire().await.unwrap();
+    let from = cluster.begin_migration(slot, to);
+    while cluster.migrate_keys(slot, from, to) > 0 {}
+    let moves = Instant::now();
+    cluster.end_migration_at(slot, to, &[from]);
+    guard.release().await.unwrap();
+    let released = moves.elapsed();
+    assert!(
+        released >= ms(250),
+        "released {released:?} after the slot moved"
+    );
+    cluster.end_migration(slot, from, to);
+    until_all_clean(&cluster).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
     let cluster = in_turn().await;

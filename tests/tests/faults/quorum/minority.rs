@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use distlock::{Error, LockGuard};
-use distlock_tests::within;
+use distlock_tests::{eventually_async, within};
 
-use crate::kit::{Acquiring, LONG, SLACK, acquire_later, give_back, ms};
+use crate::kit::{Acquiring, LONG, SLACK, acquire_later, give_back, lock_key, ms};
 use crate::quorum::stage::{Fault, LEASE, Phase, Stage, for_each};
 use crate::quorum::{connect, three, until_clean, until_clean_at, until_queued_at};
 
@@ -255,4 +255,30 @@ async fn what_can_be_renewed_at_too_few_is_lost() {
     quorum.server(1).cont_process();
     assert!(!guard.is_held());
     until_clean(&quorum).await;
+}
+
+/// One server that has the lock of another client proves nothing; two of three do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_finds_its_hold_gone_when_a_quorum_says_so() {
+    let quorum = three();
+    let manager = connect(&quorum).await;
+    for places in [0..1, 0..2] {
+        let guard = manager.lock("k").lease(LEASE).acquire().await.unwrap();
+        let is_gone = places.len() == 2;
+        for place in 0..3 {
+            let mut raw = quorum.server(place).client();
+            eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
+            if places.contains(&place) {
+                let another = format!("3 held {:032x}:1 7 7 60000 7 another", 7);
+                raw.cmd(&["SET", &lock_key("k"), &another, "PX", "60000"]);
+            }
+        }
+        if is_gone {
+            // Without its answer the other two decide.
+            quorum.server(2).kill();
+        }
+        let released = guard.release().await;
+        let is_told = matches!(released, Err(Error::Lost { .. }));
+        assert_eq!(is_told, is_gone, "{released:?}");
+    }
 }

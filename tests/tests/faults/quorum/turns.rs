@@ -294,3 +294,29 @@ async fn what_is_released_before_all_have_marked_it_is_no_failure() {
     );
     until_clean(&quorum).await;
 }
+
+/// A short hold that was handed on may have ended before it is confirmed: another client may have the vote of a server by then.
+/// Only a renewal takes that back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_confirmation_leaves_the_newer_vote_of_another_client_alone() {
+    let quorum = three();
+    let managers = [connect(&quorum).await, connect(&quorum).await];
+    let guard = managers[0].lock("k").acquire().await.unwrap();
+    until_held_everywhere(&quorum, &guard).await;
+    // Its renewals are far away.
+    let waiting = acquire_later(&managers[1], "k", ms(60_000), LONG);
+    for place in 0..3 {
+        until_queued_at(&quorum, place, "k", 1).await;
+    }
+    let mut raw = quorum.server(0).client();
+    let newer = guard.fencing_token().get() + 60_000_000;
+    let vote = format!("3 vote {:032x}:1 {newer} 1 60000 1 another", 7);
+    raw.cmd(&["SET", &lock_key("k"), &vote, "PX", "60000"]);
+    guard.release().await.unwrap();
+    let guard = waiting.await.unwrap().0.unwrap();
+    let mut other = quorum.server(1).client();
+    eventually_async(LONG, async || other.pttl(&lock_key("k")) > 10_000).await;
+    // It comes behind all that was begun before.
+    guard.release().await.unwrap();
+    assert_eq!(raw.get(&lock_key("k")), Some(vote));
+}

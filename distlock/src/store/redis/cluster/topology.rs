@@ -175,3 +175,59 @@ impl std::fmt::Debug for Topology {
         f.debug_struct("Topology").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::TokioClock;
+
+    /// A map in which one node has these slots.
+    fn map(slots: &[u16], node: &str) -> Map {
+        let mut map = Map::empty();
+        for slot in slots {
+            map.assign(Slot::new(*slot).unwrap(), &Address::new(node, 1));
+        }
+        map
+    }
+
+    /// However the client learns that a slot has moved.
+    #[tokio::test(start_paused = true)]
+    async fn the_waiters_of_a_slot_that_moves_ask_again_and_releases_wait_for_them() {
+        let [seven, nine] = [7, 9].map(|slot| Slot::new(slot).unwrap());
+        let by_map: &dyn Fn(&Topology) = &|topology| topology.learn(map(&[7, 9], "b"));
+        let by_redirect: &dyn Fn(&Topology) =
+            &|topology| topology.learn_one(seven, &Address::new("b", 1));
+        let by_end_of_subscription: &dyn Fn(&Topology) = &|topology| topology.has_moved(seven);
+        for (moves, settles) in [
+            (by_map, true),
+            (by_redirect, true),
+            (by_end_of_subscription, false),
+        ] {
+            let moved = Arc::new(Mutex::new(0));
+            let sink = moved.clone();
+            let count: EventSink = Arc::new(move |_| *lock(&sink) += 1);
+            let topology = Topology::new(Arc::new(TokioClock::new()), count);
+            let told = || {
+                topology.tell_moved();
+                *lock(&moved)
+            };
+            topology.learn(map(&[7], "a"));
+            topology.waits_in(seven, Duration::from_secs(1));
+            topology.learn(map(&[7, 9], "a"));
+            assert_eq!(told(), 0, "it did not move");
+            let settles_in = || [seven, nine].map(|slot| topology.settles_in(slot));
+            assert_eq!(settles_in(), [Duration::ZERO; 2]);
+            moves(&topology);
+            assert_eq!((told(), told()), (1, 1));
+            let expected = if settles { SETTLES_IN } else { Duration::ZERO };
+            assert_eq!(settles_in()[0], expected);
+            tokio::time::advance(SETTLES_IN / 2).await;
+            // What is known already is no move.
+            moves(&topology);
+            assert_eq!(settles_in()[0], expected / 2);
+            tokio::time::advance(Duration::from_secs(1) + LINGER).await;
+            topology.learn(map(&[7], "c"));
+            assert_eq!(told(), if settles { 1 } else { 2 }, "the wait is over");
+        }
+    }
+}

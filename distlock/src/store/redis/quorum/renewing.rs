@@ -158,3 +158,41 @@ impl Tally {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One letter for the answer of each node: Ours, Not ours, Revoked, Free, or an error (?).
+    fn outcome(answers: &str) -> &'static str {
+        let kept = |letter| match letter {
+            'O' => Kept::Ours,
+            'N' => Kept::NotOurs,
+            'R' => Kept::Revoked,
+            'F' => Kept::Free,
+            _ => Kept::Trouble(Trouble::new(Outage::TimedOut, "no answer")),
+        };
+        let mut tally = Tally::default();
+        answers.chars().map(kept).for_each(|kept| tally.add(kept));
+        match tally.outcome(answers.len(), answers.len() / 2 + 1) {
+            Ok(()) => "held",
+            Err(RenewalFailure::Gone) => "gone",
+            Err(RenewalFailure::Revoked) => "revoked",
+            Err(RenewalFailure::Trouble(_)) => "unknown",
+        }
+    }
+
+    #[test]
+    fn a_hold_is_gone_once_too_few_nodes_can_still_have_it() {
+        for (expected, answers) in [
+            ("held", "OOO OON OOONN"),
+            ("gone", "ONN ?NN FNN NNN OONN OONNN ??NNN"),
+            ("revoked", "ONR ?RR"),
+            ("unknown", "OFN O?N O?? FFF OO?N OO?NN OOFFN"),
+        ] {
+            for answers in answers.split(' ') {
+                assert_eq!(outcome(answers), expected, "{answers}");
+            }
+        }
+    }
+}
