@@ -5,7 +5,7 @@ use distlock_tests::{RedisCluster, RedisServer, within};
 
 use crate::access::{NEEDED, PLACES, USEFUL, denied, renewed, set_user, user};
 use crate::cluster::until_renewed;
-use crate::kit::{LONG, acquire_later, ms, until_queued};
+use crate::kit::{HELD, LONG, acquire_later, ms, until_queued};
 
 /// What is needed in a cluster, and not for a single server.
 const MORE: &[&str] = &[
@@ -53,7 +53,7 @@ async fn exercise(
     );
     let slot = cluster.slot(key);
     let from = cluster.owner(slot);
-    let lease = ms(1_500);
+    let lease = HELD;
     let guard = first.lock(key).lease(lease).acquire().await?;
     renewed(&guard).await?;
     first.inspect(key).await?;

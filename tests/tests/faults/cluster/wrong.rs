@@ -6,7 +6,7 @@ use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 use crate::kit::{LONG, ms};
 
 async fn refused(url: String) -> Error {
-    let builder = LockManager::builder().url(url).connect_timeout(ms(1_500));
+    let builder = LockManager::builder().url(url).connect_timeout(ms(5_000));
     builder.connect().await.unwrap_err()
 }
 

@@ -44,7 +44,9 @@ fn assert_told(fault: Fault, error: &Error) {
     assert!(error.is_unavailable() && error.is_retryable(), "{told}");
     let forgets = matches!(fault, Fault::RestartEmpty | Fault::Flush);
     let says = ["1 of 3 servers can be used", "no answer within"];
-    let is_said = says.iter().any(|says| told.contains(says));
+    // A connection that has just ended is named by itself.
+    let is_said =
+        told.contains("redis://127.0.0.1:") || says.iter().any(|says| told.contains(says));
     assert!(is_said || forgets && told.contains("votes in"), "{told}");
 }
 
@@ -63,7 +65,8 @@ async fn asks_in_vain(phase: Phase) {
         let began = Instant::now();
         let error = within(LONG, stage.serves(asking)).await.unwrap_err();
         assert_told(fault, &error);
-        assert!(began.elapsed() < WHILE * 2, "{:?}", began.elapsed());
+        let took = began.elapsed();
+        assert!(took < WHILE + SLACK, "{took:?}");
         nobody_is_granted(fault, &stage).await;
         until_clean_at(&stage.quorum, left(fault)).await;
         stage.ends().await;
@@ -201,7 +204,7 @@ async fn a_minority_grants_nothing() {
     let manager = connect(&quorum).await;
     quorum.server(0).kill();
     quorum.server(2).kill();
-    let lock = manager.lock("k").wait(ms(600));
+    let lock = manager.lock("k").wait(ms(4_000));
     let error = within(LONG, lock.acquire()).await.unwrap_err();
     assert!(error.is_unavailable(), "{error}");
     let told = error.to_string();
