@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::fixture::{PATIENCE, ms};
+use crate::fixture::{PATIENCE, SOON, ms};
 
 /// What tasks do while they hold the lock; tells whether they were alone.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ for_each_store! {
             task.await.unwrap();
         }
         assert_eq!(room.visits(), 4 * 4 * turns);
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     /// Bodies under `run`, dropped guards, tries and short waits, all at once.

@@ -9,7 +9,7 @@ use distlock::LockManager;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::exclusion::Room;
-use crate::fixture::{PATIENCE, ms};
+use crate::fixture::{HELD, PATIENCE, SOON, ms};
 
 fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -69,17 +69,17 @@ for_each_store! {
         assert_eq!(room.visits(), 30);
     }
 
-    /// Three leases without an await, on the only thread of the runtime that also connected.
+    /// More than a lease without an await, on the only thread of the runtime that also connected.
     async fn a_blocked_runtime_keeps_its_lock(store) {
         let builder = store.builder();
         let (started, told) = tokio::sync::oneshot::channel();
         let blocking = thread::spawn(move || {
             current_thread().block_on(async {
                 let manager = builder.connect().await.unwrap();
-                let lock = manager.lock("k").lease(ms(400));
+                let lock = manager.lock("k").lease(HELD);
                 lock.run(async |held| {
                     started.send(()).unwrap();
-                    thread::sleep(ms(1_200));
+                    thread::sleep(HELD * 5 / 4 + ms(500));
                     held.is_held()
                 })
                 .await
@@ -87,13 +87,13 @@ for_each_store! {
         });
         told.await.unwrap();
         let other = store.manager().await.lock("k").wait(ms(50));
-        let until = Instant::now() + ms(1_000);
+        let until = Instant::now() + HELD * 5 / 4;
         while Instant::now() < until {
             assert!(other.acquire().await.is_err(), "two at once");
         }
         let held = tokio::task::block_in_place(|| blocking.join().unwrap());
         assert!(held.expect("the lock was lost"));
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     /// Without a runtime there is no timer of the caller's; the manager's own bounds hold.
@@ -103,7 +103,7 @@ for_each_store! {
         thread::spawn(move || {
             let call = async {
                 let guard = manager.lock("k").acquire().await.unwrap();
-                let busy = manager.lock("taken").wait(ms(100)).acquire().await.unwrap_err();
+                let busy = manager.lock("taken").wait(ms(3_000)).acquire().await.unwrap_err();
                 assert!(busy.is_busy(), "{busy:?}");
                 guard.release().await.unwrap();
                 let lock = manager.lock("k");
@@ -114,7 +114,7 @@ for_each_store! {
         .join()
         .unwrap();
         holder.release().await.unwrap();
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 }
 

@@ -193,7 +193,7 @@ for_each_store! {
         let unlocking = operator.unlock("k").holder_is_gone().wait(ms(1)).into_future();
         let error = within(PATIENCE, unlocking).await.unwrap_err();
         assert!(error.is_busy(), "{error:?}");
-        let other = store.manager().await.lock("k").wait(ms(100));
+        let other = store.manager().await.lock("k").wait(ms(3_000));
         assert!(other.acquire().await.unwrap_err().is_busy());
         // It may have been taken away (over a quorum), or not: it is never two's.
         drop(guard);

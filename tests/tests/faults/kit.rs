@@ -10,7 +10,7 @@ use distlock_tests::{RedisServer, Resp, equal, eventually_async};
 use tokio::task::JoinHandle;
 
 /// Everything that must happen at some time, on a loaded machine.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// What a loaded machine may add to a bound.
 pub(crate) const SLACK: Duration = Duration::from_secs(4);
@@ -48,6 +48,12 @@ pub(crate) fn queue_key(key: &str) -> String {
 pub(crate) async fn connect(url: &str) -> LockManager {
     let builder = lanes_at_once(LockManager::builder().url(url).connect_timeout(LONG));
     builder.connect().await.expect("the server is up")
+}
+
+/// A manager like any other, which a loaded machine has time to connect.
+pub(crate) async fn connect_patiently(url: impl Into<String>) -> Result<LockManager, Error> {
+    let builder = LockManager::builder().url(url);
+    builder.connect_timeout(LONG).connect().await
 }
 
 /// Has the server know every script, so that the next use of each is one command.

@@ -14,7 +14,10 @@ use std::time::Duration;
 use distlock::{LockManager, LockManagerBuilder, Quorum};
 use distlock_tests::{RedisQuorum, equal, eventually_async};
 
-use crate::kit::{HELD, LONG, acquire_later, give_back, leftovers, queue_key, until_renewed_twice};
+use crate::kit::{
+    HELD, LONG, acquire_later, connect_patiently, give_back, leftovers, queue_key,
+    until_renewed_twice,
+};
 
 /// Three servers that have been running for long.
 fn three() -> RedisQuorum {
@@ -24,8 +27,7 @@ fn three() -> RedisQuorum {
 }
 
 async fn connect(quorum: &RedisQuorum) -> LockManager {
-    let builder = LockManager::builder().url(quorum.url());
-    builder.connect_timeout(LONG).connect().await.unwrap()
+    connect_patiently(quorum.url()).await.unwrap()
 }
 
 /// A manager that takes no longer leases.

@@ -6,8 +6,8 @@ use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
 use crate::kit::{
-    HELD, LONG, SLACK, acquire_later, leftovers, until_clean, until_queued, until_renewed_twice,
-    warm,
+    HELD, LONG, SLACK, acquire_later, connect_patiently, leftovers, until_clean, until_queued,
+    until_renewed_twice, warm,
 };
 
 const PLACES: &[&str] = &["~*", "&*", "+@all"];
@@ -32,7 +32,7 @@ async fn a_script_that_fails_half_way_leaves_no_lock() {
         "time", "get", "mget", "set", "zcard", "exists", "pexpire", "zadd", "hset", "evalsha",
     ] {
         set_user(&mut raw, &[&["reset", "on", ">secret"], PLACES].concat());
-        let manager = LockManager::connect(url(&server, "secret")).await.unwrap();
+        let manager = connect_patiently(url(&server, "secret")).await.unwrap();
         set_user(&mut raw, &[&format!("-{denied}")]);
         let taken = manager.lock("taken").try_acquire().await;
         // Whether it is needed to take a free lock, or only to wait for one: never a lock by half.
@@ -79,7 +79,7 @@ async fn a_hand_off_that_may_not_be_written_is_told_to_nobody() {
     let server = RedisServer::start();
     let mut raw = server.client();
     set_user(&mut raw, &[&["reset", "on", ">secret"], PLACES].concat());
-    let manager = LockManager::connect(url(&server, "secret")).await.unwrap();
+    let manager = connect_patiently(url(&server, "secret")).await.unwrap();
     let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
     let waiting = acquire_later(&manager, "k", HELD, LONG);
     until_queued(&mut raw, "k", 1).await;
@@ -136,7 +136,7 @@ async fn credentials_that_change_while_a_lock_is_held() {
     let create = [&["reset", "on", ">secret"], PLACES].concat();
     for delete in [false, true] {
         set_user(&mut raw, &create);
-        let manager = LockManager::connect(url(&server, "secret")).await.unwrap();
+        let manager = connect_patiently(url(&server, "secret")).await.unwrap();
         let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
         if delete {
             // The server ends its connections.
