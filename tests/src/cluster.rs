@@ -9,13 +9,13 @@ use crate::server::{RedisServer, RedisServerBuilder, free_port};
 use crate::wait::eventually;
 
 /// How long nodes may take to find each other, or to agree on who has what.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Into so many slots keys are divided.
 const SLOTS: u16 = 16_384;
 
 /// After how many milliseconds of silence the others take a node for dead, unless it is given otherwise.
-const NODE_TIMEOUT: &str = "1000";
+const NODE_TIMEOUT: &str = "2500";
 
 /// A cluster of masters that share the slots evenly, each with a replica if wanted.
 #[derive(Debug)]

@@ -112,7 +112,8 @@ impl Fixture {
 
     async fn named_over(namespace: String, url: String, server: Option<Arc<RedisServer>>) -> Self {
         let builder = LockManager::builder().url(&url).namespace(&namespace);
-        let observer = builder.client_name("observer").connect().await.unwrap();
+        let builder = builder.client_name("observer").connect_timeout(PATIENCE);
+        let observer = builder.connect().await.unwrap();
         Fixture {
             url,
             namespace,
@@ -162,7 +163,9 @@ impl Fixture {
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
-        let builder = LockManager::builder().url(&self.url);
+        let builder = LockManager::builder()
+            .url(&self.url)
+            .connect_timeout(PATIENCE);
         let builder = match &self.quorum {
             None => builder,
             Some(_) => builder.quorum(Quorum::default().max_lease(LONGEST)),
@@ -193,7 +196,14 @@ impl Fixture {
     }
 
     pub(crate) async fn seen(&self, key: &str) -> KeyState {
-        self.observer.inspect(key).await.unwrap()
+        for _ in 0..20 {
+            match self.observer.inspect(key).await {
+                // The machine was too slow.
+                Err(error) if error.is_unavailable() => {}
+                seen => return seen.unwrap(),
+            }
+        }
+        panic!("{key}: no look was answered");
     }
 
     /// Waits until exactly so many calls stand in a lock's queue.

@@ -3,7 +3,7 @@
 use distlock::Error;
 use distlock_tests::{RedisCluster, RedisServer, within};
 
-use crate::access::{NEEDED, PLACES, USEFUL, denied, renewed, set_user, user};
+use crate::access::{NEEDED, PLACES, USEFUL, denied, inspected, renewed, set_user, user};
 use crate::cluster::until_renewed;
 use crate::kit::{HELD, LONG, acquire_later, connect_patiently, until_queued};
 
@@ -53,7 +53,7 @@ async fn exercise(
     let lease = HELD;
     let guard = first.lock(key).lease(lease).acquire().await?;
     renewed(&guard).await?;
-    first.inspect(key).await?;
+    inspected(&first, key).await?;
     let mut waiting = acquire_later(&second, key, lease, LONG / 2);
     let (mut raw, mut there) = (from.client(), to.client());
     tokio::select! {

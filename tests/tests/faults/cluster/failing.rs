@@ -28,7 +28,7 @@ async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) 
     let slot = cluster.slot(key);
     let (holder, other) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     // It outlasts the failover, and is renewed soon after it.
-    let lease = ms(10_000);
+    let lease = ms(20_000);
     let guard = holder.lock(key).lease(lease).acquire().await.unwrap();
     let unconcerned = holder.lock(elsewhere).lease(HELD).acquire().await;
     let unconcerned = unconcerned.unwrap();
