@@ -177,18 +177,25 @@ async fn the_minimal_user_is_denied_nothing() {
 #[test]
 fn every_right_of_the_minimal_user_is_used() {
     let check = |missing: &'static str| {
-        let server = RedisServer::start();
-        let mut raw = server.client();
         let fewer: Vec<_> = all()
             .into_iter()
             .filter(|right| *right != missing)
             .collect();
-        set_user(&mut raw, &fewer);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let result = runtime.expect("a runtime").block_on(exercise(&server));
-        assert!(!denied(&mut raw).is_empty(), "{missing} is not needed");
+        // On a busy machine a connection is replaced before it could be tested.
+        let mut rounds = 1..=5;
+        let result = loop {
+            let server = RedisServer::start();
+            let mut raw = server.client();
+            set_user(&mut raw, &fewer);
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let result = runtime.expect("a runtime").block_on(exercise(&server));
+            if !denied(&mut raw).is_empty() {
+                break result;
+            }
+            assert!(rounds.next().is_some(), "{missing} is not needed");
+        };
         if USEFUL.contains(&missing) {
             assert!(result.is_ok(), "without {missing}: {result:?}");
         } else {
