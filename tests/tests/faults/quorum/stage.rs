@@ -298,7 +298,7 @@ impl Stage {
     }
 }
 
-/// Does something for each of these, seven at a time.
+/// Does something for each of these, four at a time: each has servers of its own.
 pub(super) async fn for_each<W: Future<Output = ()>>(faults: &[Fault], what: impl Fn(Fault) -> W) {
     let act = async |fault: Option<&Fault>| {
         if let Some(fault) = fault {
@@ -306,9 +306,9 @@ pub(super) async fn for_each<W: Future<Output = ()>>(faults: &[Fault], what: imp
             what(*fault).await;
         }
     };
-    for some in faults.chunks(7) {
-        let [a, b, c, d, e, f, g] = [0, 1, 2, 3, 4, 5, 6].map(|place| act(some.get(place)));
-        tokio::join!(a, b, c, d, e, f, g);
+    for some in faults.chunks(4) {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|place| act(some.get(place)));
+        tokio::join!(a, b, c, d);
     }
 }
 
