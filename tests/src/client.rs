@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::resp::{line_at, value_len};
 
 /// How long a command may take unless told otherwise.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What the server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]

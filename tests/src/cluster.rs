@@ -2,20 +2,23 @@
 
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::client::{Reply, Resp};
 use crate::server::{RedisServer, RedisServerBuilder, free_port};
 use crate::wait::eventually;
 
 /// How long nodes may take to find each other, or to agree on who has what.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Into so many slots keys are divided.
 const SLOTS: u16 = 16_384;
 
+/// How long nodes have to get to know each other before they are told again to meet.
+const MEET_INTERVAL: Duration = Duration::from_secs(5);
+
 /// After how many milliseconds of silence the others take a node for dead, unless it is given otherwise.
-const NODE_TIMEOUT: &str = "1000";
+const NODE_TIMEOUT: &str = "2500";
 
 /// A cluster of masters that share the slots evenly, each with a replica if wanted.
 #[derive(Debug)]
@@ -60,13 +63,19 @@ impl RedisCluster {
             replicas: if with_replicas { started() } else { Vec::new() },
         };
         cluster.share_slots();
-        let first = &cluster.masters[0];
-        for node in cluster.nodes().filter(|node| node.port() != first.port()) {
-            let (port, bus) = (node.port().to_string(), bus_port(node));
-            does(first, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
-        }
+        let ids: Vec<_> = cluster.nodes().map(id).collect();
+        let mut met: Option<Instant> = None;
         eventually(DEADLINE, || {
-            cluster.nodes().all(|node| cluster.is_known_to(node))
+            // Nodes give up a handshake that takes longer than their timeout.
+            if met.is_none_or(|met| met.elapsed() > MEET_INTERVAL) {
+                cluster.meet();
+                met = Some(Instant::now());
+            }
+            cluster.nodes().all(|node| {
+                let known = node.client().cmd(&["CLUSTER", "NODES"]);
+                let known = known.text().unwrap_or_default();
+                ids.iter().all(|id| known.contains(id.as_str()))
+            })
         });
         for (master, replica) in cluster.masters.iter().zip(&cluster.replicas) {
             does(replica, &["CLUSTER", "REPLICATE", &id(master)]);
@@ -75,6 +84,14 @@ impl RedisCluster {
             cluster.nodes().all(|node| cluster.is_ready(node))
         });
         cluster
+    }
+
+    fn meet(&self) {
+        let first = &self.masters[0];
+        for node in self.nodes().filter(|node| node.port() != first.port()) {
+            let (port, bus) = (node.port().to_string(), bus_port(node));
+            does(first, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+        }
     }
 
     /// Another node, which has no slots yet.
@@ -323,11 +340,6 @@ impl RedisCluster {
         eventually(DEADLINE, || {
             self.owner_by(replica, slot).map(RedisServer::port) == port
         });
-    }
-
-    fn is_known_to(&self, node: &RedisServer) -> bool {
-        let known = self.nodes().count();
-        field(node, "cluster_known_nodes") == Some(known.to_string())
     }
 
     fn is_ready(&self, node: &RedisServer) -> bool {

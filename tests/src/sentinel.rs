@@ -7,7 +7,7 @@ use crate::server::{RedisServer, RedisServerBuilder};
 use crate::wait::eventually;
 
 /// How long sentinels and replicas may take to find each other, or a failover.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// After how many milliseconds of silence a sentinel takes a server for dead.
 const DOWN_AFTER: &str = "500";

@@ -1,23 +1,78 @@
 //! Waiting for conditions instead of for time.
 
+use std::fmt::Debug;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
 /// Short enough not to blur a measurement, long enough to leave the processor to the others.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// The result of a condition that was evaluated once: a `bool`, or what [`equal`] returns.
+pub trait Condition {
+    /// Returns true if the condition holds.
+    fn holds(&self) -> bool;
+
+    /// Returns what was measured and what was expected, as far as the condition knows both.
+    fn difference(&self) -> String;
+}
+
+impl Condition for bool {
+    fn holds(&self) -> bool {
+        *self
+    }
+
+    fn difference(&self) -> String {
+        format!("last: {self}, expected: true")
+    }
+}
+
+impl Condition for Result<(), String> {
+    fn holds(&self) -> bool {
+        self.is_ok()
+    }
+
+    fn difference(&self) -> String {
+        self.clone().err().unwrap_or_default()
+    }
+}
+
+/// Compares a measured value with the expected one, for [`eventually`] and [`eventually_async`]: their messages then
+/// contain both.
+///
+/// ```
+/// # use distlock_tests::{equal, eventually};
+/// # use std::time::Duration;
+/// let mut queued = 0..=3;
+/// eventually(Duration::from_secs(5), || equal(queued.next(), Some(3)));
+/// ```
+///
+/// # Errors
+///
+/// Both values, if they are not equal.
+pub fn equal<M: PartialEq<E> + Debug, E: Debug>(measured: M, expected: E) -> Result<(), String> {
+    if measured == expected {
+        return Ok(());
+    }
+    Err(format!("last: {measured:?}, expected: {expected:?}"))
+}
+
 /// Returns once `condition` holds.
 ///
 /// # Panics
 ///
-/// When it does not hold within `deadline`; the message names the caller's line.
+/// When it does not hold within `deadline`; the message contains the caller's line, and what was measured last.
 #[track_caller]
-pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
+pub fn eventually<C: Condition>(deadline: Duration, mut condition: impl FnMut() -> C) {
     let end = Instant::now() + deadline;
-    while !condition() {
+    for count in 1.. {
+        let last = condition();
+        if last.holds() {
+            return;
+        }
         assert!(
             Instant::now() < end,
-            "the condition did not hold within {deadline:?}"
+            "{}",
+            not_met(deadline, count, Some(&last))
         );
         std::thread::sleep(PAUSE);
     }
@@ -29,37 +84,63 @@ pub fn eventually(deadline: Duration, mut condition: impl FnMut() -> bool) {
 ///
 /// When the condition does not hold within `deadline`, also when it hangs.
 #[track_caller]
-pub fn eventually_async<C>(deadline: Duration, mut condition: C) -> impl Future<Output = ()>
+pub fn eventually_async<F, C>(deadline: Duration, mut condition: F) -> impl Future<Output = ()>
 where
-    C: AsyncFnMut() -> bool,
+    F: AsyncFnMut() -> C,
+    C: Condition,
 {
     let caller = Location::caller();
     async move {
+        let (mut count, mut last) = (0, None);
         let met = async {
-            while !condition().await {
+            loop {
+                let outcome = condition().await;
+                if outcome.holds() {
+                    return;
+                }
+                (count, last) = (count + 1, Some(outcome));
                 tokio::time::sleep(PAUSE).await;
             }
         };
         if tokio::time::timeout(deadline, met).await.is_err() {
-            panic!("{caller}: the condition did not hold within {deadline:?}");
+            panic!("{caller}: {}", not_met(deadline, count, last.as_ref()));
         }
     }
+}
+
+fn not_met<C: Condition>(deadline: Duration, count: u64, last: Option<&C>) -> String {
+    let last = last.map_or_else(|| "no result".to_owned(), C::difference);
+    let load = load();
+    format!(
+        "the condition did not hold within {deadline:?} (evaluated {count} times, {last}{load})"
+    )
 }
 
 /// The output of `future`, which must come within `limit`.
 ///
 /// # Panics
 ///
-/// When it does not; the message names the caller's line.
+/// When it does not; the message contains the caller's line, and the type of the output.
 #[track_caller]
 pub fn within<F: Future>(limit: Duration, future: F) -> impl Future<Output = F::Output> {
     let caller = Location::caller();
     async move {
         match tokio::time::timeout(limit, future).await {
             Ok(output) => output,
-            Err(_) => panic!("{caller}: nothing came within {limit:?}"),
+            Err(_) => panic!(
+                "{caller}: nothing came within {limit:?} (expected: {}{})",
+                std::any::type_name::<F::Output>(),
+                load()
+            ),
         }
     }
+}
+
+/// The load averages of the machine, where the system has them: a wait that ends in vain is often the fault of those.
+fn load() -> String {
+    std::fs::read_to_string("/proc/loadavg")
+        .map(|load| format!(", load of the machine: {}", load.trim()))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -82,11 +163,23 @@ mod tests {
         eventually(Duration::from_millis(20), || false);
     }
 
+    #[test]
+    #[should_panic(expected = "last: 7, expected: 8")]
+    fn the_message_contains_what_was_measured_and_expected() {
+        eventually(Duration::from_millis(20), || equal(7, 8));
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "last: \"queued\", expected: \"held\"")]
+    async fn the_message_of_an_async_condition_contains_them_too() {
+        eventually_async(Duration::from_secs(60), async || equal("queued", "held")).await;
+    }
+
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "wait.rs")]
     async fn an_async_condition_that_hangs_panics_and_says_where() {
         eventually_async(Duration::from_secs(60), async || {
-            std::future::pending().await
+            std::future::pending::<bool>().await
         })
         .await;
     }
@@ -103,8 +196,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    #[should_panic(expected = "nothing came within 1s")]
+    #[should_panic(expected = "nothing came within 1s (expected: u16")]
     async fn a_late_future_panics() {
-        within(Duration::from_secs(1), std::future::pending::<()>()).await;
+        within(Duration::from_secs(1), std::future::pending::<u16>()).await;
     }
 }

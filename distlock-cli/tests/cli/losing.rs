@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 use crate::kit::{SOON, beats, distlock, heartbeat, manager, text, until_waiting, wall_nanos};
 
-/// Short, for the tests wait until it has ended.
-const LEASE: &str = "2s";
+/// The server keeps the lock for another three seconds.
+const LEASE: &str = "30s";
 
 /// A command under the lock `k` that shows when it lives.
 struct Scene {
@@ -53,7 +53,7 @@ impl Scene {
     /// Takes the lock when it is free, and shows that no beat of the command is later.
     async fn nobody_lives_when_another_has_the_lock(&self) {
         let locks = manager(&self.server.url()).await;
-        let lock = locks.lock("k").wait(SOON);
+        let lock = locks.lock("k").wait(SOON * 3);
         let guard = lock
             .acquire()
             .await

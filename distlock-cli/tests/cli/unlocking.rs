@@ -53,13 +53,13 @@ async fn a_holder_that_does_not_stop_keeps_it_for_its_time() {
     let locks = named(&server.url(), "holder").await;
     let guard = locks
         .lock("k")
-        .lease(Duration::from_secs(3))
+        .lease(Duration::from_secs(6))
         .acquire()
         .await
         .expect("a free lock");
     let (code, stderr) = code(&mut distlock(
         &server.url(),
-        &["unlock", "--wait", "200ms", "k"],
+        &["unlock", "--wait", "1s", "k"],
     ));
     assert_eq!(code, 116, "{stderr}");
     for part in ["`k`", "holder"] {

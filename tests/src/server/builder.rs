@@ -103,10 +103,15 @@ impl RedisServerBuilder {
     /// not start (the message has the end of its log).
     #[track_caller]
     pub fn start(self) -> RedisServer {
+        // A server that has not started is dropped before the panic, so that its directory is removed.
+        self.try_start().unwrap_or_else(|reason| panic!("{reason}"))
+    }
+
+    fn try_start(self) -> Result<RedisServer, String> {
         let dir = tempfile::Builder::new()
             .prefix("distlock-redis-")
             .tempdir()
-            .unwrap_or_else(|error| panic!("cannot make a directory for a server: {error}"));
+            .map_err(|error| format!("cannot make a directory for a server: {error}"))?;
         let mut server = RedisServer {
             port: self.port.unwrap_or(0),
             tls_port: None,
@@ -126,13 +131,13 @@ impl RedisServerBuilder {
             match server.spawn() {
                 Ok(process) => {
                     *server.process() = Some(process);
-                    return server;
+                    return Ok(server);
                 }
                 Err(NotStarted::PortTaken) if attempt < attempts => {}
-                Err(NotStarted::PortTaken) => panic!("port {} is taken", server.port),
-                Err(NotStarted::Other(reason)) => panic!("{reason}"),
+                Err(NotStarted::PortTaken) => return Err(format!("port {} is taken", server.port)),
+                Err(NotStarted::Other(reason)) => return Err(reason),
             }
         }
-        unreachable!("the last attempt returns or panics")
+        unreachable!("the last attempt returns")
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::child::Process;
 use crate::client::{Reply, field};
-use crate::server::{DEADLINE, LOG, RedisServer};
+use crate::server::{DEADLINE, LOG, PREVIOUS_LOG, RedisServer};
 
 /// Why a process did not become a server.
 pub(super) enum NotStarted {
@@ -20,7 +20,8 @@ pub(super) enum NotStarted {
 impl RedisServer {
     pub(super) fn spawn(&self) -> Result<Process, NotStarted> {
         // The log of an earlier run would be taken for this one's.
-        let _ = fs::remove_file(self.dir.path().join(LOG));
+        let dir = self.dir.path();
+        let _ = fs::rename(dir.join(LOG), dir.join(PREVIOUS_LOG));
         let mut process = Process::spawn(&mut self.command()).map_err(cannot_spawn)?;
         let deadline = Instant::now() + DEADLINE;
         loop {

@@ -30,8 +30,12 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// The server's log, inside its directory.
 const LOG: &str = "redis.log";
 
+/// The log of the process before the last restart.
+const PREVIOUS_LOG: &str = "redis.previous.log";
+
 /// A redis-server on a free port of 127.0.0.1 with a directory of its own; dropping it kills the
-/// process by pid and removes the directory.
+/// process by pid and removes the directory. A panicking thread, which is a test that fails, keeps
+/// the directory and prints where the log is.
 ///
 /// All methods take `&self`, so a test can share it among its tasks.
 #[derive(Debug)]
@@ -322,6 +326,16 @@ impl RedisServer {
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.dir.disable_cleanup(true);
+            // Printed with the output of the test.
+            eprintln!("server log: {}", self.dir.path().join(LOG).display());
+        }
     }
 }
 

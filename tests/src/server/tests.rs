@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::client::Reply;
-use crate::eventually;
+use crate::{eventually, is_child, this_test_binary};
 
 fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
@@ -16,6 +16,30 @@ fn dropping_a_server_leaves_neither_process_nor_directory() {
     server.stop_process();
     drop(server);
     assert!(!exists(pid) && !dir.exists());
+}
+
+/// Fails if it is started by the test below.
+#[test]
+fn entry() {
+    if is_child() {
+        let _server = RedisServer::start();
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn a_test_that_fails_prints_where_the_log_of_its_server_is() {
+    let output = this_test_binary("server::tests::entry", &[]).output();
+    let output = output.expect("the binary can be run");
+    assert!(!output.status.success());
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let log = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("server log: "));
+    let log = Path::new(log.unwrap_or_else(|| panic!("no path in {printed}")));
+    let text = fs::read_to_string(log).expect("the log was kept");
+    assert!(text.contains("Ready to accept connections"), "{text}");
+    fs::remove_dir_all(log.parent().expect("its directory")).expect("nobody uses it");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use distlock::{Error, FencingToken, LockManager, LossReason, distributed_lock, with_manager};
 
 use crate::exclusion::Room;
-use crate::fixture::{Fixture, PATIENCE, ms};
+use crate::fixture::{Fixture, PATIENCE, SOON, ms};
 use crate::holding::Dropped;
 
 /// A service with a manager of its own, as most have.
@@ -120,7 +120,7 @@ for_each_store! {
             task.await.unwrap();
         }
         assert_eq!(shop.room.visits(), 4 * 3 * 10);
-        store.until_free("stock:7", ms(2_250)).await;
+        store.until_free("stock:7", SOON).await;
     }
 
     async fn a_lock_by_hand_is_the_same_lock(store) {
@@ -137,10 +137,10 @@ for_each_store! {
     async fn nested_calls_re_enter(store) {
         let shop = Shop::new(store).await;
         shop.descend(4).await.unwrap();
-        store.until_free("depth", ms(2_250)).await;
+        store.until_free("depth", SOON).await;
         let (first, second) = with_manager(store.manager().await, outer()).await.unwrap();
         assert_eq!(first, second);
-        store.until_free("outer", ms(2_250)).await;
+        store.until_free("outer", SOON).await;
     }
 
     async fn joined_calls_inside_take_turns(store) {
@@ -182,7 +182,7 @@ for_each_store! {
         let shop = Shop::new(store).await;
         let failed = shop.job(Err(Error::NotInstalled)).await;
         assert!(matches!(failed, Err(Error::NotInstalled)), "the body's own error: {failed:?}");
-        store.until_free("job", ms(2_250)).await;
+        store.until_free("job", SOON).await;
         assert_eq!(shop.job(Ok(1)).await.unwrap(), 1);
         assert!(store.seen("job").await.holders().len() == 1);
         assert!(shop.job(Ok(2)).await.unwrap_err().is_busy(), "it ran twice");
@@ -194,7 +194,7 @@ for_each_store! {
         let error = shop.too_long(&dropped).await.unwrap_err();
         assert!(matches!(error, Error::HoldLimit { completed: false, .. }), "{error:?}");
         assert!(dropped.load(Ordering::SeqCst));
-        store.until_free("limited", ms(2_250)).await;
+        store.until_free("limited", SOON).await;
     }
 
     async fn a_failure_may_become_any_value(store) {
@@ -211,14 +211,14 @@ for_each_store! {
         let shop = Shop::new(store).await;
         let panicked = tokio::spawn(async move { shop.panics().await }).await;
         assert!(panicked.unwrap_err().is_panic());
-        store.until_free("panics", ms(2_250)).await;
+        store.until_free("panics", SOON).await;
     }
 
     async fn a_call_that_is_dropped_releases(store) {
         let shop = Shop::new(store).await;
         let never = AtomicBool::new(false);
         let _ = tokio::time::timeout(ms(50), shop.too_long(&never)).await;
-        store.until_free("limited", ms(2_250)).await;
+        store.until_free("limited", SOON).await;
     }
 
     async fn an_empty_value_locks_nothing(store) {
@@ -236,7 +236,7 @@ for_each_store! {
 }
 
 /// Runs until it is told to end, whether the lock is there or not.
-#[distributed_lock(key = "k", lease = "600ms", on_lost = "finish", locks = locks)]
+#[distributed_lock(key = "k", lease = "6s", on_lost = "finish", locks = locks)]
 async fn finishes(locks: &LockManager, rounds: &AtomicU64) -> Result<bool, Error> {
     let held = distlock::current();
     rounds.fetch_add(1, Ordering::SeqCst);
@@ -258,7 +258,7 @@ async fn finishes(locks: &LockManager, rounds: &AtomicU64) -> Result<bool, Error
     Ok(held.is_held())
 }
 
-#[distributed_lock(key = "k", lease = "600ms", locks = locks)]
+#[distributed_lock(key = "k", lease = "6s", locks = locks)]
 async fn stops(
     locks: &LockManager,
     started: &AtomicBool,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use distlock::{Error, Lock, LockManager};
 
-use crate::fixture::ms;
+use crate::fixture::{SOON, ms};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -151,12 +151,12 @@ for_each_store! {
         for lock in edges {
             let guard = lock.acquire().await.unwrap();
             guard.release().await.unwrap();
-            store.until_free(lock.key(), ms(2_250)).await;
+            store.until_free(lock.key(), SOON).await;
         }
         // A minimum is kept to the millisecond above, never rounded to nothing.
         let lock = manager.lock("short").min_hold(Duration::from_nanos(1));
         lock.acquire().await.unwrap().release().await.unwrap();
-        store.until_free("short", ms(2_250)).await;
+        store.until_free("short", SOON).await;
     }
 
     async fn names_that_cannot_work(store) {

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use distlock::{Lock, LockManager};
 use distlock_tests::eventually_async;
 
-use crate::fixture::{Fixture, PATIENCE, ms};
+use crate::fixture::{Fixture, PATIENCE, SOON, ms};
 
 /// Grant lease (at most 1 s) + grace (250 ms) + 1 s.
-const CLEAN: Duration = ms(2_250);
+const CLEAN: Duration = SOON;
 
 /// Polls a future at most so many times, each time when it asks for it, and drops it.
 async fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {

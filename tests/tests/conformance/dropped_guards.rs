@@ -5,18 +5,18 @@ use std::thread;
 
 use distlock_tests::eventually_async;
 
-use crate::fixture::{Fixture, PATIENCE, ms};
+use crate::fixture::{Fixture, HELD, PATIENCE, SOON, until_renewed_twice};
 
 for_each_store! {
     async fn inside_of_a_runtime(store) {
         drop(store.hold("k").await);
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn on_a_plain_thread(store) {
         let guard = store.hold("k").await;
         thread::spawn(move || drop(guard)).join().unwrap();
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn with_a_waiter_behind_it(store) {
@@ -45,7 +45,7 @@ for_each_store! {
         })
         .join()
         .unwrap();
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
         drop(manager);
     }
 
@@ -76,7 +76,7 @@ for_each_store! {
         })
         .join()
         .unwrap();
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
         drop(manager);
     }
 
@@ -84,13 +84,12 @@ for_each_store! {
     async fn with_its_manager(store) {
         let guard = {
             let manager = store.manager().await;
-            manager.lock("k").lease(ms(300)).acquire().await.unwrap()
+            manager.lock("k").lease(HELD).acquire().await.unwrap()
         };
         // The manager lives as long as its guards: it still renews.
-        tokio::time::sleep(ms(900)).await;
-        assert!(guard.is_held());
+        until_renewed_twice(&guard).await;
         drop(guard);
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn in_a_panic_of_the_body_which_goes_on(store) {
@@ -100,7 +99,7 @@ for_each_store! {
         });
         let payload = task.await.unwrap_err().into_panic();
         assert_eq!(payload.downcast_ref::<&str>(), Some(&"a reason of its own"));
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn in_a_panic_of_its_thread(store) {
@@ -110,7 +109,7 @@ for_each_store! {
             panic!("on purpose");
         }));
         assert!(panicked.is_err());
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn many_at_once(store) {
@@ -121,7 +120,7 @@ for_each_store! {
         }
         drop(guards);
         for number in 0..300 {
-            store.until_free(&format!("k{number}"), ms(2_250)).await;
+            store.until_free(&format!("k{number}"), SOON).await;
         }
     }
 
@@ -134,7 +133,7 @@ for_each_store! {
             drop(manager);
         }
         for number in 0..10 {
-            store.until_free(&format!("k{number}"), ms(2_250)).await;
+            store.until_free(&format!("k{number}"), SOON).await;
         }
     }
 }

@@ -52,7 +52,7 @@ async fn a_body_never_starts_after_its_lock_is_over() {
 for_each_store! {
     async fn several_bodies_that_do_not_stop_cost_one_lease(store) {
         let manager = store.manager().await;
-        let lease = ms(1_500);
+        let lease = ms(6_000);
         let mut scopes = Vec::new();
         for number in 0..5 {
             let guard = manager.lock(format!("k{number}")).lease(lease).acquire().await.unwrap();
@@ -111,7 +111,7 @@ for_each_store! {
         let manager = store.manager().await;
         let task = std::thread::spawn(move || {
             futures::executor::block_on(async {
-                let lock = manager.lock("k").wait(ms(200));
+                let lock = manager.lock("k").wait(ms(1_000));
                 lock.run(async |_| {
                     let nested = lock.acquire().await.unwrap();
                     // A sibling of the nested call: its turn does not come.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{FencingToken, LockManager};
 use distlock_tests::{RedisServer, eventually_async};
 
-use crate::fixture::{Fixture, PATIENCE, micros_since_epoch, ms};
+use crate::fixture::{Fixture, HELD, PATIENCE, micros_since_epoch, ms, until_renewed_twice};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -68,13 +68,12 @@ for_each_store! {
 
     async fn they_are_kept_by_renewal_and_re_entry(store) {
         let manager = store.manager().await;
-        let guard = manager.lock("k").lease(ms(300)).acquire().await.unwrap();
+        let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
         let token = guard.fencing_token();
-        tokio::time::sleep(ms(1_000)).await;
-        assert!(guard.is_held(), "it was renewed");
+        until_renewed_twice(&guard).await;
         assert_eq!(guard.fencing_token(), token);
         assert_eq!(store.seen("k").await.last_token, Some(token));
-        let lock = manager.lock("k").wait(ms(200));
+        let lock = manager.lock("k").wait(PATIENCE);
         let inner = guard.scope(lock.run(async |inner| inner.fencing_token())).await;
         assert_eq!(inner.unwrap(), token);
         assert_eq!(store.seen("k").await.last_token, Some(token));

@@ -6,10 +6,21 @@ use std::time::Duration;
 
 use distlock::__inside::lanes_at_once;
 use distlock::{Error, Held, KeyState, Lock, LockGuard, LockManager, LockManagerBuilder, Quorum};
-use distlock_tests::{Middleman, RedisCluster, RedisQuorum, RedisServer, Resp, eventually_async};
+use distlock_tests::{
+    Middleman, RedisCluster, RedisQuorum, RedisServer, Resp, equal, eventually_async,
+};
 
 /// Far more than anything here takes, on a machine that does other things too.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A lease that such a machine renews in time: renewals are sent every 1.7 s, and 3.3 s late they still succeed.
+pub(crate) const HELD: Duration = Duration::from_secs(5);
+
+/// How late an answer may be on such a machine.
+pub(crate) const LATE: Duration = Duration::from_secs(4);
+
+/// What is released is free within this, long before its lease ends.
+pub(crate) const SOON: Duration = Duration::from_secs(8);
 
 /// No lease is longer.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
@@ -101,7 +112,8 @@ impl Fixture {
 
     async fn named_over(namespace: String, url: String, server: Option<Arc<RedisServer>>) -> Self {
         let builder = LockManager::builder().url(&url).namespace(&namespace);
-        let observer = builder.client_name("observer").connect().await.unwrap();
+        let builder = builder.client_name("observer").connect_timeout(PATIENCE);
+        let observer = builder.connect().await.unwrap();
         Fixture {
             url,
             namespace,
@@ -151,7 +163,9 @@ impl Fixture {
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
-        let builder = LockManager::builder().url(&self.url);
+        let builder = LockManager::builder()
+            .url(&self.url)
+            .connect_timeout(PATIENCE);
         let builder = match &self.quorum {
             None => builder,
             Some(_) => builder.quorum(Quorum::default().max_lease(LONGEST)),
@@ -182,7 +196,14 @@ impl Fixture {
     }
 
     pub(crate) async fn seen(&self, key: &str) -> KeyState {
-        self.observer.inspect(key).await.unwrap()
+        for _ in 0..20 {
+            match self.observer.inspect(key).await {
+                // The machine was too slow.
+                Err(error) if error.is_unavailable() => {}
+                seen => return seen.unwrap(),
+            }
+        }
+        panic!("{key}: no look was answered");
     }
 
     /// Waits until exactly so many calls stand in a lock's queue.
@@ -196,7 +217,7 @@ impl Fixture {
     pub(crate) fn until_free(&self, key: &str, within: Duration) -> impl Future<Output = ()> {
         eventually_async(within, async move || {
             let seen = self.seen(key).await;
-            seen.holders().is_empty() && seen.waiters == 0
+            equal((seen.holders(), seen.waiters), (&[][..], 0))
         })
     }
 
@@ -262,6 +283,19 @@ impl Fixture {
 /// `Lock::run` of a lock that nobody else needs.
 pub(crate) async fn run<T>(lock: Lock, body: impl AsyncFnOnce(Held) -> T) -> Result<T, Error> {
     lock.run(body).await
+}
+
+/// Waits until two renewals of a hold have succeeded, so that it is not only what is left of the lease.
+pub(crate) async fn until_renewed_twice(guard: &LockGuard) {
+    for _ in 0..2 {
+        let mut left = guard.remaining();
+        eventually_async(PATIENCE, async || {
+            assert!(guard.is_held(), "lost: {:?}", guard.lost().await);
+            let before = std::mem::replace(&mut left, guard.remaining());
+            left > before
+        })
+        .await;
+    }
 }
 
 pub(crate) fn micros_since_epoch() -> u128 {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockManager};
 use distlock_tests::Resp;
 
-use crate::fixture::{PATIENCE, ms};
+use crate::fixture::{PATIENCE, SOON};
 
 /// How a key of a lock is spoiled, and how it looks afterwards.
 fn spoil(raw: &mut Resp, name: &str, value: &[&str]) -> String {
@@ -108,7 +108,7 @@ for_redis! {
             assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
             drop(guard);
             raw.cmd(&["DEL", &name]);
-            fixture.until_free("k", ms(2_250)).await;
+            fixture.until_free("k", SOON).await;
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LossReason};
 use distlock_tests::within;
 
-use crate::fixture::{PATIENCE, ms};
+use crate::fixture::{HELD, LATE, PATIENCE, SOON, ms, until_renewed_twice};
 
 /// Sets a flag when the body that owns it is dropped.
 pub(crate) struct Dropped<'a>(pub(crate) &'a AtomicBool);
@@ -20,29 +20,30 @@ impl Drop for Dropped<'_> {
 for_each_store! {
     /// Nobody else gets it in all that time, however often they try.
     async fn a_lock_is_renewed_far_beyond_its_lease(store) {
-        let lock = store.manager().await.lock("k").lease(ms(300));
-        let other = store.manager().await.lock("k").lease(ms(300)).wait(ms(100));
+        let lock = store.manager().await.lock("k").lease(HELD);
+        let other = store.manager().await.lock("k").lease(HELD).wait(ms(100));
         let guard = lock.acquire().await.unwrap();
         let started = Instant::now();
-        while started.elapsed() < ms(2_500) {
+        while started.elapsed() < HELD * 5 / 4 {
             assert!(other.acquire().await.is_err(), "two at once");
             assert!(guard.is_held(), "lost: {:?}", guard.lost().await);
-            assert!(guard.remaining() <= ms(300));
+            assert!(guard.remaining() <= HELD);
         }
         guard.release().await.unwrap();
-        other.acquire().await.unwrap().release().await.unwrap();
+        other.wait(PATIENCE).acquire().await.unwrap().release().await.unwrap();
     }
 
     /// A lock that was handed over is granted for a moment, then confirmed and renewed like any other.
     async fn a_lock_that_was_handed_over_is_renewed_too(store) {
         let first = store.hold("k").await;
-        let lock = store.manager().await.lock("k").lease(ms(300)).wait(PATIENCE);
+        let lock = store.manager().await.lock("k").lease(HELD).wait(PATIENCE);
         let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
         store.until_waiting("k", 1).await;
         first.release().await.unwrap();
         let guard = waiting.await.unwrap();
-        let other = store.manager().await.lock("k").wait(ms(1_500));
-        assert!(other.acquire().await.is_err(), "two at once");
+        until_renewed_twice(&guard).await;
+        let other = store.manager().await.lock("k");
+        assert!(store.tried(&other).await.is_none(), "two at once");
         assert!(guard.is_held());
         guard.release().await.unwrap();
     }
@@ -92,14 +93,14 @@ for_each_store! {
 
     async fn a_guard_ends_at_its_max_hold(store) {
         let manager = store.manager().await;
-        let lock = manager.lock("k").lease(ms(300)).max_hold(ms(700));
+        let lock = manager.lock("k").lease(ms(3_000)).max_hold(ms(700));
         let started = Instant::now();
         let guard = lock.acquire().await.unwrap();
         let token = guard.fencing_token();
         let error = within(PATIENCE, guard.lost()).await;
         let lasted = started.elapsed();
         assert!(lasted >= ms(700), "only {lasted:?}");
-        assert!(lasted < ms(700) + ms(1_500), "not before {lasted:?}");
+        assert!(lasted < ms(700) + LATE, "not before {lasted:?}");
         assert!(error.is_lost() && !error.is_retryable());
         assert!(error.to_string().contains("`k`") && error.to_string().contains("max_hold"));
         match error {
@@ -110,7 +111,7 @@ for_each_store! {
         }
         assert!(!guard.is_held() && guard.remaining().is_zero());
         // Renewals have stopped: it is free after its lease, though the guard still exists.
-        let other = store.manager().await.lock("k").wait(ms(300 + 250 + 500) + ms(2_000));
+        let other = store.manager().await.lock("k").wait(ms(3_000 + 300 + 500) + LATE);
         other.acquire().await.unwrap().release().await.unwrap();
         let late = guard.release().await.unwrap_err();
         assert!(matches!(late, Error::HoldLimit { completed: true, .. }), "{late:?}");
@@ -127,14 +128,14 @@ for_each_store! {
             })
             .await;
         let lasted = started.elapsed();
-        assert!(lasted >= ms(300) && lasted < ms(300) + ms(2_000), "after {lasted:?}");
+        assert!(lasted >= ms(300) && lasted < ms(300) + LATE, "after {lasted:?}");
         assert!(dropped.load(Ordering::SeqCst), "the body is gone before the call returns");
         assert!(
             matches!(result, Err(Error::HoldLimit { completed: false, .. })),
             "{result:?}"
         );
         // It was given back, not left to expire.
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     /// It does not await, so it cannot be stopped; but its result is not trusted.
@@ -145,11 +146,11 @@ for_each_store! {
             matches!(result, Err(Error::HoldLimit { completed: true, .. })),
             "{result:?}"
         );
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn a_body_shorter_than_its_max_hold_is_left_alone(store) {
-        let lock = store.manager().await.lock("k").lease(ms(300)).max_hold(PATIENCE);
+        let lock = store.manager().await.lock("k").lease(HELD).max_hold(PATIENCE);
         let result = lock.run(async |held| {
             tokio::time::sleep(ms(700)).await;
             held.check().map(|()| 7)
@@ -160,7 +161,7 @@ for_each_store! {
     async fn a_released_key_stays_taken_until_its_min_hold(store) {
         let manager = store.manager().await;
         let started = Instant::now();
-        let guard = manager.lock("k").min_hold(ms(800)).acquire().await.unwrap();
+        let guard = manager.lock("k").min_hold(ms(4_000)).acquire().await.unwrap();
         let other = store.manager().await.lock("k").wait(PATIENCE);
         let waiter = tokio::spawn(async move { other.acquire().await });
         store.until_waiting("k", 1).await;
@@ -169,8 +170,8 @@ for_each_store! {
         assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
         let guard = waiter.await.unwrap().unwrap();
         let elapsed = started.elapsed();
-        assert!(elapsed >= ms(790), "it was free after {elapsed:?}");
-        assert!(elapsed < ms(800) + ms(2_500), "it was taken for {elapsed:?}");
+        assert!(elapsed >= ms(3_990), "it was free after {elapsed:?}");
+        assert!(elapsed < ms(4_000) + LATE, "it was taken for {elapsed:?}");
         guard.release().await.unwrap();
     }
 
@@ -185,7 +186,7 @@ for_each_store! {
     async fn a_guard_that_is_dropped_has_no_min_hold(store) {
         let manager = store.manager().await;
         drop(manager.lock("k").min_hold(PATIENCE).acquire().await.unwrap());
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn a_body_under_run_has_its_min_hold(store) {
@@ -200,11 +201,11 @@ for_each_store! {
         let panicking = lock.clone();
         let task = tokio::spawn(async move { panicking.run(async |_| panic!("on purpose")).await });
         assert!(task.await.unwrap_err().is_panic());
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
         let limited = lock.max_hold(ms(50));
         let stopped = limited.run(async |_| std::future::pending::<()>().await);
         assert!(stopped.await.is_err());
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn remaining_is_less_than_the_lease_and_ends_at_zero(store) {

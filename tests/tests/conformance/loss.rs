@@ -1,17 +1,19 @@
 //! A lock that is gone: the holder is told, its body stops, and nobody else is disturbed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use distlock::{Error, LockGuard, LossReason};
 use distlock_tests::within;
 
-use crate::fixture::{Fixture, PATIENCE, ms};
+use crate::fixture::{Fixture, PATIENCE, ms, until_renewed_twice};
 use crate::holding::Dropped;
 
-/// Holds with a lease of 600 ms, so that the next renewal is at most 200 ms away.
+/// The next renewal is at most two seconds away.
+const LEASE: Duration = ms(6_000);
+
 async fn short(fixture: &Fixture) -> LockGuard {
-    let lock = fixture.manager().await.lock("k").lease(ms(600));
+    let lock = fixture.manager().await.lock("k").lease(LEASE);
     lock.acquire().await.unwrap()
 }
 
@@ -44,7 +46,7 @@ for_redis! {
         let started = Instant::now();
         let error = within(PATIENCE, guard.lost()).await;
         // At the next renewal, long before a lease and its grace would have ended.
-        assert!(started.elapsed() < ms(600), "after {:?}", started.elapsed());
+        assert!(started.elapsed() < LEASE, "after {:?}", started.elapsed());
         assert_gone(&error, false);
         match error {
             Error::Lost { fencing_token, .. } => assert_eq!(fencing_token, guard.fencing_token()),
@@ -59,7 +61,7 @@ for_redis! {
 
     async fn a_body_is_dropped_when_its_key_was_deleted(fixture) {
         let dropped = AtomicBool::new(false);
-        let lock = fixture.manager().await.lock("k").lease(ms(600));
+        let lock = fixture.manager().await.lock("k").lease(LEASE);
         let running = lock.run(async |_| {
             let _flag = Dropped(&dropped);
             delete(fixture);
@@ -71,7 +73,7 @@ for_redis! {
     }
 
     async fn a_body_that_ends_after_the_loss_is_told_so(fixture) {
-        let lock = fixture.manager().await.lock("k").lease(ms(600));
+        let lock = fixture.manager().await.lock("k").lease(LEASE);
         let result = lock
             .run(async |held| {
                 delete(fixture);
@@ -142,7 +144,7 @@ for_redis! {
         let guard = short(fixture).await;
         delete(fixture);
         within(PATIENCE, guard.lost()).await;
-        tokio::time::sleep(ms(500)).await;
+        tokio::time::sleep(LEASE / 2).await;
         assert!(!fixture.raw().exists(&fixture.name("lock", "k")));
         drop(guard);
     }
@@ -151,12 +153,13 @@ for_redis! {
         let manager = fixture.manager().await;
         let mut guards = Vec::new();
         for key in ["a", "k", "b"] {
-            guards.push(manager.lock(key).lease(ms(600)).acquire().await.unwrap());
+            guards.push(manager.lock(key).lease(LEASE).acquire().await.unwrap());
         }
         delete(fixture);
         within(PATIENCE, guards[1].lost()).await;
-        tokio::time::sleep(ms(900)).await;
-        assert!(guards[0].is_held() && guards[2].is_held());
+        for guard in [&guards[0], &guards[2]] {
+            until_renewed_twice(guard).await;
+        }
     }
 }
 
@@ -166,7 +169,7 @@ async fn flushing_a_server_ends_every_hold() {
     let manager = fixture.manager().await;
     let mut guards = Vec::new();
     for number in 0..20 {
-        let lock = manager.lock(format!("k{number}")).lease(ms(600));
+        let lock = manager.lock(format!("k{number}")).lease(LEASE);
         guards.push(lock.acquire().await.unwrap());
     }
     fixture.raw().cmd(&["FLUSHALL"]);

@@ -5,11 +5,11 @@ use std::panic::catch_unwind;
 use distlock::{Error, try_current};
 use distlock_tests::within;
 
-use crate::fixture::{PATIENCE, ms, run};
+use crate::fixture::{HELD, PATIENCE, SOON, ms, run};
 
 for_each_store! {
     async fn a_nested_run_re_enters(store) {
-        let lock = store.manager().await.lock("k").wait(ms(200));
+        let lock = store.manager().await.lock("k").wait(PATIENCE);
         let inner = lock.clone();
         let tokens = lock
             .run(async |outer| {
@@ -26,12 +26,12 @@ for_each_store! {
             .await
             .unwrap();
         assert_eq!(tokens.0, tokens.1, "re-entry keeps the token");
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn a_nested_acquire_and_a_nested_try_re_enter(store) {
         let manager = store.manager().await;
-        let lock = manager.lock("k").wait(ms(200));
+        let lock = manager.lock("k").wait(PATIENCE);
         let body = lock.run(async |outer| {
             let inner = manager.lock("k").acquire().await.unwrap();
             assert_eq!(inner.fencing_token(), outer.fencing_token());
@@ -44,19 +44,19 @@ for_each_store! {
             outer.is_held()
         });
         assert!(body.await.unwrap());
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn re_entry_is_as_deep_as_it_needs_to_be(store) {
         let manager = store.manager().await;
-        let lock = || manager.lock("k").wait(ms(500));
+        let lock = || manager.lock("k").wait(PATIENCE);
         let depth = run(lock(), async |_| {
                 run(lock(), async |_| run(lock(), async |_| run(lock(), async |_| 4).await).await)
                     .await
             })
             .await;
         assert!(matches!(depth, Ok(Ok(Ok(Ok(4))))), "{depth:?}");
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn another_key_is_another_lock(store) {
@@ -72,7 +72,7 @@ for_each_store! {
             });
             assert_eq!(inner.await.unwrap(), a.fencing_token());
             assert_eq!(distlock::current().key(), "a");
-            store.until_free("b", ms(2_250)).await;
+            store.until_free("b", SOON).await;
         });
         body.await.unwrap();
     }
@@ -81,7 +81,7 @@ for_each_store! {
     async fn through_another_manager_of_the_same_store(store) {
         let (first, second) = (store.manager().await, store.manager().await);
         let body = run(first.lock("k"), async |outer| {
-            let inner = run(second.lock("k").wait(ms(200)), async |inner| inner.fencing_token());
+            let inner = run(second.lock("k").wait(PATIENCE), async |inner| inner.fencing_token());
             assert_eq!(inner.await.unwrap(), outer.fencing_token());
         });
         body.await.unwrap();
@@ -90,7 +90,7 @@ for_each_store! {
     async fn braces_around_the_key_do_not_hide_it(store) {
         let manager = store.manager().await;
         let body = run(manager.lock("k"), async |outer| {
-            let inner = run(manager.lock("{k}").wait(ms(200)), async |inner| inner.fencing_token());
+            let inner = run(manager.lock("{k}").wait(PATIENCE), async |inner| inner.fencing_token());
             assert_eq!(inner.await.unwrap(), outer.fencing_token());
         });
         body.await.unwrap();
@@ -110,7 +110,7 @@ for_each_store! {
 
     async fn a_spawned_task_does_not_inherit(store) {
         let manager = store.manager().await;
-        let inner = manager.lock("k").wait(ms(100));
+        let inner = manager.lock("k").wait(ms(3_000));
         let body = run(manager.lock("k"), async |_| {
             let spawned = tokio::spawn(async move {
                 assert!(try_current().is_none());
@@ -128,7 +128,7 @@ for_each_store! {
         let manager = store.manager().await;
         let guard = manager.lock("k").acquire().await.unwrap();
         assert!(try_current().is_none());
-        let lock = manager.lock("k").wait(ms(100));
+        let lock = manager.lock("k").wait(ms(3_000));
         assert!(lock.acquire().await.is_err_and(|error| error.is_busy()));
         drop(guard);
     }
@@ -139,7 +139,7 @@ for_each_store! {
         let output = guard
             .scope(async {
                 assert_eq!(distlock::current().fencing_token(), guard.fencing_token());
-                let lock = manager.lock("k").wait(ms(200));
+                let lock = manager.lock("k").wait(PATIENCE);
                 lock.run(async |inner| inner.fencing_token()).await.unwrap()
             })
             .await;
@@ -147,12 +147,12 @@ for_each_store! {
         assert!(try_current().is_none(), "the scope has ended");
         assert!(guard.is_held());
         guard.release().await.unwrap();
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn a_hold_that_ended_cannot_be_re_entered(store) {
         let manager = store.manager().await;
-        let guard = manager.lock("k").lease(ms(600)).max_hold(ms(200)).acquire().await.unwrap();
+        let guard = manager.lock("k").lease(HELD).max_hold(ms(200)).acquire().await.unwrap();
         guard
             .scope(async {
                 within(PATIENCE, guard.lost()).await;
@@ -168,7 +168,7 @@ for_each_store! {
     /// Whoever waits for a turn inside of a hold does not wait for a hold that is gone.
     async fn waiting_for_a_turn_ends_with_the_hold(store) {
         let manager = store.manager().await;
-        let guard = manager.lock("k").lease(ms(600)).max_hold(ms(400)).acquire().await.unwrap();
+        let guard = manager.lock("k").lease(HELD).max_hold(ms(3_000)).acquire().await.unwrap();
         guard
             .scope(async {
                 let _turn = manager.lock("k").acquire().await.unwrap();
@@ -216,7 +216,7 @@ for_each_store! {
 for_redis! {
     async fn a_lost_hold_cannot_be_re_entered(fixture) {
         let manager = fixture.manager().await;
-        let guard = manager.lock("k").lease(ms(600)).acquire().await.unwrap();
+        let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
         guard
             .scope(async {
                 fixture.raw().cmd(&["DEL", &fixture.name("lock", "k")]);
@@ -229,7 +229,7 @@ for_redis! {
 
     /// No command is sent for it.
     async fn re_entry_does_not_touch_the_store(fixture) {
-        let lock = fixture.manager().await.lock("k").wait(ms(200));
+        let lock = fixture.manager().await.lock("k").wait(PATIENCE);
         let inner = lock.clone();
         let body = lock.run(async |_| {
             fixture.raw().cmd(&["DEL", &fixture.name("fence", "k")]);

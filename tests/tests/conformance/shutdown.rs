@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock::{Error, LossReason};
 use distlock_tests::{eventually_async, within};
 
-use crate::fixture::{Fixture, PATIENCE, ms};
+use crate::fixture::{Fixture, PATIENCE, SOON, ms};
 use crate::holding::Dropped;
 
 fn assert_shut_down(error: &Error) {
@@ -160,7 +160,7 @@ for_each_store! {
             for number in 0..10 {
                 let key = format!("k{round}-{number}");
                 // Before a lease of 30 s could end it.
-                store.until_free(&key, ms(2_250)).await;
+                store.until_free(&key, SOON).await;
             }
         }
     }
@@ -175,7 +175,7 @@ for_each_store! {
         });
         eventually_async(PATIENCE, async || !guard.is_held()).await;
         task.abort();
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 }
 

@@ -6,7 +6,7 @@ use distlock::Error;
 use distlock_tests::within;
 
 use crate::exclusion::Room;
-use crate::fixture::{PATIENCE, ms, run};
+use crate::fixture::{PATIENCE, SOON, ms, run};
 
 for_each_store! {
     async fn joined_branches_take_turns(store) {
@@ -23,13 +23,13 @@ for_each_store! {
         });
         within(PATIENCE, body).await.unwrap();
         assert_eq!(room.visits(), 60);
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn a_branch_waits_for_its_turn_no_longer_than_it_wants(store) {
         let manager = store.manager().await;
         let body = run(manager.lock("k"), async |_| {
-            let long = run(manager.lock("k"), async |_| tokio::time::sleep(ms(800)).await);
+            let long = run(manager.lock("k"), async |_| tokio::time::sleep(ms(5_000)).await);
             let short = async {
                 // The other branch is inside by now: `join!` polls it first.
                 let started = Instant::now();
@@ -44,7 +44,7 @@ for_each_store! {
         match body.await.unwrap() {
             Error::Busy { key, waited, holders, .. } => {
                 assert_eq!(key, "k");
-                assert!(waited >= ms(200) && waited < ms(800), "{waited:?}");
+                assert!(waited >= ms(200) && waited < ms(4_500), "{waited:?}");
                 assert!(holders.len() == 1 && holders[0].this_process, "{holders:?}");
             }
             other => panic!("{other:?}"),
@@ -80,12 +80,12 @@ for_each_store! {
                 }
             }
             assert_eq!(room.visits(), 0, "somebody was inside all the time");
-            let after = run(manager.lock("k").wait(ms(200)), async |_| room.visit().await);
+            let after = run(manager.lock("k").wait(PATIENCE), async |_| room.visit().await);
             after.await.unwrap();
         });
         within(PATIENCE, body).await.unwrap();
         assert_eq!(room.visits(), 1);
-        store.until_free("k", ms(2_250)).await;
+        store.until_free("k", SOON).await;
     }
 
     async fn grandchildren_do_not_wait_for_their_own_parents(store) {
@@ -117,7 +117,7 @@ for_each_store! {
                 let turn = manager.lock("k").wait(PATIENCE).acquire().await.unwrap();
                 room.visit().await;
                 let inside = turn.scope(async {
-                    let lock = manager.lock("k").wait(ms(500));
+                    let lock = manager.lock("k").wait(PATIENCE);
                     lock.run(async |_| room.visit().await).await
                 });
                 inside.await.unwrap();

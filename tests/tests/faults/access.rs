@@ -5,7 +5,7 @@ use std::future::IntoFuture as _;
 use distlock::{Error, HowUnlocked, LockGuard, LockManager};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::kit::{LONG, acquire_later, lock_key, ms, until_queued};
+use crate::kit::{HELD, LONG, acquire_later, connect_patiently, lock_key, ms, until_queued};
 use crate::replicas::{master, replica_of};
 
 const USER: &str = "distlock";
@@ -70,26 +70,19 @@ fn url(port: u16) -> String {
 async fn exercise(server: &RedisServer) -> Result<(), Error> {
     let proxy = server.proxy();
     let mut raw = server.client();
-    let lease = ms(900);
-    let first = LockManager::connect(url(proxy.port())).await?;
-    let second = LockManager::connect(url(server.port())).await?;
+    let (lease, wait) = (HELD, LONG / 2);
+    let first = connect_patiently(url(proxy.port())).await?;
+    let second = connect_patiently(url(server.port())).await?;
     // Alone: take, renew, release.
-    let guard = first
-        .lock("k")
-        .lease(lease)
-        .wait(ms(1_000))
-        .acquire()
-        .await?;
+    let guard = first.lock("k").lease(lease).wait(wait).acquire().await?;
     renewed(&guard).await?;
-    first.inspect("k").await?;
+    inspected(&first, "k").await?;
     // In a queue, cancelled and served.
     let given_up = acquire_later(&second, "k", lease, LONG);
-    let waiting = acquire_later(&second, "k", lease, ms(2_000));
-    if tokio::time::timeout(ms(1_000), until_queued(&mut raw, "k", 2))
-        .await
-        .is_err()
-    {
-        return within(LONG, waiting).await.unwrap().0.map(drop);
+    let mut waiting = acquire_later(&second, "k", lease, wait);
+    tokio::select! {
+        refused = &mut waiting => return refused.unwrap().0.map(drop),
+        () = until_queued(&mut raw, "k", 2) => {}
     }
     given_up.abort();
     guard.release().await?;
@@ -97,15 +90,15 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     renewed(&guard).await?;
     // Told by nobody, found by a look.
     proxy.drop_pushes(true);
-    let guard = second.lock("looked").wait(ms(1_000)).acquire().await?;
-    let waiting = acquire_later(&first, "looked", lease, ms(2_500));
+    let guard = second.lock("looked").wait(wait).acquire().await?;
+    let waiting = acquire_later(&first, "looked", lease, wait);
     until_queued(&mut raw, "looked", 1).await;
     guard.release().await?;
     within(LONG, waiting).await.unwrap().0?.release().await?;
     proxy.drop_pushes(false);
     // A dead connection is tested and replaced, and the old one killed.
     proxy.hold_requests();
-    let later = acquire_later(&first, "other", ms(1_000), LONG);
+    let later = acquire_later(&first, "other", lease, LONG);
     within(LONG, later).await.unwrap().0?.release().await?;
     // Expired while somebody waits, and kept for a while.
     raw.cmd(&["DEL", &lock_key("k")]);
@@ -113,13 +106,24 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
         .lock("k")
         .lease(lease)
         .min_hold(ms(50))
-        .wait(ms(2_000))
+        .wait(wait)
         .acquire()
         .await?;
     next.release().await?;
     first.shutdown().await;
     second.shutdown().await;
     Ok(())
+}
+
+/// Inspects a key, and again where the machine was too slow to answer.
+pub(crate) async fn inspected(manager: &LockManager, key: &str) -> Result<(), Error> {
+    for _ in 0..20 {
+        match manager.inspect(key).await {
+            Err(error) if error.is_retryable() => {}
+            seen => return seen.map(drop),
+        }
+    }
+    panic!("{key}: no look was answered");
 }
 
 /// Waits until the holder hears of a renewal, or of the loss.
@@ -173,18 +177,25 @@ async fn the_minimal_user_is_denied_nothing() {
 #[test]
 fn every_right_of_the_minimal_user_is_used() {
     let check = |missing: &'static str| {
-        let server = RedisServer::start();
-        let mut raw = server.client();
         let fewer: Vec<_> = all()
             .into_iter()
             .filter(|right| *right != missing)
             .collect();
-        set_user(&mut raw, &fewer);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        let result = runtime.expect("a runtime").block_on(exercise(&server));
-        assert!(!denied(&mut raw).is_empty(), "{missing} is not needed");
+        // On a busy machine a connection is replaced before it could be tested.
+        let mut rounds = 1..=5;
+        let result = loop {
+            let server = RedisServer::start();
+            let mut raw = server.client();
+            set_user(&mut raw, &fewer);
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let result = runtime.expect("a runtime").block_on(exercise(&server));
+            if !denied(&mut raw).is_empty() {
+                break result;
+            }
+            assert!(rounds.next().is_some(), "{missing} is not needed");
+        };
         if USEFUL.contains(&missing) {
             assert!(result.is_ok(), "without {missing}: {result:?}");
         } else {
@@ -209,7 +220,7 @@ async fn rights_that_are_withdrawn_later_are_an_error_and_then_a_loss() {
     let server = RedisServer::start();
     let mut raw = server.client();
     set_user(&mut raw, &all());
-    let manager = LockManager::connect(url(server.port())).await.unwrap();
+    let manager = connect_patiently(url(server.port())).await.unwrap();
     let guard = manager.lock("k").lease(ms(600)).acquire().await.unwrap();
     raw.cmd(&["ACL", "SETUSER", USER, "-pexpire", "-set"]);
     let error = within(LONG, guard.lost()).await;
@@ -230,8 +241,8 @@ async fn an_operator_needs_the_right_to_scan() {
     let server = RedisServer::start();
     let mut raw = server.client();
     set_user(&mut raw, &all());
-    let holder = LockManager::connect(url(server.port())).await.unwrap();
-    let operator = LockManager::connect(url(server.port())).await.unwrap();
+    let holder = connect_patiently(url(server.port())).await.unwrap();
+    let operator = connect_patiently(url(server.port())).await.unwrap();
     let guard = holder.lock("k").acquire().await.unwrap();
     let error = operator.list("").await.unwrap_err().to_string();
     assert!(
@@ -253,11 +264,11 @@ async fn a_database_needs_the_right_to_select_it() {
     let mut raw = server.client();
     set_user(&mut raw, &all());
     let url = format!("{}/3", url(server.port()));
-    let error = LockManager::connect(&url).await.unwrap_err();
+    let error = connect_patiently(&url).await.unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
     assert!(error.to_string().contains("+select"), "{error}");
     set_user(&mut raw, &[all(), vec!["+select"]].concat());
-    let manager = LockManager::connect(&url).await.unwrap();
+    let manager = connect_patiently(&url).await.unwrap();
     manager.lock("k").run(async |_| ()).await.unwrap();
 }
 
@@ -268,7 +279,7 @@ async fn replicas_and_disks_need_the_right_to_wait_for_them() {
     let _replica = replica_of(&server).await;
     let mut raw = server.client();
     set_user(&mut raw, &all());
-    let manager = LockManager::connect(url(server.port())).await.unwrap();
+    let manager = connect_patiently(url(server.port())).await.unwrap();
     let lock = || manager.lock("k").wait(LONG);
     let can_fsync = !raw.cmd(&["WAITAOF", "0", "0", "1"]).is_error();
     let mut kinds = vec![(lock().min_replicas(1), "+wait")];
@@ -285,7 +296,7 @@ async fn replicas_and_disks_need_the_right_to_wait_for_them() {
         assert!(error.to_string().contains(right), "{right}: {error}");
         set_user(&mut raw, &[all(), vec![right]].concat());
         raw.cmd(&["ACL", "LOG", "RESET"]);
-        let guard = lock.lease(ms(900)).acquire().await.unwrap();
+        let guard = lock.lease(HELD).acquire().await.unwrap();
         renewed(&guard).await.unwrap();
         guard.release().await.unwrap();
         assert_eq!(denied(&mut raw), Vec::<String>::new(), "{right}");

@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use distlock_tests::{RedisServer, within};
 
-use crate::kit::{LONG, SLACK, acquire_later, connect, grace, ms, until_clean, until_queued};
+use crate::kit::{
+    HELD, LONG, SLACK, acquire_later, connect, grace, ms, until_clean, until_queued,
+    until_renewed_twice,
+};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -40,15 +43,11 @@ async fn a_live_holder_keeps_its_lock_over_a_backward_step() {
     let server = RedisServer::builder().own_clock().start();
     let mut raw = server.client();
     let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
-    let lease = ms(900);
-    let guard = first.lock("k").lease(lease).acquire().await.unwrap();
-    let waiting = acquire_later(&second, "k", lease, LONG);
+    let guard = first.lock("k").lease(HELD).acquire().await.unwrap();
+    let waiting = acquire_later(&second, "k", HELD, LONG);
     until_queued(&mut raw, "k", 1).await;
     server.step_clock(false, HOUR);
-    tokio::select! {
-        error = guard.lost() => panic!("{error}"),
-        () = tokio::time::sleep(lease * 3) => {}
-    }
+    until_renewed_twice(&guard).await;
     assert!(!waiting.is_finished());
     guard.release().await.unwrap();
     let next = within(LONG, waiting).await.unwrap().0.unwrap();
@@ -61,7 +60,7 @@ async fn a_forward_step_frees_the_lock_and_tells_its_holder() {
     let server = RedisServer::builder().own_clock().start();
     let mut raw = server.client();
     let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
-    let lease = ms(1_500);
+    let lease = ms(9_000);
     let guard = first.lock("k").lease(lease).acquire().await.unwrap();
     let waiting = acquire_later(&second, "k", lease, LONG);
     until_queued(&mut raw, "k", 1).await;
@@ -102,8 +101,8 @@ async fn a_step_refuses_nobody() {
         server.step_clock(ahead, HOUR / 2);
         let guard = managers[0]
             .lock("k")
-            .lease(ms(300))
-            .wait(ms(2_000))
+            .lease(LONG)
+            .wait(LONG)
             .acquire()
             .await
             .unwrap();
@@ -112,7 +111,7 @@ async fn a_step_refuses_nobody() {
         guard.release().await.unwrap();
         let guard = managers[1]
             .lock("k")
-            .lease(ms(300))
+            .lease(LONG)
             .try_acquire()
             .await
             .unwrap();

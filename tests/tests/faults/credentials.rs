@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use distlock::{Credentials, Error, LockManager, LockManagerBuilder, Outage};
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
-use crate::kit::{LONG, ms, taken_once, until_clean};
+use crate::kit::{HELD, LONG, ms, taken_once, until_clean};
 
 /// What makes the source panic.
 const PANIC: &str = "panic";
@@ -89,12 +89,7 @@ async fn live_connections_are_told_the_credentials_of_the_moment() {
     let vault = Vault::new("one", "first");
     let builder = vault.builder(&server.url()).credentials_every(ms(1_000));
     let manager = builder.connect().await.unwrap();
-    let held = manager
-        .lock("held")
-        .lease(ms(2_000))
-        .acquire()
-        .await
-        .unwrap();
+    let held = manager.lock("held").lease(HELD).acquire().await.unwrap();
     eventually_async(LONG, async || {
         let lock = manager.lock("warm").wait(LONG);
         let calls = async move {

@@ -1,6 +1,7 @@
 //! A server that forgets: FLUSHALL, and a death without persistence.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use distlock::{Error, LossReason, distributed_lock};
@@ -13,7 +14,7 @@ async fn flushall_is_told_and_waiters_go_on() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
-    let lease = ms(3_000);
+    let lease = ms(9_000);
     let guard = first.lock("k").lease(lease).acquire().await.unwrap();
     let waiters = [&first, &second]
         .map(|manager| tokio::spawn(give_back(acquire_later(manager, "k", lease, LONG))));
@@ -52,7 +53,7 @@ async fn flushall_is_told_and_waiters_go_on() {
 async fn a_server_that_dies_without_persistence_is_found_out() {
     let server = RedisServer::start();
     let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
-    let lease = ms(3_000);
+    let lease = ms(9_000);
     let mut last = 0;
     for _ in 0..3 {
         let guard = first
@@ -92,7 +93,7 @@ async fn a_server_that_dies_without_persistence_is_found_out() {
 async fn a_server_that_remembers_keeps_the_holder() {
     let server = RedisServer::builder().append_only().start();
     let manager = connect(&server.url()).await;
-    let guard = manager.lock("k").lease(ms(5_000)).acquire().await.unwrap();
+    let guard = manager.lock("k").lease(ms(15_000)).acquire().await.unwrap();
     server.kill();
     server.restart();
     let mut raw = server.client();
@@ -146,15 +147,16 @@ async fn after_a_restart_nobody_elses_connection_is_killed() {
 async fn flushes_under_load() {
     let server = RedisServer::start();
     let mut raw = server.client();
-    let end = Instant::now() + ms(3_000);
+    let is_over = Arc::new(AtomicBool::new(false));
     let mut tasks = Vec::new();
     for _ in 0..2 {
         let manager = connect(&server.url()).await;
         for _ in 0..3 {
             let lock = manager.lock("k").lease(ms(600)).wait(LONG);
+            let is_over = is_over.clone();
             tasks.push(tokio::spawn(async move {
                 let (mut turns, mut last) = (0, None);
-                while Instant::now() < end {
+                while turns == 0 || !is_over.load(Ordering::SeqCst) {
                     let turn = lock.run(async |held| {
                         tokio::time::sleep(ms(5)).await;
                         held.fencing_token()
@@ -168,19 +170,16 @@ async fn flushes_under_load() {
                         Err(error) => assert!(error.is_lost(), "{error}"),
                     }
                 }
-                turns
             }));
         }
     }
-    let mut flushes = 0;
-    while Instant::now() < end {
+    for _ in 0..75 {
         raw.cmd(&["FLUSHALL"]);
-        flushes += 1;
         tokio::time::sleep(ms(40)).await;
     }
-    assert!(flushes >= 20, "only {flushes} flushes");
+    is_over.store(true, Ordering::SeqCst);
     for task in tasks {
-        assert!(within(LONG, task).await.unwrap() > 0, "somebody starved");
+        within(LONG, task).await.expect("nobody starves");
     }
     until_clean(&mut raw, LONG).await;
 }

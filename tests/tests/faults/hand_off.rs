@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use distlock_tests::{RedisServer, within};
+use distlock_tests::{RedisServer, Way, within};
 
 use crate::child::child;
 use crate::kit::{
-    Exclusion, LONG, SLACK, acquire_later, connect, grace, ms, until_clean, until_queued,
+    Exclusion, LONG, SLACK, acquire_later, connect, give_back, grace, ms, until_answered,
+    until_clean, until_queued,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -14,7 +15,7 @@ async fn a_killed_holder_delays_others_by_its_lease() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
-    let lease = ms(1_500);
+    let lease = ms(3_000);
     let holder = child("hold", &server.url(), "k", lease, 1);
     let token: u64 = holder.expect_line("held", LONG).parse().unwrap();
     let waiting = acquire_later(&manager, "k", lease, LONG);
@@ -24,7 +25,7 @@ async fn a_killed_holder_delays_others_by_its_lease() {
     let (guard, acquired) = within(LONG, waiting).await.unwrap();
     let (guard, delay) = (guard.unwrap(), acquired - killed);
     assert!(
-        delay <= lease + grace(lease) + ms(1_000),
+        delay <= lease + grace(lease) + ms(1_000) + SLACK,
         "delayed by {delay:?}"
     );
     assert!(guard.fencing_token().get() > token);
@@ -36,25 +37,28 @@ async fn a_killed_holder_delays_others_by_its_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_makes_the_hand_off_immediate() {
     let server = RedisServer::start();
+    let proxy = server.proxy();
     let mut raw = server.client();
-    let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
-    // The fastest of several: each alone may meet a look, or a busy machine.
-    let mut delays = Vec::new();
+    let first = connect(&server.url()).await;
+    let second = connect(&server.url_via(&proxy)).await;
+    // Nothing that the waiter says arrives, so only the message can have brought it the lock. A grant that comes a second
+    // late is not believed: on a busy machine a round may end so.
     for _ in 0..5 {
         let guard = first.lock("k").acquire().await.unwrap();
-        let waiting = acquire_later(&second, "k", ms(30_000), LONG);
+        let mut waiting = acquire_later(&second, "k", ms(30_000), LONG * 2);
         until_queued(&mut raw, "k", 1).await;
-        let released = Instant::now();
+        until_answered(&second).await;
+        proxy.stop_reading(Way::ToServer, true);
         guard.release().await.unwrap();
-        let (guard, acquired) = within(LONG, waiting).await.unwrap();
-        delays.push(acquired - released);
-        guard.unwrap().release().await.unwrap();
+        let served = tokio::time::timeout(ms(3_000), &mut waiting).await;
+        proxy.heal();
+        if let Ok(served) = served {
+            assert!(served.unwrap().0.is_ok());
+            return;
+        }
+        give_back(waiting).await;
     }
-    assert!(delays.iter().min().unwrap() < &ms(50), "{delays:?}");
-    assert!(
-        delays.iter().max().unwrap() < &(ms(500) + SLACK),
-        "{delays:?}"
-    );
+    panic!("no message has brought the lock");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

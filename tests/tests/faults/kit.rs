@@ -6,14 +6,17 @@ use std::time::{Duration, Instant};
 
 use distlock::__inside::lanes_at_once;
 use distlock::{Error, FencingToken, Held, LockGuard, LockManager};
-use distlock_tests::{RedisServer, Resp, eventually_async};
+use distlock_tests::{RedisServer, Resp, equal, eventually_async};
 use tokio::task::JoinHandle;
 
 /// Everything that must happen at some time, on a loaded machine.
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// What a loaded machine may add to a bound.
-pub(crate) const SLACK: Duration = Duration::from_millis(400);
+pub(crate) const SLACK: Duration = Duration::from_secs(4);
+
+/// A lease that a loaded machine renews in time: renewals are sent every 1.7 s, and 3.3 s late they still succeed.
+pub(crate) const HELD: Duration = Duration::from_secs(5);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -43,15 +46,21 @@ pub(crate) fn queue_key(key: &str) -> String {
 
 /// A manager whose callers have their lanes from the first call on.
 pub(crate) async fn connect(url: &str) -> LockManager {
-    let builder = lanes_at_once(LockManager::builder().url(url));
+    let builder = lanes_at_once(LockManager::builder().url(url).connect_timeout(LONG));
     builder.connect().await.expect("the server is up")
+}
+
+/// A manager like any other, which a loaded machine has time to connect.
+pub(crate) async fn connect_patiently(url: impl Into<String>) -> Result<LockManager, Error> {
+    let builder = LockManager::builder().url(url);
+    builder.connect_timeout(LONG).connect().await
 }
 
 /// Has the server know every script, so that the next use of each is one command.
 pub(crate) async fn warm(server: &RedisServer) {
     let mut raw = server.client();
     let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
-    let lease = ms(750);
+    let lease = HELD;
     let guard = first.lock("warm").lease(lease).acquire().await.unwrap();
     expiry_after_renewal(&mut raw, "warm").await;
     let waiting = acquire_later(&second, "warm", lease, LONG);
@@ -70,12 +79,15 @@ pub(crate) async fn warm(server: &RedisServer) {
 /// Waits until exactly `count` calls stand in the queue.
 pub(crate) async fn until_queued(raw: &mut Resp, key: &str, count: i64) {
     let queue = queue_key(key);
-    eventually_async(LONG, async || raw.cmd(&["ZCARD", &queue]).int() == count).await;
+    eventually_async(LONG, async || {
+        equal(raw.cmd(&["ZCARD", &queue]).int(), count)
+    })
+    .await;
 }
 
 /// Waits until nothing but fences is left on the server: no lock, no queue.
 pub(crate) async fn until_clean(raw: &mut Resp, within: Duration) {
-    eventually_async(within, async || leftovers(raw).is_empty()).await;
+    eventually_async(within, async || equal(leftovers(raw), Vec::<String>::new())).await;
 }
 
 /// Locks and queue entries on the server.
@@ -169,6 +181,29 @@ pub(crate) async fn expiry_after_renewal(raw: &mut Resp, key: &str) -> Instant {
     // Asked before: the remaining time counts from a later moment.
     let asked = Instant::now();
     asked + ms(u64::try_from(raw.pttl(&lock)).expect("a lock has a TTL"))
+}
+
+/// Waits until the manager has received every reply to what it has sent before.
+pub(crate) async fn until_answered(manager: &LockManager) {
+    eventually_async(LONG, async || manager.inspect("k").await.is_ok()).await;
+}
+
+/// Waits until two renewals of a hold have succeeded, so that it is not only what is left of the lease.
+///
+/// # Panics
+///
+/// If the lock is lost.
+pub(crate) async fn until_renewed_twice(guard: &LockGuard) {
+    for _ in 0..2 {
+        crate::access::renewed(guard).await.expect("it is held on");
+    }
+}
+
+/// The instant until which a holder believes in its lock at the latest. Unlike the moment in which a task hears of a
+/// loss, it does not depend on how busy the machine is.
+pub(crate) fn believed_until(guard: &LockGuard) -> Instant {
+    let now = Instant::now();
+    now + guard.remaining()
 }
 
 /// Panics when two bodies run at once, or a token does not rise.

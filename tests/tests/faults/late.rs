@@ -9,15 +9,15 @@ use distlock_tests::{
 
 use crate::kit;
 use crate::kit::{
-    Acquiring, LONG, acquire_later, connect, give_back, lock_key, ms, queue_key, until_clean,
-    until_queued, warm,
+    Acquiring, LONG, SLACK, acquire_later, connect, give_back, lock_key, ms, queue_key,
+    until_answered, until_clean, until_queued, warm,
 };
 
 /// Long, so that its commands may arrive up to a second late, and an orphan would stay.
 const LEASE: Duration = ms(30_000);
 
 /// Far below the lease: what is left after this is an orphan.
-const SOON: Duration = ms(6_000);
+const SOON: Duration = ms(12_000);
 
 /// A client behind a proxy whose ask is held back.
 struct Late {
@@ -100,7 +100,7 @@ impl Late {
         // The call itself, not what the script does.
         let seen = |line: &String| line.contains(&lock) && !line.contains(" lua] ");
         eventually_async(LONG, async || monitor.lines().iter().any(seen)).await;
-        self.manager.inspect("k").await.unwrap();
+        until_answered(&self.manager).await;
     }
 
     /// The old connections deliver what they held, and end.
@@ -181,7 +181,7 @@ async fn a_late_ask_does_not_touch_anothers_lock() {
         .await
         .unwrap();
     let delay = released.elapsed();
-    assert!(delay < ms(1_000), "delayed by {delay:?}");
+    assert!(delay < ms(1_000) + SLACK, "delayed by {delay:?}");
     next.release().await.unwrap();
     until_clean(&mut late.raw, SOON).await;
 }
@@ -189,22 +189,28 @@ async fn a_late_ask_does_not_touch_anothers_lock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_ask_that_was_repeated_and_answered_leaves_nothing() {
     for may_kill in [true, false] {
-        let mut late = Late::new(may_kill).await;
-        let asking = late.ask().await;
-        let asked = Instant::now();
-        late.proxy.reset_clients();
-        // The same id asks again on the new connection, and has the lock.
-        let guard = within(LONG, asking).await.unwrap().0.unwrap();
-        guard.release().await.unwrap();
-        assert_eq!(late.raw.get(&lock_key("k")), None);
-        assert!(
-            asked.elapsed() < ms(900),
-            "too slow to be in time for a late ask"
-        );
-        late.deliver().await;
-        assert_eq!(late.asks(), if may_kill { 1 } else { 2 });
-        until_clean(&mut late.raw, SOON).await;
+        let mut rounds = 1..=10;
+        while !late_ask_leaves_nothing(may_kill).await {
+            assert!(rounds.next().is_some(), "no ask could be late in time");
+        }
     }
+}
+
+/// Returns false if the machine was too busy for the late ask to arrive while the script still accepts it.
+async fn late_ask_leaves_nothing(may_kill: bool) -> bool {
+    let mut late = Late::new(may_kill).await;
+    let asking = late.ask().await;
+    let asked = Instant::now();
+    late.proxy.reset_clients();
+    // The same id asks again on the new connection, and has the lock.
+    let guard = within(LONG, asking).await.unwrap().0.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(late.raw.get(&lock_key("k")), None);
+    let is_in_time = asked.elapsed() < ms(900);
+    late.deliver().await;
+    assert_eq!(late.asks(), if may_kill { 1 } else { 2 });
+    until_clean(&mut late.raw, SOON).await;
+    is_in_time
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -346,7 +352,7 @@ async fn a_release_without_its_reply_is_repeated_and_hands_on_once() {
 /// Repeated, a release counts what `min_hold` keeps from its first attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_release_keeps_the_key_no_longer() {
-    let outage = ms(2_000);
+    let outage = ms(8_000);
     let server = RedisServer::start();
     warm(&server).await;
     let proxy = server.proxy();
@@ -398,7 +404,7 @@ async fn what_a_replaced_connection_still_delivers_costs_no_place() {
         let waiting = acquire_later(&far, "k", LEASE, LONG);
         until_queued(&mut raw, "k", 1).await;
         // Behind the answer to the ask: that one has arrived.
-        far.inspect("k").await.unwrap();
+        until_answered(&far).await;
         let old = proxy.connections();
         proxy.refuse_connections(true);
         proxy.limit_to(&old);

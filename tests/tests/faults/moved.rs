@@ -3,7 +3,7 @@
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::kit::{LONG, acquire_later, connect, connections, ms, taken_once, until_clean};
+use crate::kit::{HELD, LONG, acquire_later, connect, connections, ms, taken_once, until_clean};
 
 /// Makes a server a replica of another one.
 fn demote(server: &RedisServer, master: &RedisServer) {
@@ -66,7 +66,7 @@ async fn all_connections_lead_to_one_server() {
     for cut in ["pubsub", "normal"] {
         let proxy = old.proxy();
         let manager = connect(&old.url_via(&proxy)).await;
-        let lock = manager.lock("k").lease(ms(2_000));
+        let lock = manager.lock("k").lease(HELD);
         let guard = lock.acquire().await.unwrap();
         proxy.move_to(new.addr());
         raw.cmd(&["CLIENT", "KILL", "TYPE", cut, "SKIPME", "yes"]);
@@ -90,7 +90,7 @@ async fn what_is_held_and_waited_for_goes_over_to_the_new_master() {
     let synced = async || new.client().info_field("master_link_status") == "up";
     eventually_async(LONG, synced).await;
     let proxy = old.proxy();
-    let lease = ms(6_000);
+    let lease = ms(9_000);
     let holder = connect(&old.url_via(&proxy)).await;
     let waiter = connect(&old.url_via(&proxy)).await;
     let guard = holder.lock("k").lease(lease).acquire().await.unwrap();
@@ -177,7 +177,7 @@ async fn a_replica_is_no_server_to_connect_to() {
     demote(&server, &elsewhere);
     let connecting = LockManager::builder()
         .url(server.url())
-        .connect_timeout(ms(500));
+        .connect_timeout(ms(4_000));
     let error = connecting.connect().await.unwrap_err();
     assert!(
         matches!(

@@ -3,17 +3,18 @@
 use distlock_tests::{RedisServer, within};
 
 use crate::child::child;
-use crate::kit::{LONG, acquire_later, connect, lock_key, ms};
+use crate::kit::{HELD, LONG, acquire_later, connect, lock_key, ms};
 
 /// Freezes a child that holds the lock until somebody else has it; what the child says then.
 async fn freeze(role: &str) -> Vec<String> {
     let server = RedisServer::start();
-    let lease = ms(400);
+    // That of the process that is frozen.
+    let lease = ms(1_000);
     let manager = connect(&server.url()).await;
     let mut holder = child(role, &server.url(), "k", lease, 1);
     let old: u64 = holder.expect_line("held", LONG).parse().unwrap();
     holder.stop_process();
-    let (guard, _) = within(LONG, acquire_later(&manager, "k", lease, LONG))
+    let (guard, _) = within(LONG, acquire_later(&manager, "k", HELD, LONG))
         .await
         .unwrap();
     let guard = guard.unwrap();

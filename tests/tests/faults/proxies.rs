@@ -6,12 +6,12 @@ use distlock::{Error, LockManager, Outage};
 use distlock_tests::{Middleman, RedisServer, eventually_async, within};
 
 use crate::kit::{
-    Exclusion, LONG, acquire_later, connect, connections, give_back, lock_key, ms, queue_key,
-    until_clean, until_queued,
+    Exclusion, HELD, LONG, SLACK, acquire_later, connect, connections, give_back, lock_key, ms,
+    queue_key, until_clean, until_queued,
 };
 
 /// How late a grant may be found: two looks, half a second apart at most, and what a busy machine adds.
-const FOUND_WITHIN: std::time::Duration = ms(1_500);
+const FOUND_WITHIN: std::time::Duration = ms(1_000 + SLACK.as_millis() as u64);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_handed_on_to_who_looks_for_it() {
@@ -36,7 +36,7 @@ async fn a_lock_is_handed_on_to_who_looks_for_it() {
         next.release().await.unwrap();
     }
     // Neither what says that somebody lives.
-    until_clean(&mut raw, ms(2_000)).await;
+    until_clean(&mut raw, LONG).await;
 }
 
 /// First come first served, and one at a time, whether they look or listen.
@@ -115,7 +115,7 @@ async fn a_waiter_that_looks_no_more_is_passed() {
     let owner = value.text().and_then(|value| value.split(' ').nth(1));
     let client = owner.and_then(|owner| owner.split(':').next());
     assert_eq!(client.map(str::len), Some(32), "{value:?}");
-    let guard = within(ms(5_000), waiting).await.unwrap().0.unwrap();
+    let guard = within(LONG, waiting).await.unwrap().0.unwrap();
     // It is there again, behind the others.
     proxy.cont_process();
     until_queued(&mut raw, "k", 1).await;
@@ -139,11 +139,11 @@ async fn locks_are_spread_over_the_servers_behind_it() {
     for number in 0..60 {
         // Not alike, for a proxy's hash may keep together what is.
         let key = format!("{}:{number}", number * 7_919 % 1_000);
-        held.push(first.lock(&key).lease(ms(1_500)).acquire().await.unwrap());
-        waiting.push(acquire_later(&second, &key, ms(1_500), LONG));
+        held.push(first.lock(&key).lease(HELD).acquire().await.unwrap());
+        waiting.push(acquire_later(&second, &key, HELD, LONG));
     }
     // Longer than a lease.
-    tokio::time::sleep(ms(1_800)).await;
+    tokio::time::sleep(HELD * 5 / 4).await;
     let used = servers
         .iter()
         .filter(|server| !server.client().keys("distlock:fence:*").is_empty());
@@ -230,12 +230,7 @@ async fn a_proxy_and_its_server_come_and_go() {
     let server = RedisServer::builder().append_only().start();
     let proxy = Middleman::before(&[&server]);
     let manager = connect(&proxy.url()).await;
-    let guard = manager
-        .lock("held")
-        .lease(ms(10_000))
-        .acquire()
-        .await
-        .unwrap();
+    let guard = manager.lock("held").lease(LONG).acquire().await.unwrap();
     server.kill();
     let refused = manager.lock("k").wait(ms(500)).acquire().await.unwrap_err();
     assert!(refused.is_unavailable(), "{refused:?}");

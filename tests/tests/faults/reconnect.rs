@@ -1,39 +1,47 @@
 //! Connections and scripts that disappear under load.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::LockManager;
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 use tokio::task::JoinHandle;
 
-use crate::kit::{Exclusion, LONG, acquire_later, connect, connections, lock_key, ms, until_clean};
+use crate::kit::{
+    Exclusion, HELD, LONG, SLACK, acquire_later, connect, connections, lock_key, ms, until_clean,
+    until_renewed_twice,
+};
 
 const CLIENTS: usize = 3;
 const TASKS: usize = 3;
+/// How many turns everybody has at least.
+const TURNS: u64 = 5;
 
-/// Several clients that work under one lock until `end`.
+/// Several clients that work under one lock until all had turns and it is over.
 struct Load {
     exclusion: Arc<Exclusion>,
     managers: Vec<LockManager>,
-    tasks: Vec<JoinHandle<u64>>,
+    is_over: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Load {
-    async fn start(server: &RedisServer, lease: Duration, end: Instant) -> Self {
+    async fn start(server: &RedisServer, lease: Duration) -> Self {
         let mut load = Load {
             exclusion: Exclusion::new(),
             managers: Vec::new(),
+            is_over: Arc::default(),
             tasks: Vec::new(),
         };
         for _ in 0..CLIENTS {
             let manager = connect(&server.url()).await;
             for _ in 0..TASKS {
                 let lock = manager.lock("k").lease(lease).wait(LONG);
-                let exclusion = load.exclusion.clone();
+                let (exclusion, is_over) = (load.exclusion.clone(), load.is_over.clone());
                 load.tasks.push(tokio::spawn(async move {
                     let mut turns = 0;
-                    while Instant::now() < end {
+                    while turns < TURNS || !is_over.load(Ordering::SeqCst) {
                         let turn = lock.run(async |held| {
                             let _inside = exclusion.enter(held.fencing_token());
                             tokio::time::sleep(ms(2)).await;
@@ -41,7 +49,6 @@ impl Load {
                         turn.await.unwrap();
                         turns += 1;
                     }
-                    turns
                 }));
             }
             load.managers.push(manager);
@@ -51,17 +58,15 @@ impl Load {
 
     /// Everybody had turns, and nothing is left behind.
     async fn end(self, raw: &mut Resp) {
+        self.is_over.store(true, Ordering::SeqCst);
         for task in self.tasks {
-            let turns = within(LONG, task).await.unwrap();
-            assert!(turns >= 5, "{turns} turns");
+            within(LONG, task).await.unwrap();
         }
-        let clients = CLIENTS as u64;
-        assert!(self.exclusion.turns() >= 5 * clients * TASKS as u64);
         for manager in &self.managers {
             manager.shutdown().await;
         }
         // Before a lease is over: nothing had to expire.
-        until_clean(raw, ms(2_000)).await;
+        until_clean(raw, LONG).await;
         eventually_async(LONG, async || connections(raw) == 1).await;
     }
 }
@@ -69,10 +74,9 @@ impl Load {
 async fn killing(kinds: &[&str]) {
     let server = RedisServer::start();
     let mut raw = server.client();
-    let end = Instant::now() + ms(3_000);
-    let load = Load::start(&server, ms(3_000), end).await;
+    let load = Load::start(&server, LONG * 2).await;
     let mut killed = 0;
-    while Instant::now() < end {
+    while killed < 40 {
         for kind in kinds {
             killed += raw
                 .cmd(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])
@@ -80,7 +84,6 @@ async fn killing(kinds: &[&str]) {
             tokio::time::sleep(ms(120)).await;
         }
     }
-    assert!(killed >= 15, "only {killed} connections were killed");
     load.end(&mut raw).await;
 }
 
@@ -99,16 +102,16 @@ async fn killed_renewals_lose_nothing() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
-    let lease = ms(600);
+    let lease = HELD;
     let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
-    let until = Instant::now() + lease * 4;
+    let until = Instant::now() + lease * 3 / 2;
     let mut killed = 0;
     while Instant::now() < until {
         killed += raw
             .cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])
             .int();
         assert!(guard.is_held(), "{:?}", guard.lost().await);
-        tokio::time::sleep(ms(30)).await;
+        tokio::time::sleep(ms(100)).await;
     }
     assert!(killed >= 10, "only {killed} connections were killed");
     guard.release().await.unwrap();
@@ -136,19 +139,23 @@ async fn what_is_held_is_renewed_after_a_reconnect() {
 async fn forgotten_scripts() {
     let server = RedisServer::start();
     let mut raw = server.client();
-    let end = Instant::now() + ms(2_000);
-    let load = Load::start(&server, ms(600), end).await;
+    let load = Load::start(&server, HELD).await;
     let renewed = load.managers[0]
         .lock("renewed")
-        .lease(ms(300))
+        .lease(HELD)
         .acquire()
         .await
         .unwrap();
-    while Instant::now() < end {
-        raw.cmd(&["SCRIPT", "FLUSH"]);
-        tokio::time::sleep(ms(7)).await;
+    let forgets = async {
+        loop {
+            raw.cmd(&["SCRIPT", "FLUSH"]);
+            tokio::time::sleep(ms(7)).await;
+        }
+    };
+    tokio::select! {
+        () = forgets => {}
+        () = until_renewed_twice(&renewed) => {}
     }
-    assert!(renewed.is_held());
     renewed.release().await.unwrap();
     load.end(&mut raw).await;
 }
@@ -164,8 +171,8 @@ async fn an_overflowing_subscriber_is_found_by_looking() {
     let channels = raw.cmd(&["PUBSUB", "CHANNELS", "distlock:client:*"]);
     let channel = channels.array()[0].text().unwrap().to_owned();
     let first = connect(&server.url()).await;
-    let guard = first.lock("k").lease(ms(5_000)).acquire().await.unwrap();
-    let waiting = acquire_later(&second, "k", ms(5_000), LONG);
+    let guard = first.lock("k").lease(LONG).acquire().await.unwrap();
+    let waiting = acquire_later(&second, "k", LONG, LONG);
     crate::kit::until_queued(&mut raw, "k", 1).await;
     // More than sockets and the limit hold, while the client reads nothing.
     proxy.stop_reading(distlock_tests::Way::ToClient, true);
@@ -177,7 +184,7 @@ async fn an_overflowing_subscriber_is_found_by_looking() {
     let (guard, acquired) = within(LONG, waiting).await.unwrap();
     let delay = acquired - released;
     // A grant that nobody hears of, a look, and a new connection.
-    assert!(delay < ms(3_000), "found after {delay:?}");
+    assert!(delay < ms(3_000) + SLACK, "found after {delay:?}");
     guard.unwrap().release().await.unwrap();
     until_clean(&mut raw, LONG).await;
 }

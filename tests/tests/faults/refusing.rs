@@ -2,13 +2,13 @@
 //! writes again everybody has a turn.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use distlock_tests::{RedisServer, RedisServerBuilder, Reply, Resp, eventually_async, within};
 
 use crate::kit::{
-    Exclusion, LONG, SLACK, assert_in_redis, connect, leftovers, lock_key, ms, until_clean,
-    until_queued,
+    Exclusion, HELD, LONG, SLACK, assert_in_redis, connect, leftovers, lock_key, ms, until_clean,
+    until_queued, until_renewed_twice,
 };
 
 const WAITERS: usize = 6;
@@ -156,13 +156,9 @@ async fn renewals_and_releases_work_without_memory() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
-    let lease = ms(600);
-    let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+    let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
     ok(&mut raw, &["CONFIG", "SET", "maxmemory", "1"]);
-    tokio::select! {
-        error = guard.lost() => panic!("{error}"),
-        () = tokio::time::sleep(lease * 3) => {}
-    }
+    until_renewed_twice(&guard).await;
     let refused = manager
         .lock("other")
         .wait(ms(0))
@@ -183,7 +179,7 @@ async fn what_cannot_be_renewed_is_lost_and_says_why() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
-    let lease: Duration = ms(600);
+    let lease = HELD;
     let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
     ok(&mut raw, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let refused = Instant::now();

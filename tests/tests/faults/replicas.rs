@@ -6,12 +6,12 @@ use distlock::{Error, LockGuard, LockManager, LossReason, Outage};
 use distlock_tests::{RedisServer, RedisServerBuilder, Reply, Resp, eventually_async, within};
 
 use crate::kit::{
-    Acquiring, LONG, acquire_later, calls, connect, connections, expiry_after_renewal, leftovers,
-    lock_key, ms, until_clean, until_queued,
+    Acquiring, HELD, LONG, SLACK, acquire_later, calls, connect, connections, expiry_after_renewal,
+    leftovers, lock_key, ms, until_clean, until_queued,
 };
 
 /// A tenth of it is how long a command may take: enough for a replica on a loaded machine.
-const LEASE: std::time::Duration = ms(4_000);
+const LEASE: std::time::Duration = ms(8_000);
 
 /// A server that does not let its replicas wait for each other.
 pub(crate) fn master() -> RedisServer {
@@ -84,7 +84,7 @@ async fn what_is_held_is_at_the_replica_from_the_first_moment() {
         guard.release().await.unwrap();
     }
     // Handed on, over several leases, to and fro.
-    let lease = ms(1_500);
+    let lease = ms(6_000);
     let mut guard = first.lock("k").lease(lease).acquire().await.unwrap();
     for turn in 0..6 {
         let next = if turn % 2 == 0 { &second } else { &first };
@@ -105,14 +105,11 @@ async fn what_is_held_is_at_the_replica_from_the_first_moment() {
             value.contains(&guard.fencing_token().to_string()),
             "{value}"
         );
-        assert!(
-            copy.pttl(&lock_key("k")) > 1_250,
-            "{}",
-            copy.pttl(&lock_key("k"))
-        );
+        // A grant that is not confirmed lasts for a second.
+        let left = copy.pttl(&lock_key("k"));
+        assert!(left > 2_000, "{left}");
     }
-    let began = Instant::now();
-    while began.elapsed() < lease {
+    for _ in 0..2 {
         expiry_after_renewal(&mut copy, "k").await;
         assert!(guard.is_held());
     }
@@ -144,7 +141,11 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
         );
     }
     assert!(asked.elapsed() >= ms(1_200), "it was not tried again");
-    assert!(asked.elapsed() < ms(10_000), "{:?}", asked.elapsed());
+    assert!(
+        asked.elapsed() < ms(10_000) + SLACK,
+        "{:?}",
+        asked.elapsed()
+    );
     let mut raw = master.client();
     until_clean(&mut raw, LONG).await;
     let error = lock.try_acquire().await.unwrap_err();
@@ -212,7 +213,7 @@ async fn what_a_replica_does_not_hear_of_is_lost_at_the_safe_deadline() {
     let error = within(LONG, guard.lost()).await;
     let after = frozen.elapsed();
     assert!(!guard.is_held());
-    assert!(after < LEASE + ms(1_000), "believed for {after:?}");
+    assert!(after < LEASE + SLACK, "believed for {after:?}");
     let Error::Lost { reason, .. } = &error else {
         panic!("{error:?}");
     };
@@ -246,7 +247,7 @@ async fn one_of_two_replicas_may_be_frozen() {
     frozen.stop_process();
     let one = manager.lock("one").lease(LEASE).min_replicas(1);
     let guard = one.clone().acquire().await.unwrap();
-    let two = tokio::spawn(async move { both.wait(ms(2_500)).acquire().await });
+    let two = tokio::spawn(async move { both.wait(LONG / 2).acquire().await });
     // Those who need one wait for nobody who needs two.
     for n in 0..20 {
         let lock = manager.lock(format!("k{n}")).lease(LEASE).min_replicas(1);
@@ -266,22 +267,20 @@ async fn who_asks_for_no_replica_is_not_delayed() {
     let master = master();
     let replica = replica_of(&master).await;
     let manager = connect(&master.url()).await;
-    let held = manager.lock("held").lease(ms(900)).acquire().await.unwrap();
+    let held = manager.lock("held").lease(HELD).acquire().await.unwrap();
     replica.stop_process();
     let durable = manager.lock("durable").min_replicas(1).wait(LONG);
     let durable = tokio::spawn(async move { durable.acquire().await });
     let mut raw = master.client();
     eventually_async(LONG, async || raw.exists(&lock_key("durable"))).await;
-    let mut turns = Vec::new();
-    for n in 0..50 {
-        let began = Instant::now();
+    let began = Instant::now();
+    for n in 0..100 {
         let lock = manager.lock(format!("k{n}")).lease(ms(900));
         lock.run(async |_| ()).await.unwrap();
-        turns.push(began.elapsed());
     }
-    turns.sort();
     // Behind a WAIT it would be a tenth of a second each.
-    assert!(turns[25] < ms(50), "{turns:?}");
+    let took = began.elapsed();
+    assert!(took < ms(8_000), "{took:?}");
     expiry_after_renewal(&mut raw, "held").await;
     assert!(held.is_held() && !durable.is_finished());
     replica.cont_process();

@@ -336,7 +336,7 @@ async fn a_replica_that_takes_writes_is_no_master() {
     let watcher = RedisServer::builder().sentinel().start();
     sentinel::watch(&watcher, SERVICE, &replica);
     let url = format!("redis+sentinel://127.0.0.1:{}/{SERVICE}", watcher.port());
-    let builder = LockManager::builder().url(url).connect_timeout(ms(500));
+    let builder = LockManager::builder().url(url).connect_timeout(ms(4_000));
     let refused = builder.connect().await.unwrap_err();
     let Error::Unavailable {
         outage: Outage::ReadOnly,
@@ -372,7 +372,7 @@ async fn the_documented_rights_suffice_at_sentinels_and_each_is_needed() {
         }
         let builder = LockManager::builder()
             .url(all.url())
-            .connect_timeout(ms(500));
+            .connect_timeout(ms(4_000));
         let credentials = Credentials::new("distlock", "PASSWORD");
         builder.sentinel_credentials(credentials).connect().await
     };

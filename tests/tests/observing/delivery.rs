@@ -40,12 +40,12 @@ async fn who_blocks_delays_no_renewal() {
         let gate = Arc::new(Gate::default());
         let builder = store.builder().observer(gate.clone());
         let manager = builder.connect().await.unwrap();
-        let lease = ms(600);
+        let lease = ms(5_000);
         let lock = manager.lock("k").lease(lease);
         let guard = within(LONG, lock.acquire()).await.unwrap();
         tokio::select! {
             error = guard.lost() => panic!("{error}"),
-            () = tokio::time::sleep(lease * 4) => {}
+            () = tokio::time::sleep(lease * 5 / 4) => {}
         }
         assert!(gate.notes.all().is_empty(), "nothing came through");
         assert!(guard.is_held(), "it was not renewed");

@@ -54,7 +54,7 @@ async fn a_lock_that_was_lost_is_told_with_who_has_it_now() {
         .await
         .unwrap();
     let lock = manager.lock("stolen:1").label("lines:stolen:<n>");
-    let guard = lock.lease(ms(900)).acquire().await.unwrap();
+    let guard = lock.lease(ms(6_000)).acquire().await.unwrap();
     server.client().cmd(&["DEL", "distlock:lock:{stolen:1}"]);
     let stolen = thief.lock("stolen:1").acquire().await.unwrap();
     within(LONG, guard.lost()).await;

@@ -121,7 +121,7 @@ async fn the_life_of_a_lock() {
     let store = Store::redis();
     let server = store.server.as_ref().unwrap();
     let (manager, other) = (store.manager().await, store.manager().await);
-    let lock = || manager.lock("m:1").label("metrics:<n>").lease(ms(600));
+    let lock = || manager.lock("m:1").label("metrics:<n>").lease(ms(6_000));
     let held = "distlock.held{lock=metrics:<n>}";
     let waiting = "distlock.waiting{lock=metrics:<n>}";
     let is = async |name: &str, value: f64| {

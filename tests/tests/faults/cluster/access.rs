@@ -1,11 +1,11 @@
 //! The rights that a user of a cluster needs, no more and no less.
 
-use distlock::{Error, LockManager};
+use distlock::Error;
 use distlock_tests::{RedisCluster, RedisServer, within};
 
-use crate::access::{NEEDED, PLACES, USEFUL, denied, renewed, set_user, user};
+use crate::access::{NEEDED, PLACES, USEFUL, denied, inspected, renewed, set_user, user};
 use crate::cluster::until_renewed;
-use crate::kit::{LONG, acquire_later, ms, until_queued};
+use crate::kit::{HELD, LONG, acquire_later, connect_patiently, until_queued};
 
 /// What is needed in a cluster, and not for a single server.
 const MORE: &[&str] = &[
@@ -47,21 +47,18 @@ async fn exercise(
     key: &str,
     to: &RedisServer,
 ) -> Result<(), Error> {
-    let (first, second) = (
-        LockManager::connect(url).await?,
-        LockManager::connect(url).await?,
-    );
+    let (first, second) = (connect_patiently(url).await?, connect_patiently(url).await?);
     let slot = cluster.slot(key);
     let from = cluster.owner(slot);
-    let lease = ms(1_500);
+    let lease = HELD;
     let guard = first.lock(key).lease(lease).acquire().await?;
     renewed(&guard).await?;
-    first.inspect(key).await?;
-    let waiting = acquire_later(&second, key, lease, ms(3_000));
+    inspected(&first, key).await?;
+    let mut waiting = acquire_later(&second, key, lease, LONG / 2);
     let (mut raw, mut there) = (from.client(), to.client());
-    let in_queue = until_queued(&mut raw, key, 1);
-    if tokio::time::timeout(ms(1_000), in_queue).await.is_err() {
-        return within(LONG, waiting).await.unwrap().0.map(drop);
+    tokio::select! {
+        refused = &mut waiting => return refused.unwrap().0.map(drop),
+        () = until_queued(&mut raw, key, 1) => {}
     }
     guard.release().await?;
     let guard = within(LONG, waiting).await.unwrap().0?;
@@ -140,7 +137,7 @@ async fn a_right_that_is_missing_is_named() {
             .filter(|right| *right != missing)
             .collect();
         let url = become_user(&cluster, &fewer);
-        let error = LockManager::connect(url).await.unwrap_err();
+        let error = connect_patiently(url).await.unwrap_err();
         assert!(matches!(error, Error::Config { .. }), "{error:?}");
         assert!(error.to_string().contains(named), "{error}");
     }

@@ -1,10 +1,11 @@
 //! Nodes of a cluster that do not agree on who has a slot.
 
-use distlock::LockManager;
 use distlock_tests::{RedisCluster, within};
 
 use crate::cluster::access::become_user;
-use crate::kit::{LONG, acquire_later, calls, connect, give_back, ms, taken_once, until_queued};
+use crate::kit::{
+    LONG, acquire_later, calls, connect, connect_patiently, give_back, ms, taken_once, until_queued,
+};
 
 /// A node that has a slot no more, and does not know it, hands a lock on to who waits there: a client that knows better
 /// takes nothing from it, for at the other node somebody else may have the lock.
@@ -35,7 +36,7 @@ async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     does(&["CLUSTER", "ADDSLOTS", &slot]);
     cluster.abandon(new, cluster.slot(unserved));
     let url = format!("redis+cluster://127.0.0.1:{}", new.port());
-    let second = LockManager::connect(url).await.unwrap();
+    let second = connect_patiently(url).await.unwrap();
     let other = second.lock(key).lease(LONG).acquire().await.unwrap();
     // A command that nobody executes has the waiter ask where slots are. It goes to the new node, and waits there too.
     let asking = acquire_later(&waiter, unserved, LONG, ms(1_000));

@@ -6,7 +6,7 @@ use distlock::{Error, LockManager};
 use distlock_tests::{RedisCluster, RedisServer, Reply, eventually_async, within};
 
 use crate::cluster::{queued, until_all_clean, until_renewed};
-use crate::kit::{LONG, acquire_later, connect, give_back, lock_key, ms, until_queued};
+use crate::kit::{HELD, LONG, acquire_later, connect, give_back, lock_key, ms, until_queued};
 
 /// Waits until a replica has what stands at a lock's key.
 async fn until_copied(replica: &RedisServer, key: &str) {
@@ -28,9 +28,9 @@ async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) 
     let slot = cluster.slot(key);
     let (holder, other) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
     // It outlasts the failover, and is renewed soon after it.
-    let lease = ms(10_000);
+    let lease = ms(20_000);
     let guard = holder.lock(key).lease(lease).acquire().await.unwrap();
-    let unconcerned = holder.lock(elsewhere).lease(ms(2_000)).acquire().await;
+    let unconcerned = holder.lock(elsewhere).lease(HELD).acquire().await;
     let unconcerned = unconcerned.unwrap();
     let waiting = acquire_later(&other, key, lease, LONG * 3);
     until_queued(&mut cluster.masters[1].client(), key, 1).await;
@@ -105,12 +105,12 @@ async fn a_dead_master_leaves_the_locks_of_others_alone() {
     let manager = connect(&cluster.url()).await;
     let mut guards = Vec::new();
     for key in &keys {
-        let lock = manager.lock(key).lease(ms(1_500));
+        let lock = manager.lock(key).lease(HELD);
         guards.push(lock.acquire().await.unwrap());
     }
     let dead = &cluster.masters[2];
     dead.kill();
-    let waiting = acquire_later(&manager, &keys[2], ms(1_500), ms(1_000));
+    let waiting = acquire_later(&manager, &keys[2], HELD, ms(1_000));
     let error = within(LONG, guards.pop().unwrap().lost()).await;
     assert!(error.is_lost(), "{error:?}");
     for (key, node) in keys.iter().zip(&cluster.masters).take(2) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use distlock_tests::{RedisCluster, Reply, Resp, eventually_async};
+use distlock_tests::{RedisCluster, Reply, Resp, equal, eventually_async};
 
 use crate::kit::{LONG, leftovers, lock_key, queue_key};
 
@@ -23,7 +23,10 @@ async fn until_all_clean(cluster: &RedisCluster) {
     let masters = cluster.nodes().filter(|node| node.is_running());
     for node in masters {
         let mut raw = node.client();
-        eventually_async(LONG, async || leftovers(&mut raw).is_empty()).await;
+        eventually_async(LONG, async || {
+            equal(leftovers(&mut raw), Vec::<String>::new())
+        })
+        .await;
     }
 }
 

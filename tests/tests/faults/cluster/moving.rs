@@ -9,7 +9,8 @@ use distlock_tests::{RedisCluster, eventually_async, within};
 use crate::cluster::turns::in_turn;
 use crate::cluster::{channels, expires, queued, until_all_clean, until_renewed};
 use crate::kit::{
-    Exclusion, LONG, acquire_later, connect, give_back, lock_key, ms, taken_once, until_queued,
+    Exclusion, HELD, LONG, acquire_later, connect, give_back, lock_key, ms, taken_once,
+    until_queued,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -19,7 +20,7 @@ async fn what_is_held_and_waited_for_goes_along() {
     let key = &cluster.key_on_each("along")[0];
     let (from, to) = (&cluster.masters[0], &cluster.masters[2]);
     let holder = connect(&cluster.url()).await;
-    let lease = ms(3_000);
+    let lease = HELD;
     let guard = holder.lock(key).lease(lease).acquire().await.unwrap();
     let mut waiting = Vec::new();
     for count in 1..=WAITERS {
@@ -115,7 +116,7 @@ async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
     let keys = cluster.key_on_each("way");
     let (key, to) = (&keys[1], &cluster.masters[0]);
     let (holder, other) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
-    let lease = ms(1_500);
+    let lease = HELD;
     let guard = holder.lock(key).lease(lease).acquire().await.unwrap();
     let slot = cluster.slot(key);
     let from = cluster.begin_migration(slot, to);
@@ -154,7 +155,7 @@ async fn a_lock_on_its_way_to_a_node_without_slots_is_held_on() {
     let cluster = RedisCluster::start(3);
     let new = cluster.join();
     let manager = connect(&cluster.url()).await;
-    let guard = manager.lock("k").lease(ms(1_500)).acquire().await.unwrap();
+    let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
     let slot = cluster.slot("k");
     let from = cluster.begin_migration(slot, &new);
     while cluster.migrate_keys(slot, from, &new) > 0 {}

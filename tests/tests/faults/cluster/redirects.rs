@@ -7,7 +7,7 @@ use crate::cluster::access::become_user;
 use crate::cluster::turns::in_turn;
 use crate::cluster::{queued, until_all_clean, until_renewed};
 use crate::kit::{
-    LONG, acquire_later, calls, connect, give_back, lock_key, ms, rejected, taken_once,
+    HELD, LONG, acquire_later, calls, connect, give_back, lock_key, ms, rejected, taken_once,
     until_queued,
 };
 
@@ -23,7 +23,7 @@ async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
     let (renews, releases) = (connect(&url).await, connect(&url).await);
     let (asks, waits) = (connect(&url).await, connect(&url).await);
     let inspects = connect(&url).await;
-    let renewed = renews.lock(&key).lease(ms(900)).acquire().await.unwrap();
+    let renewed = renews.lock(&key).lease(HELD).acquire().await.unwrap();
     let released = releases.lock(&other).lease(LONG).acquire().await.unwrap();
     let waiting = acquire_later(&waits, &key, LONG, LONG);
     until_queued(&mut from.client(), &key, 1).await;

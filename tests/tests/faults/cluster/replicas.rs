@@ -4,7 +4,7 @@ use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, eventually_async, within};
 
 use super::{queued, until_all_clean, until_renewed};
-use crate::kit::{LONG, acquire_later, lock_key, ms};
+use crate::kit::{HELD, LONG, acquire_later, lock_key, ms};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
@@ -18,9 +18,9 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
     // Taken, renewed and handed on: its replica has heard of each.
     let mut turns = Vec::new();
     for (key, node) in keys.iter().zip(&cluster.masters) {
-        let lock = first.lock(key).lease(ms(1_500)).wait(LONG);
+        let lock = first.lock(key).lease(HELD).wait(LONG);
         let guard = lock.acquire().await.unwrap();
-        turns.push((guard, acquire_later(&second, key, ms(1_500), LONG)));
+        turns.push((guard, acquire_later(&second, key, HELD, LONG)));
         eventually_async(LONG, async || queued(&mut node.client(), key) == 1).await;
     }
     for ((guard, waiting), replica) in turns.into_iter().zip(&cluster.replicas) {
@@ -38,7 +38,7 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
         guard.release().await.unwrap();
     }
     // Renewed where it is, also while its slot is on its way.
-    let lock = first.lock(&keys[1]).lease(ms(1_500));
+    let lock = first.lock(&keys[1]).lease(HELD);
     let guard = lock.acquire().await.unwrap();
     let (slot, to) = (cluster.slot(&keys[1]), &cluster.masters[2]);
     let from = cluster.begin_migration(slot, to);

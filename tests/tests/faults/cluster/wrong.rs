@@ -3,10 +3,10 @@
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 
-use crate::kit::{LONG, ms};
+use crate::kit::{LONG, connect_patiently, ms};
 
 async fn refused(url: String) -> Error {
-    let builder = LockManager::builder().url(url).connect_timeout(ms(1_500));
+    let builder = LockManager::builder().url(url).connect_timeout(ms(5_000));
     builder.connect().await.unwrap_err()
 }
 
@@ -97,7 +97,7 @@ async fn one_node_that_answers_is_enough() {
         nobody.port(),
         cluster.masters[1].port()
     );
-    let manager = LockManager::connect(url).await.unwrap();
+    let manager = connect_patiently(url).await.unwrap();
     for key in cluster.key_on_each("k") {
         let guard = manager.lock(&key).acquire().await.unwrap();
         guard.release().await.unwrap();
@@ -119,7 +119,7 @@ async fn a_wrong_password_is_told() {
     let error = refused(cluster.url_of("redis+cluster://:hunter2@")).await;
     is_config(&error, &["password"]);
     assert!(!format!("{error} {error:?}").contains("hunter2"));
-    let manager = LockManager::connect(cluster.url_of("redis+cluster://:right@"));
+    let manager = connect_patiently(cluster.url_of("redis+cluster://:right@"));
     let manager = manager.await.unwrap();
     for key in cluster.key_on_each("k") {
         let guard = manager.lock(&key).acquire().await.unwrap();

@@ -107,8 +107,8 @@ impl Bench {
     /// Takes the lock for longer than any test takes.
     #[track_caller]
     fn hold(&mut self, owner: &str) {
-        assert_eq!(self.ask(owner), HELD);
-        self.outlast();
+        let reply = self.ask_for(owner, [LEASE, "3600000"], "60000", WHENEVER, "1000000");
+        assert_eq!(verdict(&reply), HELD);
     }
 
     fn outlast(&mut self) {

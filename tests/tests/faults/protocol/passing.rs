@@ -6,7 +6,7 @@ use super::{BUSY, Bench, ENTRY, LOCK, QUEUE, QUEUED};
 fn an_unconfirmed_grant_purges_its_client_but_not_the_caller() {
     let mut bench = Bench::new();
     let _subscribed = [bench.subscriber("f0"), bench.subscriber("ee")];
-    bench.ask("a:1");
+    bench.hold("a:1");
     for owner in ["f0:1", "f0:2", "ee:1", "f0:3", "ee:2"] {
         bench.ask(owner);
     }
@@ -31,7 +31,7 @@ fn a_client_that_left_is_passed_over_even_if_somebody_listens_to_everything() {
     let _live = bench.subscriber("ee");
     let mut listener = bench.server.client();
     listener.cmd(&["PSUBSCRIBE", "*"]);
-    bench.ask("a:1");
+    bench.hold("a:1");
     for owner in ["dd:1", "dd:2", "ee:1"] {
         bench.ask(owner);
     }
@@ -44,7 +44,7 @@ fn a_client_that_left_is_passed_over_even_if_somebody_listens_to_everything() {
 fn one_call_removes_a_bounded_number_of_the_dead() {
     let mut bench = Bench::new();
     let _live = bench.subscriber("ee");
-    bench.ask("a:1");
+    bench.hold("a:1");
     for i in 0..250 {
         bench.ask(&format!("dd:{i}"));
     }
@@ -72,7 +72,7 @@ fn one_call_removes_a_bounded_number_of_the_dead() {
 fn while_the_dead_are_removed_a_try_is_busy_and_a_newcomer_queues() {
     let mut bench = Bench::new();
     let _live = bench.subscriber("ee");
-    bench.ask("a:1");
+    bench.hold("a:1");
     for i in 0..350 {
         bench.ask(&format!("dd:{i}"));
     }
@@ -88,7 +88,7 @@ fn while_the_dead_are_removed_a_try_is_busy_and_a_newcomer_queues() {
 fn an_entry_whose_deadline_has_passed_is_not_served() {
     let mut bench = Bench::new();
     let _subscribed = [bench.subscriber("b"), bench.subscriber("c")];
-    bench.ask("a:1");
+    bench.hold("a:1");
     bench.ask("b:1");
     bench.ask("c:1");
     bench
@@ -126,7 +126,7 @@ fn a_queue_that_lost_one_of_its_keys_takes_asks_again() {
     for lost in [QUEUE, ENTRY] {
         let mut bench = Bench::new();
         let _b = bench.subscriber("b");
-        bench.ask("a:1");
+        bench.hold("a:1");
         bench.ask("b:1");
         // Evicted, or deleted by hand.
         bench.raw.cmd(&["DEL", lost]);

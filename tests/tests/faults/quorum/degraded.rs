@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use distlock_tests::{eventually_async, within};
 
-use crate::kit::{LONG, acquire_later, give_back, lock_key, ms};
+use crate::kit::{HELD, LONG, acquire_later, give_back, grace, lock_key, ms, until_renewed_twice};
 use crate::quorum::stage::{Fault, LEASE, Stage, for_each};
 use crate::quorum::{connect, three, until_clean, until_queued_at};
 
@@ -35,17 +35,15 @@ async fn after_the_first_notice_nothing_costs_a_deadline() {
             // Somebody who does not wait is told at once as well.
             let guard = lock.acquire().await.unwrap();
             let tried = stage.other.lock("k").lease(LEASE).try_acquire().await;
-            assert!(tried.unwrap().is_none());
+            assert!(!matches!(tried, Ok(Some(_))), "two have it");
             let waiting = acquire_later(&stage.other, "k", LEASE, LONG);
             until_queued_at(&stage.quorum, 0, "k", 1).await;
             guard.release().await.unwrap();
             give_back(waiting).await;
         }
+        // A hundred and twenty commands, of which a single deadline takes a second.
         let took = began.elapsed();
-        assert!(
-            took < ms(15_000),
-            "{took:?} for what may take a second each"
-        );
+        assert!(took < LONG * 3, "{took:?}");
         stage.ends().await;
     })
     .await;
@@ -56,7 +54,7 @@ async fn after_the_first_notice_nothing_costs_a_deadline() {
 async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
     let faults = [Fault::Kill, Fault::Freeze, Fault::Flush, Fault::Cut];
     for_each(&faults, |fault| async move {
-        let lease = ms(900);
+        let lease = HELD;
         let stage = Stage::with_leases_up_to(lease, fault, &[PLACE]).await;
         let lock = stage.subject.lock("held").lease(lease);
         let guard = lock.acquire().await.unwrap();
@@ -70,17 +68,14 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
         stage.strike();
         if fault == Fault::Freeze || fault == Fault::Cut {
             // It has run out there.
-            tokio::time::sleep(lease * 2).await;
+            tokio::time::sleep(lease + grace(lease) + ms(500)).await;
         }
         stage.stop();
         let mut raw = stage.quorum.server(PLACE).client();
         let has_it = async || raw.get(&lock_key("held")).is_some_and(is_it);
         eventually_async(LONG, has_it).await;
         stage.quorum.server(0).kill();
-        tokio::select! {
-            error = guard.lost() => panic!("{error}"),
-            () = tokio::time::sleep(lease * 2) => {}
-        }
+        until_renewed_twice(&guard).await;
         let lock = stage.other.lock("k").lease(lease).wait(LONG);
         let other = within(LONG, lock.acquire()).await.unwrap();
         other.release().await.unwrap();

@@ -3,13 +3,13 @@
 use distlock::{Error, LockManager};
 use distlock_tests::{RedisQuorum, RedisServer, Reply, eventually_async, within};
 
-use crate::kit::{LONG, ms, taken_once};
+use crate::kit::{LONG, connect_patiently, ms, taken_once};
 use crate::quorum::{three, until_clean, until_clean_at};
 use crate::replicas::{master, replica_of};
 
 /// It is told at once that these cannot be the members.
 pub(super) async fn is_refused(url: &str, says: &str) {
-    let error = within(LONG, LockManager::connect(url)).await.unwrap_err();
+    let error = within(LONG, connect_patiently(url)).await.unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error}");
     let told = error.to_string();
     assert!(told.contains(says), "{told}");
@@ -62,7 +62,7 @@ async fn a_name_that_comes_to_lead_to_another_member_has_no_vote() {
             way.refuse_connections(true);
         }
         let url = RedisQuorum::url_at([first.port(), second.port(), way.port()]);
-        let manager = LockManager::connect(url).await.unwrap();
+        let manager = connect_patiently(url).await.unwrap();
         serves(&manager).await;
         if was_down {
             way.refuse_connections(false);
@@ -100,7 +100,7 @@ async fn a_replica_is_refused() {
         let mut raw = replica.client();
         raw.cmd(&["REPLICAOF", "NO", "ONE"]);
         drop(raw);
-        within(LONG, LockManager::connect(&url)).await.unwrap();
+        within(LONG, connect_patiently(&url)).await.unwrap();
     }
 }
 
@@ -108,7 +108,7 @@ async fn a_replica_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_becomes_a_replica_has_no_vote() {
     let quorum = three();
-    let manager = LockManager::connect(quorum.url()).await.unwrap();
+    let manager = connect_patiently(quorum.url()).await.unwrap();
     taken_once(&manager, "k").await;
     let port = quorum.server(0).port().to_string();
     let mut raw = quorum.server(2).client();

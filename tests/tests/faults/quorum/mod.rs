@@ -12,9 +12,12 @@ mod turns;
 use std::time::Duration;
 
 use distlock::{LockManager, LockManagerBuilder, Quorum};
-use distlock_tests::{RedisQuorum, eventually_async};
+use distlock_tests::{RedisQuorum, equal, eventually_async};
 
-use crate::kit::{LONG, acquire_later, give_back, leftovers, ms, queue_key};
+use crate::kit::{
+    HELD, LONG, acquire_later, connect_patiently, give_back, leftovers, queue_key,
+    until_renewed_twice,
+};
 
 /// Three servers that have been running for long.
 fn three() -> RedisQuorum {
@@ -24,7 +27,7 @@ fn three() -> RedisQuorum {
 }
 
 async fn connect(quorum: &RedisQuorum) -> LockManager {
-    LockManager::connect(quorum.url()).await.unwrap()
+    connect_patiently(quorum.url()).await.unwrap()
 }
 
 /// A manager that takes no longer leases.
@@ -45,27 +48,31 @@ async fn until_clean(quorum: &RedisQuorum) {
 /// The same for one of them.
 async fn until_clean_at(quorum: &RedisQuorum, place: usize) {
     let mut raw = quorum.server(place).client();
-    let is_epoch = |key: &String| key.as_str() == "distlock:epoch";
-    eventually_async(LONG, async || leftovers(&mut raw).iter().all(is_epoch)).await;
+    eventually_async(LONG, async || {
+        let mut left = leftovers(&mut raw);
+        left.retain(|key| key != "distlock:epoch");
+        equal(left, Vec::<String>::new())
+    })
+    .await;
 }
 
 /// Waits until so many stand in the queue of one server.
 async fn until_queued_at(quorum: &RedisQuorum, place: usize, key: &str, count: i64) {
     let mut raw = quorum.server(place).client();
     let queue = queue_key(key);
-    eventually_async(LONG, async || raw.cmd(&["ZCARD", &queue]).int() == count).await;
+    eventually_async(LONG, async || {
+        equal(raw.cmd(&["ZCARD", &queue]).int(), count)
+    })
+    .await;
 }
 
 /// Held, renewed and handed on.
 pub(crate) async fn works(quorum: &RedisQuorum, first: &LockManager, second: &LockManager) {
-    let lease = ms(750);
+    let lease = HELD;
     let guard = first.lock("k").lease(lease).acquire().await.unwrap();
     let waiting = acquire_later(second, "k", lease, LONG);
     until_queued_at(quorum, 0, "k", 1).await;
-    tokio::select! {
-        error = guard.lost() => panic!("{error}"),
-        () = tokio::time::sleep(lease * 2) => {}
-    }
+    until_renewed_twice(&guard).await;
     guard.release().await.unwrap();
     give_back(waiting).await;
     until_clean(quorum).await;

@@ -3,7 +3,7 @@
 
 use distlock_tests::within;
 
-use crate::kit::{LONG, acquire_later, ms};
+use crate::kit::{HELD, LONG, acquire_later, until_renewed_twice};
 use crate::quorum::stage::{Fault, LEASE, Phase, Stage, for_each};
 
 /// Which of the three suffers.
@@ -44,16 +44,11 @@ async fn before_the_votes_are_confirmed() {
 async fn while_it_is_held() {
     for_each(&Fault::ALL, |fault| async move {
         let stage = Stage::new(fault, &[PLACE]).await;
-        let lease = ms(900);
-        let lock = stage.subject.lock("k").lease(lease);
+        let lock = stage.subject.lock("k").lease(HELD);
         let guard = lock.acquire().await.unwrap();
         let inside = stage.exclusion.enter(guard.fencing_token());
         stage.strike();
-        tokio::select! {
-            error = guard.lost() => panic!("{error}"),
-            // Longer than anything lasts that is not renewed.
-            () = tokio::time::sleep(lease * 2) => {}
-        }
+        until_renewed_twice(&guard).await;
         let lock = stage.other.lock("k");
         assert!(lock.try_acquire().await.unwrap().is_none());
         drop(inside);

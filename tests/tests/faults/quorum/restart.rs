@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Error, LockManager, Outage, Quorum};
 use distlock_tests::{RedisQuorum, RedisServer, Resp, eventually_async, within};
 
-use crate::kit::{LONG, acquire_later, give_back, lock_key, ms, taken_once};
+use crate::kit::{HELD, LONG, acquire_later, give_back, lock_key, ms, taken_once};
 use crate::quorum::stage::{Fault, Stage, for_each};
 use crate::quorum::{connect, three, until_clean, with_leases_up_to};
 
@@ -46,15 +46,15 @@ fn votes_in(error: &Error) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_forgot_does_not_vote_until_the_longest_lease_is_over() {
     for_each(&[Fault::RestartEmpty, Fault::Flush], |fault| async move {
-        let longest = ms(1_500);
+        let longest = HELD;
         let stage = Stage::with_leases_up_to(longest, fault, &[0]).await;
-        let lock = stage.subject.lock("k").lease(ms(900));
+        let lock = stage.subject.lock("k").lease(longest);
         let guard = lock.acquire().await.unwrap();
         stage.strike();
         let mut raw = stage.quorum.server(0).client();
         let forgot = now_at(&mut raw);
         let lock = stage.other.lock("k");
-        assert!(lock.lease(ms(900)).try_acquire().await.unwrap().is_none());
+        assert!(lock.lease(longest).try_acquire().await.unwrap().is_none());
         eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
         let from = votes_from(&mut raw);
         assert!(from >= forgot + micros(longest), "{from} after {forgot}");
@@ -75,24 +75,21 @@ async fn who_forgot_does_not_vote_until_the_longest_lease_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_two_of_three_do_not_know_is_not_granted_twice() {
     for_each(&[Fault::RestartEmpty, Fault::Flush], |fault| async move {
-        let longest = ms(1_500);
+        let longest = HELD;
         let stage = Stage::with_leases_up_to(longest, fault, &[0]).await;
         stage.quorum.server(2).kill();
         let lock = stage.subject.lock("k").lease(longest);
         let guard = lock.acquire().await.unwrap();
-        let inside = stage.exclusion.enter(guard.fencing_token());
         // It cannot tell anybody that it is there.
         stage.cut_off();
         stage.quorum.server(2).restart();
         stage.quorum.vote_at(2, "distlock");
         stage.strike();
         let waiting = acquire_later(&stage.other, "k", longest, LONG);
-        let ends = async {
-            within(LONG, guard.lost()).await;
-            drop(inside);
-        };
-        let (served, ()) = tokio::join!(within(LONG, stage.serves(waiting)), ends);
-        served.unwrap();
+        let next = within(LONG, waiting).await.unwrap().0.unwrap();
+        assert!(!guard.is_held(), "two have it");
+        assert!(next.fencing_token() > guard.fencing_token());
+        next.release().await.unwrap();
     })
     .await;
 }

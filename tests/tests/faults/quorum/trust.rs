@@ -1,11 +1,11 @@
 //! Servers that ask who we are, and prove who they are: all of them, or not quite all.
 
-use distlock::{Credentials, LockManager};
+use distlock::Credentials;
 use distlock_tests::{RedisQuorum, RedisServer, eventually_async};
 
 use crate::access::{NEEDED, PLACES, USEFUL, set_user, user};
 use crate::credentials::{Vault, add_user, users};
-use crate::kit::{LONG, ms, taken_once};
+use crate::kit::{LONG, connect_patiently, ms, taken_once};
 use crate::quorum::members::{is_refused, lazily, until_told};
 use crate::quorum::{three, until_clean, works};
 
@@ -23,8 +23,8 @@ async fn all_members_take_the_password_of_the_url() {
     quorum.vote("distlock");
     let url = url_of(&quorum, ":hunter2");
     let (first, second) = (
-        LockManager::connect(&url).await.unwrap(),
-        LockManager::connect(&url).await.unwrap(),
+        connect_patiently(&url).await.unwrap(),
+        connect_patiently(&url).await.unwrap(),
     );
     works(&quorum, &first, &second).await;
     // One of them has another one: told at connect, with its name, and with no secret.
@@ -34,7 +34,7 @@ async fn all_members_take_the_password_of_the_url() {
     let named = format!("{HOST}:{}", odd.port());
     is_refused(&url, &named).await;
     is_refused(&url, "WRONGPASS").await;
-    let error = LockManager::connect(&url).await.unwrap_err();
+    let error = connect_patiently(&url).await.unwrap_err();
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
     // Whoever does not insist has the other two, and hears of it when they are too few.
     let lazy = lazily(&url);
@@ -59,8 +59,8 @@ async fn a_user_needs_the_same_rights_and_info() {
         set_user(&mut quorum.server(place).client(), &rights);
     }
     let (first, second) = (
-        LockManager::connect(&url).await.unwrap(),
-        LockManager::connect(&url).await.unwrap(),
+        connect_patiently(&url).await.unwrap(),
+        connect_patiently(&url).await.unwrap(),
     );
     works(&quorum, &first, &second).await;
     let rights = [PLACES, NEEDED, USEFUL, &["-info"]].concat();

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::{Error, Held, HowUnlocked, LockGuard, LockManager, LossReason};
+use distlock::{Error, Held, HowUnlocked, LockGuard, LossReason};
 use distlock_tests::{Proxy, RedisQuorum, Way, eventually_async};
 use tokio::task::JoinSet;
 
-use crate::kit::{LONG, acquire_later, give_back, lock_key, ms, queue_key};
+use crate::kit::{LONG, acquire_later, connect_patiently, give_back, lock_key, ms, queue_key};
 use crate::quorum::{connect, three, until_clean, until_queued_at};
 
 /// Two servers are enough for a lock to be held; the third is told as well.
@@ -122,7 +122,7 @@ async fn who_has_too_few_votes_gives_way_to_the_earlier() {
     ];
     let mut managers = Vec::new();
     for url in urls {
-        managers.push(LockManager::connect(url).await.unwrap());
+        managers.push(connect_patiently(url).await.unwrap());
     }
     for proxy in &far {
         proxy.delay(Way::ToServer, ms(50));
@@ -139,7 +139,7 @@ async fn who_has_too_few_votes_gives_way_to_the_earlier() {
 /// Held at two servers; nothing has arrived at the third.
 async fn held_at_two(quorum: &RedisQuorum, way: &Proxy, lease: Duration) -> LockGuard {
     let [one, two] = [0, 1].map(|place| quorum.server(place).port());
-    let holder = LockManager::connect(RedisQuorum::url_at([one, two, way.port()]));
+    let holder = connect_patiently(RedisQuorum::url_at([one, two, way.port()]));
     let holder = holder.await.unwrap();
     way.drop_data(Way::ToServer, true);
     holder.lock("k").lease(lease).acquire().await.unwrap()
@@ -208,7 +208,7 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
     until_held_everywhere(&quorum, &guard).await;
     let way = quorum.server(2).proxy();
     let [one, two] = [0, 1].map(|place| quorum.server(place).port());
-    let waiter = LockManager::connect(RedisQuorum::url_at([one, two, way.port()]));
+    let waiter = connect_patiently(RedisQuorum::url_at([one, two, way.port()]));
     let waiter = waiter.await.unwrap();
     // One server has not answered the ask yet when the others hand on.
     way.stop_reading(Way::ToClient, true);
@@ -280,7 +280,7 @@ async fn what_is_released_before_all_have_marked_it_is_no_failure() {
     told.await.unwrap();
     let proxies = quorum.proxies();
     let url = RedisQuorum::url_at(proxies.iter().map(|proxy| proxy.port()));
-    let operator = LockManager::connect(url).await.unwrap();
+    let operator = connect_patiently(url).await.unwrap();
     for proxy in &proxies[1..] {
         proxy.delay(Way::ToServer, ms(300));
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary, within};
 
 use crate::kit::{
-    LONG, SLACK, acquire_later, connect, grace, lock_key, ms, until_clean, until_queued,
+    HELD, LONG, SLACK, acquire_later, connect, grace, lock_key, ms, until_clean, until_queued,
 };
 use crate::rows::{millis, runtime};
 
@@ -75,7 +75,7 @@ async fn leaves_its_lease(role: &str, end: fn(&mut Worker) -> ExitStatus) -> Exi
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
-    let lease = ms(1_500);
+    let lease = HELD;
     let (mut worker, token) = start(role, &server, lease);
     let waiting = acquire_later(&manager, "k", lease, LONG);
     until_queued(&mut raw, "k", 1).await;

@@ -67,7 +67,7 @@ async fn an_evicted_lock_is_lost_at_the_next_renewal() {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
-    let lease = ms(1_500);
+    let lease = ms(9_000);
     let lock = manager.lock("k").lease(lease).wait(LONG);
     let guard = lock.acquire().await.unwrap();
     let used: u64 = raw.info_field("used_memory").parse().unwrap();

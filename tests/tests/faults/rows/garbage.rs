@@ -287,7 +287,7 @@ async fn nonsense_grants_nothing_and_breaks_nothing() {
     let panics = panics_on_io_threads();
     let impostor = Impostor::start();
     let manager = connect(&impostor.url()).await;
-    let lock = manager.lock("k").lease(ms(500));
+    let lock = manager.lock("k").lease(ms(2_000));
     lock.acquire().await.unwrap().release().await.unwrap();
     for nonsense in all_nonsense() {
         impostor.mood(Mood::Scripts(nonsense.clone()));

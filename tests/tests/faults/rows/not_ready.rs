@@ -13,7 +13,7 @@ const LATE: Duration = ms(250 + SLACK.as_millis() as u64);
 
 /// Refused for now: typed, retryable, and no later than its wait.
 async fn assert_not_ready(manager: &LockManager, words: &str) {
-    let (wait, asked) = (ms(400), Instant::now());
+    let (wait, asked) = (ms(1_000), Instant::now());
     let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
     let took = asked.elapsed();
     assert!(took + ms(20) >= wait && took < wait + LATE, "{took:?}");
@@ -30,15 +30,17 @@ async fn a_server_that_loads_is_waited_for() {
     const KEYS: u32 = 60;
     let server = Arc::new(
         RedisServer::builder()
-            // In microseconds for each key, and it answers after every two megabytes.
-            .arg("--key-load-delay", "50000")
+            // In microseconds for each key, and it answers after every two megabytes: loading takes a quarter of a
+            // minute, unless it is told to be faster.
+            .arg("--key-load-delay", "250000")
             .arg("--rdbcompression", "no")
             .start(),
     );
     let mut raw = server.client();
-    let fill =
-        "for i = 1, ARGV[1] do redis.call('SET', 'filler' .. i, string.rep('x', 2097152)) end";
-    raw.cmd(&["EVAL", fill, "0", &KEYS.to_string()]);
+    let fill = "redis.call('SET', KEYS[1], string.rep('x', 2097152))";
+    for n in 1..=KEYS {
+        raw.cmd(&["EVAL", fill, "1", &format!("filler{n}")]);
+    }
     let manager = connect(&server.url()).await;
     assert_eq!(raw.cmd(&["SAVE"]), Reply::Status("OK".into()));
     let restarting = tokio::task::spawn_blocking({
@@ -64,12 +66,14 @@ async fn a_server_that_loads_is_waited_for() {
     assert_not_ready(&manager, "LOADING").await;
     let error = LockManager::builder()
         .url(server.url())
-        .connect_timeout(ms(500))
+        .connect_timeout(ms(1_000))
         .connect()
         .await
         .unwrap_err();
     assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
     assert!(!restarting.is_finished(), "it was loaded too soon");
+    let faster = ["CONFIG", "SET", "key-load-delay", "0"];
+    assert_eq!(server.client().cmd(&faster), Reply::Status("OK".into()));
     within(LONG, restarting).await.unwrap();
     let guard = within(LONG, waiting).await.unwrap().0.unwrap();
     guard.release().await.unwrap();

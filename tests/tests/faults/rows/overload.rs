@@ -9,15 +9,15 @@ use distlock::LockManager;
 use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary, within};
 use tokio::runtime::Builder;
 
-use crate::kit::{LONG, connect, grace, lock_key, ms, until_clean};
+use crate::kit::{HELD, LONG, connect, grace, lock_key, ms, until_clean};
 use crate::rows::{boot_nanos, millis, runtime};
 
-/// A body that blocks every thread of its runtime for three leases.
+/// A body that blocks every thread of its runtime for longer than its lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_blocks_is_renewed_in_time() {
     let server = RedisServer::start();
     let mut raw = server.client();
-    let lease = ms(900);
+    let lease = HELD;
     for workers in 0..=2 {
         let url = server.url();
         let (started, told) = tokio::sync::oneshot::channel();
@@ -32,12 +32,12 @@ async fn a_body_that_blocks_is_renewed_in_time() {
             runtime.unwrap().block_on(async move {
                 let lock = connect(&url).await.lock("k").lease(lease);
                 let others: Vec<_> = (1..workers)
-                    .map(|_| tokio::spawn(async move { thread::sleep(lease * 3) }))
+                    .map(|_| tokio::spawn(async move { thread::sleep(lease * 3 / 2) }))
                     .collect();
                 let body = tokio::spawn(async move {
                     lock.run(async |held| {
                         started.send(()).unwrap();
-                        thread::sleep(lease * 3);
+                        thread::sleep(lease * 3 / 2);
                         held.is_held()
                     })
                     .await
@@ -50,7 +50,7 @@ async fn a_body_that_blocks_is_renewed_in_time() {
             })
         });
         within(LONG, told).await.unwrap();
-        let until = Instant::now() + lease * 5 / 2;
+        let until = Instant::now() + lease * 5 / 4;
         while Instant::now() < until {
             let left = raw.pttl(&lock_key("k"));
             assert!(
@@ -162,7 +162,10 @@ async fn compete(server: &RedisServer, key: String) -> (Vec<Belief>, Vec<Belief>
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     loop {
         // It has the lock as soon as the server lets go of the other's.
-        if let Some(guard) = lock.try_acquire().await.unwrap() {
+        let tried = lock.try_acquire().await;
+        // A server that hardly runs may be late with its answer.
+        assert!(!tried.as_ref().is_err_and(|error| !error.is_unavailable()));
+        if let Ok(Some(guard)) = tried {
             let mut belief = Belief::begin(guard.fencing_token().get());
             let enough = Instant::now() + LEASE * 3;
             while Instant::now() < enough && belief.go_on(|| guard.is_held()) {

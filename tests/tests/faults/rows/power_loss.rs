@@ -34,7 +34,7 @@ async fn the_last_second_of_the_log_is_found_out_and_tokens_rise() {
         .start();
     let log = log_of(&server);
     let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
-    let lease = ms(3_000);
+    let lease = ms(9_000);
     // This acquisition is remembered: its token is what the server knows afterwards.
     let lock = first.lock("k").lease(lease).wait(LONG);
     let remembered = {
@@ -44,6 +44,8 @@ async fn the_last_second_of_the_log_is_found_out_and_tokens_rise() {
         token
     };
     let mut raw = server.client();
+    // While the disk is busy the server keeps back for a while what it has to write.
+    eventually_async(LONG, async || raw.info_field("aof_buffer_length") == "0").await;
     let written = length(&log);
     let guard = lock.acquire().await.unwrap();
     expiry_after_renewal(&mut raw, "k").await;

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::kit::{LONG, SLACK, acquire_later, leftovers, ms, until_clean, until_queued, warm};
+use crate::kit::{
+    HELD, LONG, SLACK, acquire_later, connect_patiently, leftovers, until_clean, until_queued,
+    until_renewed_twice, warm,
+};
 
 const PLACES: &[&str] = &["~*", "&*", "+@all"];
 
@@ -29,7 +32,7 @@ async fn a_script_that_fails_half_way_leaves_no_lock() {
         "time", "get", "mget", "set", "zcard", "exists", "pexpire", "zadd", "hset", "evalsha",
     ] {
         set_user(&mut raw, &[&["reset", "on", ">secret"], PLACES].concat());
-        let manager = LockManager::connect(url(&server, "secret")).await.unwrap();
+        let manager = connect_patiently(url(&server, "secret")).await.unwrap();
         set_user(&mut raw, &[&format!("-{denied}")]);
         let taken = manager.lock("taken").try_acquire().await;
         // Whether it is needed to take a free lock, or only to wait for one: never a lock by half.
@@ -48,7 +51,7 @@ async fn a_script_that_fails_half_way_leaves_no_lock() {
         let free = taken.is_err();
         set_user(&mut raw, &[&format!("+{denied}")]);
         drop(taken);
-        until_clean(&mut raw, ms(5_000)).await;
+        until_clean(&mut raw, LONG).await;
         if matches!(denied, "time" | "mget" | "set" | "evalsha") {
             assert!(free, "{denied} is not needed to take a lock");
         }
@@ -76,9 +79,9 @@ async fn a_hand_off_that_may_not_be_written_is_told_to_nobody() {
     let server = RedisServer::start();
     let mut raw = server.client();
     set_user(&mut raw, &[&["reset", "on", ">secret"], PLACES].concat());
-    let manager = LockManager::connect(url(&server, "secret")).await.unwrap();
-    let guard = manager.lock("k").lease(ms(900)).acquire().await.unwrap();
-    let waiting = acquire_later(&manager, "k", ms(900), LONG);
+    let manager = connect_patiently(url(&server, "secret")).await.unwrap();
+    let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
+    let waiting = acquire_later(&manager, "k", HELD, LONG);
     until_queued(&mut raw, "k", 1).await;
     let mut listener = server.client();
     listener.send(&["PSUBSCRIBE", "distlock:client:*"]).unwrap();
@@ -129,11 +132,11 @@ async fn assert_denied(manager: &LockManager, within: Duration) {
 async fn credentials_that_change_while_a_lock_is_held() {
     let server = RedisServer::start();
     let mut raw = server.client();
-    let lease = ms(900);
+    let lease = HELD;
     let create = [&["reset", "on", ">secret"], PLACES].concat();
     for delete in [false, true] {
         set_user(&mut raw, &create);
-        let manager = LockManager::connect(url(&server, "secret")).await.unwrap();
+        let manager = connect_patiently(url(&server, "secret")).await.unwrap();
         let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
         if delete {
             // The server ends its connections.
@@ -141,8 +144,7 @@ async fn credentials_that_change_while_a_lock_is_held() {
         } else {
             set_user(&mut raw, &["resetpass", ">secret-2"]);
             // Nobody is asked for a password again.
-            tokio::time::sleep(lease * 2).await;
-            assert!(guard.is_held(), "{:?}", guard.lost().await);
+            until_renewed_twice(&guard).await;
             for kind in ["normal", "pubsub"] {
                 raw.cmd(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
             }
@@ -155,7 +157,7 @@ async fn credentials_that_change_while_a_lock_is_held() {
             "told after {:?}",
             refused.elapsed()
         );
-        assert_denied(&manager, LONG / 4).await;
+        assert_denied(&manager, LONG / 2).await;
         // The old credentials are right again: it comes back by itself.
         set_user(&mut raw, &create);
         let again = manager.lock("k").lease(lease).wait(LONG);

@@ -12,7 +12,7 @@ use distlock_tests::{
 };
 use tempfile::TempDir;
 
-use crate::kit::{LONG, acquire_later, connect, expiry_after_renewal, lock_key, ms};
+use crate::kit::{HELD, LONG, acquire_later, connect, expiry_after_renewal, lock_key, ms};
 use crate::rows::{boot_nanos, millis, outcome, runtime};
 
 /// Takes the time that the process stood still out of its clocks.
@@ -180,12 +180,13 @@ fn write(resource: &mut Resp, token: u64, value: &str) -> Reply {
 
 async fn suspend(role: &str) -> Vec<String> {
     let server = RedisServer::start();
-    let lease = ms(1_000);
+    let lease = HELD;
     let manager = connect(&server.url()).await;
-    let mut machine = Machine::start(role, Clocks::Monotonic, &[&server.url(), "1000"]);
+    let args = [&*server.url(), &lease.as_millis().to_string()];
+    let mut machine = Machine::start(role, Clocks::Monotonic, &args);
     let old: u64 = machine.worker.expect_line("held", LONG).parse().unwrap();
     let next = machine
-        .sleep_through(&manager, lease, lease * 2, |_| {})
+        .sleep_through(&manager, lease, lease * 5 / 4, |_| {})
         .await;
     assert!(next.fencing_token().get() > old);
     let mut said = Vec::new();
@@ -223,12 +224,16 @@ async fn a_suspended_body_does_nothing_more() {
 async fn a_paused_guest_is_fenced_off() {
     let (server, resource) = (RedisServer::start(), RedisServer::start());
     let mut resource_client = resource.client();
-    let lease = ms(2_000);
+    let lease = HELD;
     let manager = connect(&server.url()).await;
     let mut machine = Machine::start(
         "writer",
         Clocks::All,
-        &[&server.url(), "2000", &resource.addr().to_string()],
+        &[
+            &server.url(),
+            &lease.as_millis().to_string(),
+            &resource.addr().to_string(),
+        ],
     );
     let old: u64 = machine.worker.expect_line("held", LONG).parse().unwrap();
     // Just after a renewal: the next one, which would find out, is far away.

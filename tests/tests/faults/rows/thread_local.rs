@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary};
 use tokio::runtime::Runtime;
 
-use crate::kit::{LONG, connect, ms, until_clean};
+use crate::kit::{LONG, connect, until_clean};
 use crate::rows::runtime;
 
 thread_local! {
@@ -25,7 +25,7 @@ fn entry() {
     let url = child_args().remove(0);
     let main = runtime();
     let manager = main.block_on(connect(&url));
-    let lock = manager.lock("k").lease(ms(30_000));
+    let lock = manager.lock("k").lease(LONG * 3);
     let thread = std::thread::spawn(move || {
         RUNTIME.with_borrow_mut(|runtime| {
             let own = tokio::runtime::Builder::new_current_thread()
@@ -59,5 +59,5 @@ async fn the_end_of_its_thread_releases() {
     worker.expect_line("thread ended", LONG);
     worker.expect_line("done", LONG);
     assert!(worker.wait(LONG).success());
-    until_clean(&mut server.client(), ms(5_000)).await;
+    until_clean(&mut server.client(), LONG).await;
 }

@@ -28,7 +28,8 @@ async fn all_members_are_reached_over_tls() {
     };
     let builder = |url: String| {
         let tls = Tls::new().ca_file(&ca);
-        LockManager::builder().url(url).tls(tls)
+        let builder = LockManager::builder().url(url).tls(tls);
+        builder.connect_timeout(LONG)
     };
     let [one, two, three] = [0, 1, 2].map(|place| quorum.server(place));
     let all = url([one, two, three]);
