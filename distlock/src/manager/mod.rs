@@ -33,6 +33,7 @@ pub(crate) mod hold;
 pub(crate) mod in_memory;
 pub(crate) mod inspect;
 pub(crate) mod list;
+pub(crate) mod long_waits;
 pub(crate) mod look;
 pub(crate) mod lost;
 pub(crate) mod observed;
