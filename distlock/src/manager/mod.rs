@@ -191,6 +191,7 @@ impl LockManager {
         Holder {
             client: self.inner.client_name.clone(),
             held_since: wall(self.core().clock.wall_micros()) - held_for,
+            kept_until: None,
             this_process: true,
         }
     }
