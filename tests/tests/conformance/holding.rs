@@ -155,7 +155,7 @@ for_each_store! {
         let until = kept_until().await.expect("it is kept");
         let left = until.duration_since(SystemTime::now()).unwrap();
         assert!(left <= PATIENCE, "{left:?}");
-        for wait in [Duration::ZERO, ms(50)] {
+        for wait in [Duration::ZERO, ms(3_000)] {
             let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
             assert!(error.is_busy() && error.holders()[0].kept_until.is_some(), "{error:?}");
             let message = error.to_string();
