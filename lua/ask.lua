@@ -5,6 +5,7 @@
 -- Reply 'held token', or 'held token now' where the token is not the server's time; else
 --       {2, now, value} queued         {3, now, value} busy      {4, now} applied too late
 --       {5, now} foreign value         {6, now, value} queue full
+--       2, 3 and 6 end with the ms that are left of a lock that min_hold keeps
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, ttl, fence_ttl, name = ARGV[1], ARGV[2], ARGV[4], ARGV[5]
 local time = redis.call('TIME')
@@ -35,6 +36,7 @@ local lease, wait, most, client, channels = string.match(ARGV[6], '^(%d+) (%d+) 
 local work, alive
 --@include next
 
+local kept
 value = value or redis.call('GET', lock)
 if not value then
   local outcome = drive(owner)
@@ -60,10 +62,11 @@ if value then
   end
   -- Who queues looks every half second, and cuts then.
   if wait == '0' then clamp(holder, limit) end
+  if zeros == '0' then kept = redis.call('PTTL', lock) end
 else
   value = '' -- free, behind more dead entries than one call removes
 end
-if wait == '0' then return { 3, now, value } end
+if wait == '0' then return { 3, now, value, kept } end
 
 -- Removes who is dead or overdue, in a part of the queue that differs from owner to owner: multiples of the golden
 -- section spread evenly, whichever of a client's owners ask here. A marked entry is the holder's, or a purge's.
@@ -94,11 +97,11 @@ if not redis.call('ZSCORE', queue, owner) then
   local order = stamp
   if tail[1] then
     local count, limit = redis.call('ZCARD', queue), tonumber(most)
-    if count >= limit and make_room(count) >= limit then return { 6, now, value } end
+    if count >= limit and make_room(count) >= limit then return { 6, now, value, kept } end
     local previous = math.abs(tonumber(tail[2]))
     if previous >= now then order = string.format('%.0f', previous + 1) end
   elseif most == '0' then
-    return { 6, now, value }
+    return { 6, now, value, kept }
   end
   mark_fence() -- first: a queue that nobody looks at would be served by nobody
   redis.call('ZADD', queue, order, owner)
@@ -110,4 +113,4 @@ if redis.call('PTTL', queue) < keep or redis.call('PTTL', entries) < keep then
   redis.call('PEXPIRE', queue, keep)
   redis.call('PEXPIRE', entries, keep)
 end
-return { 2, now, value }
+return { 2, now, value, kept }

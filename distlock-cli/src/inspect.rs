@@ -10,7 +10,7 @@ use crate::cli::{Global, Key};
 use crate::connect::connect;
 use crate::exit::Ended;
 use crate::output::table::{Column, table, wrap};
-use crate::output::time::{ago, millis, moment, short};
+use crate::output::time::{ago, kept, millis, moment, short};
 use crate::output::{self, lock};
 
 /// Where what is said about it begins.
@@ -77,7 +77,13 @@ fn as_text(seen: &KeyState) -> String {
         [] => say("state", "free"),
         holders => {
             for holder in holders {
-                say("held by", &held_by(holder));
+                match holder.kept_until {
+                    Some(until) => {
+                        say("state", &kept(until));
+                        say("last held", &held_by(holder));
+                    }
+                    None => say("held by", &held_by(holder)),
+                }
             }
         }
     }
@@ -85,8 +91,13 @@ fn as_text(seen: &KeyState) -> String {
         say("token", &token.to_string());
     }
     if let Some(left) = seen.remaining {
-        let left = format!("{}, unless it is renewed or released", short(left));
-        say("free in", &left);
+        let is_kept = |holder: &Holder| holder.kept_until.is_some();
+        let unless = if seen.holders().iter().any(is_kept) {
+            ""
+        } else {
+            ", unless it is renewed or released"
+        };
+        say("free in", &format!("{}{unless}", short(left)));
     }
     say("waiting", &seen.waiters.to_string());
     let waiting = seen.waiting().iter().enumerate();

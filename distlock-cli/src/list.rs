@@ -9,7 +9,7 @@ use crate::cli::{Global, Select};
 use crate::connect::connect;
 use crate::exit::Ended;
 use crate::output::table::{Column, table};
-use crate::output::time::{ago, short};
+use crate::output::time::{ago, kept, short};
 use crate::output::{self, lock};
 
 const COLUMNS: &[Column] = &[
@@ -36,11 +36,17 @@ pub(crate) async fn main(global: Global, options: Select) -> Ended {
 }
 
 fn row(lock: &KeyState) -> Vec<String> {
-    let first = lock.holders().first();
+    let (holder, held) = match lock.holders().first() {
+        None => ("-".into(), "-".into()),
+        Some(holder) => match holder.kept_until {
+            Some(until) => (kept(until), "-".into()),
+            None => (holder.client.clone(), short(ago(holder.held_since))),
+        },
+    };
     vec![
         lock.key.clone(),
-        first.map_or("-".into(), |holder| holder.client.clone()),
-        first.map_or("-".into(), |holder| short(ago(holder.held_since))),
+        holder,
+        held,
         lock.remaining.map_or("-".into(), short),
         lock.waiters.to_string(),
     ]

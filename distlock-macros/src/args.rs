@@ -79,7 +79,7 @@ impl Args {
         // A key with a mistake in it is not missing as well.
         let mut key_is_given = false;
         let mut seen: Vec<String> = Vec::new();
-        let mut min_hold_at = attribute;
+        let (mut min_hold_at, mut wait_at) = (attribute, attribute);
         for Argument { name, value } in scan(tokens, mistakes) {
             let text = name.to_string();
             key_is_given |= text == "key";
@@ -91,8 +91,10 @@ impl Args {
                 seen.push(text);
                 continue;
             };
-            if text == "min_hold" {
-                min_hold_at = value.span();
+            match text.as_str() {
+                "min_hold" => min_hold_at = value.span(),
+                "wait" => wait_at = value.span(),
+                _ => {}
             }
             let read = match text.as_str() {
                 "key" => read_key(&value).map(|key| args.key = Some(key)),
@@ -123,6 +125,15 @@ impl Args {
                 min_hold_at,
                 "`min_hold` is longer than `max_hold`, after which the body is stopped: make it at most as long, or \
                  raise `max_hold`",
+            );
+        }
+        if let (Some(wait), Some(shortest)) = (args.wait, args.min_hold)
+            && wait >= shortest
+        {
+            mistakes.at(
+                wait_at,
+                "`wait` is not shorter than `min_hold`, so a call that waits gets the key when `min_hold` ends, and runs the job a \
+                 second time: make `wait` shorter (`\"0s\"` tries once), or `min_hold` longer",
             );
         }
         if !key_is_given {

@@ -181,7 +181,7 @@ impl Request {
     }
 
     pub fn wait(mut self, ms: u64) -> Self {
-        self.options.wait = Duration::from_millis(ms);
+        self.options.set_wait(Duration::from_millis(ms));
         self
     }
 

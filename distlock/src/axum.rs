@@ -194,6 +194,7 @@ mod tests {
         let holder = Holder {
             client: secret(),
             held_since: SystemTime::now(),
+            kept_until: None,
             this_process: false,
         };
         let busy = Error::Busy {

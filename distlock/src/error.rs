@@ -328,12 +328,19 @@ pub struct Holder {
     pub client: String,
     /// Since when, by the store's clock.
     pub held_since: SystemTime,
+    /// Until when [`min_hold`](crate::Lock::min_hold) keeps the key although the work is finished, by the store's clock;
+    /// `None` while the lock is held.
+    pub kept_until: Option<SystemTime>,
     /// Whether it is this very process: then look for a call that waits for itself.
     pub this_process: bool,
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(until) = self.kept_until {
+            let until = TimeOfDay(until);
+            return write!(f, "kept until {until}, work finished by {}", self.client);
+        }
         write!(f, "held by {}", self.client)?;
         if let Ok(elapsed) = self.held_since.elapsed() {
             write!(f, " for {elapsed:.1?}")?;
@@ -344,6 +351,18 @@ impl fmt::Display for Holder {
             )?;
         }
         Ok(())
+    }
+}
+
+/// Hours, minutes and seconds of a moment, in UTC.
+struct TimeOfDay(SystemTime);
+
+impl fmt::Display for TimeOfDay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since_epoch = self.0.duration_since(SystemTime::UNIX_EPOCH);
+        let seconds = since_epoch.unwrap_or_default().as_secs() % 86_400;
+        let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+        write!(f, "{hours:02}:{minutes:02}:{:02}Z", seconds % 60)
     }
 }
 
@@ -468,6 +487,9 @@ impl fmt::Display for Contention<'_> {
         }
         f.write_str(match holders {
             _ if queue_full => "raise `max_waiters` of `LockManagerBuilder`, or try again later",
+            [holder] if holder.kept_until.is_some() => {
+                "`min_hold` keeps the key so that the work is not repeated: try again after that time"
+            }
             [holder] if holder.this_process => {
                 "if that call waits for this one, neither can end: call it inside of the holder's own call tree, \
                  which re-enters, or release first; otherwise try again later"
@@ -521,6 +543,7 @@ mod tests {
             holders: vec![Holder {
                 client: "host:7".into(),
                 held_since: SystemTime::now(),
+                kept_until: None,
                 this_process: false,
             }],
         };

@@ -115,7 +115,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.options.wait = wait;
+        self.options.set_wait(wait);
         self
     }
 
@@ -140,12 +140,13 @@ impl Lock {
         self
     }
 
-    /// The shortest time for which the key stays taken after a success, counted from the acquisition,
-    /// at most 24 h; by default none.
+    /// Keeps a job from running twice within a period, when several replicas start it a moment apart: after a success the
+    /// key stays taken until `shortest` after the acquisition, at most 24 h; by default it does not.
     ///
-    /// This keeps a job from running twice when two replicas fire a moment apart. A success is a
-    /// guard that is [released](LockGuard::release), or a body that ran to its end; a guard that is
-    /// dropped, a panic and a loss free the key at once.
+    /// A success is a guard that is [released](LockGuard::release), or a body that ran to its end; a guard that is
+    /// dropped, a panic and a loss free the key at once. While the key is only kept,
+    /// [`Holder::kept_until`](crate::Holder::kept_until) says until when. A [`wait`](Lock::wait) that is set and not shorter is
+    /// refused with [`Error::Config`]: the call would get the key at the end of that time, and run the job a second time.
     ///
     /// ```
     /// # use distlock::LockManager;

@@ -50,6 +50,8 @@ impl Durability {
 pub(crate) struct Options {
     pub(crate) lease: Duration,
     pub(crate) wait: Duration,
+    /// The caller has set `wait`.
+    pub(crate) is_wait_set: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
     /// Of the manager, unless set.
@@ -67,6 +69,7 @@ impl Default for Options {
         Options {
             lease: DEFAULT_LEASE,
             wait: DEFAULT_WAIT,
+            is_wait_set: false,
             max_hold: None,
             min_hold: None,
             min_replicas: None,
@@ -86,6 +89,10 @@ impl Options {
             fsync: self.fsync.or(Some(defaults.fsync)),
             ..self
         }
+    }
+
+    pub(crate) fn set_wait(&mut self, wait: Duration) {
+        (self.wait, self.is_wait_set) = (wait, true);
     }
 
     pub(crate) fn durability(&self) -> Durability {
@@ -126,6 +133,13 @@ impl Options {
             _ => {}
         }
         match self.min_hold {
+            // By then the key is free, and the call runs the job that `min_hold` keeps from running twice.
+            Some(shortest) if self.is_wait_set && !shortest.is_zero() && self.wait >= shortest => {
+                let bound = format!(
+                    "less than the min_hold of {shortest:?} (0s tries once), or raise that"
+                );
+                return refuse("the wait", self.wait, &bound);
+            }
             Some(limit) if limit > MAX_DURATION => {
                 return refuse("min_hold", limit, "at most 24h");
             }
@@ -186,9 +200,17 @@ mod tests {
             (
                 Options {
                     min_hold: Some(ms(86_400_001)),
-                    ..base
+                    ..base.clone()
                 },
                 "min_hold",
+            ),
+            (
+                Options {
+                    is_wait_set: true,
+                    min_hold: Some(DEFAULT_WAIT),
+                    ..base
+                },
+                "less than the min_hold of 10s",
             ),
         ] {
             let message = check(options);

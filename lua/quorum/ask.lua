@@ -6,6 +6,7 @@
 -- Reply {1, now, token, 1 confirmed with it or 0} the vote is the owner's
 --       {2, now, token, 1 a lower ticket waits or 0} it was already
 --       {3, now, value} queued     {4, now} applied too late     {5, now} foreign value     {6, now, value} queue full
+--       3 ends with the ms that are left of a lock that min_hold keeps
 --       {7, now, from} the node does not vote before that time
 local lock, queue, entries, fence, epoch = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, ticket, ttl, fence_ttl, name, named = ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[6], ARGV[8]
@@ -22,7 +23,7 @@ local from = votes_from(run, quarantine, ticket)
 if now < from then return { 7, now, from } end
 
 local value = redis.call('GET', lock)
-local state, holder, token, than, limit
+local state, holder, token, than, limit, kept
 if value then
   state, holder, token, than, limit = string.match(value, '^3 (%a+) (%x+:%d+) (%d+) (%d+) (%d+) ')
   if not state then return { 5, now } end
@@ -35,6 +36,7 @@ if value then
   -- A lock that outlives what its holder could have asked for: the server's clock stepped back.
   local left = redis.call('PTTL', lock)
   if left < 0 or left > tonumber(limit) then redis.call('PEXPIRE', lock, limit) end
+  if state == 'kept' then kept = math.min(left, tonumber(limit)) end
 end
 
 local waiters = redis.call('ZCARD', queue)
@@ -57,4 +59,4 @@ elseif not is_over(state) and is_lower(ticket, owner, than, holder) then
   -- Also to one who has confirmed: with too few votes elsewhere it gives this one back.
   redis.pcall('PUBLISH', channels .. client_of(holder), 'lower ' .. holder .. ' ' .. token .. ' ' .. stamp .. ' ' .. lock)
 end
-return { 3, now, value }
+return { 3, now, value, kept }

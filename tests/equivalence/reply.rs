@@ -160,6 +160,7 @@ impl Seen {
         if let Some(occupant) = occupant {
             self.token(key, &mut occupant.token);
             self.since(key, &mut occupant.since);
+            occupant.kept_until = occupant.kept_until.map(|_| 0);
         }
     }
 

@@ -66,7 +66,8 @@ impl User {
         if random.chance(80) {
             lock = lock.max_hold(lease + Duration::from_millis(random.between(1, 200)));
         }
-        if random.chance(100) && !self.world.min_hold.is_zero() {
+        // A call that waits for longer than its own `min_hold` is refused.
+        if random.chance(200) && wait < self.world.min_hold {
             lock = lock.min_hold(self.world.min_hold);
         }
         Order {

@@ -23,5 +23,6 @@ pub(crate) fn holder(holder: &Holder) -> Value {
         "client": holder.client,
         "since": moment(holder.held_since),
         "held_ms": millis(Some(ago(holder.held_since))),
+        "kept_until": holder.kept_until.map(moment),
     })
 }

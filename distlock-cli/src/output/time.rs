@@ -14,6 +14,18 @@ pub(crate) fn moment(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since).to_string()
 }
 
+/// The state of a lock whose work is finished, while `min_hold` keeps the key.
+pub(crate) fn kept(until: SystemTime) -> String {
+    format!("kept {}", kept_until(until))
+}
+
+/// The same without its first word.
+pub(crate) fn kept_until(until: SystemTime) -> String {
+    let moment = moment(until);
+    let time = moment.get(11..19).unwrap_or(&moment);
+    format!("until {time}Z, work finished")
+}
+
 /// How long ago, by our clock.
 pub(crate) fn ago(time: SystemTime) -> Duration {
     time.elapsed().unwrap_or_default()

@@ -14,6 +14,8 @@ pub(crate) struct Seen {
     pub(crate) key: String,
     pub(crate) holder: String,
     pub(crate) since: SystemTime,
+    /// The end of `min_hold`, if the work is finished.
+    pub(crate) kept_until: Option<SystemTime>,
     pub(crate) token: Option<u64>,
     pub(crate) left: Option<Duration>,
     pub(crate) waiters: u64,
@@ -27,6 +29,7 @@ impl Seen {
             key: lock.key.clone(),
             holder: holder.client.clone(),
             since: holder.held_since,
+            kept_until: holder.kept_until,
             token: lock.fencing_token.map(|token| token.get()),
             left: lock.remaining,
             waiters: lock.waiters,
@@ -44,6 +47,8 @@ impl Seen {
 pub(crate) enum Change {
     /// It is held, and was not, or by another hold.
     Acquired(Seen),
+    /// Its work is finished, and `min_hold` keeps the key.
+    Kept(Seen),
     /// It is held no more.
     Freed(Seen),
     /// Others wait than before.
@@ -81,12 +86,19 @@ impl Model {
         for (key, lock) in &seen {
             match self.locks.get(key) {
                 Some(before) if before.is_same(lock) => {
+                    if before.kept_until.is_none() && lock.kept_until.is_some() {
+                        changes.push(Change::Kept(lock.clone()));
+                    }
                     if before.waiters != lock.waiters {
                         changes.push(Change::Queue(lock.clone()));
                     }
                 }
                 _ => {
-                    changes.push(Change::Acquired(lock.clone()));
+                    changes.push(if lock.kept_until.is_some() {
+                        Change::Kept(lock.clone())
+                    } else {
+                        Change::Acquired(lock.clone())
+                    });
                     acquired += 1;
                     // What stood there before the first look was not seen to change.
                     if self.has_looked {
@@ -158,6 +170,7 @@ pub(crate) mod tests {
             key: key.into(),
             holder: holder.into(),
             since: SystemTime::UNIX_EPOCH,
+            kept_until: None,
             token: Some(token),
             left: Some(Duration::from_secs(9)),
             waiters,
@@ -178,8 +191,15 @@ pub(crate) mod tests {
         let queued = seen("k", "a:1", 1, 2);
         assert_eq!(
             model.look(vec![queued.clone()], SECOND),
-            [Change::Queue(queued)]
+            [Change::Queue(queued.clone())]
         );
+        let kept = Seen {
+            kept_until: Some(SystemTime::UNIX_EPOCH + SECOND),
+            ..queued
+        };
+        for changes in [vec![Change::Kept(kept.clone())], vec![]] {
+            assert_eq!(model.look(vec![kept.clone()], SECOND), changes);
+        }
         let next = seen("k", "b:2", 2, 1);
         assert_eq!(
             model.look(vec![next.clone()], SECOND),

@@ -5,11 +5,14 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use crate::output::table::{printable, shorten};
-use crate::output::time::moment;
+use crate::output::time::{kept_until, moment};
 use crate::watch::model::{Change, Seen};
 
 /// Where a key is shortened: what stands before and behind it shall fit beside it.
 const KEY: usize = 19;
+
+/// The same in the line of a lock that is kept.
+const KEPT_KEY: usize = 16;
 
 /// Where a client's name is shortened.
 const CLIENT: usize = 15;
@@ -20,14 +23,21 @@ pub(crate) fn line(at: SystemTime, change: &Change) -> String {
     // Without its milliseconds.
     let at = at.get(..19).unwrap_or(&at);
     let (word, lock) = words(change);
-    let key = shorten(&printable(&lock.key), KEY);
+    let key = printable(&lock.key);
+    if let (Change::Kept(_), Some(until)) = (change, lock.kept_until) {
+        let (key, until) = (shorten(&key, KEPT_KEY), kept_until(until));
+        return format!("{at}Z  {word:<8}  {key}  {until}");
+    }
+    let key = shorten(&key, KEY);
     let holder = shorten(&printable(&lock.holder), CLIENT);
     match change {
         Change::Queue(_) => format!("{at}Z  {word:<8}  {key}  {} wait", lock.waiters),
         Change::Acquired(_) if lock.waiters > 0 => {
             format!("{at}Z  {word:<8}  {key}  {holder}, {} wait", lock.waiters)
         }
-        Change::Acquired(_) | Change::Freed(_) => format!("{at}Z  {word:<8}  {key}  {holder}"),
+        Change::Acquired(_) | Change::Kept(_) | Change::Freed(_) => {
+            format!("{at}Z  {word:<8}  {key}  {holder}")
+        }
     }
 }
 
@@ -40,6 +50,7 @@ pub(crate) fn as_json(at: SystemTime, change: &Change) -> Value {
         "key": lock.key,
         "holder": lock.holder,
         "since": moment(lock.since),
+        "kept_until": lock.kept_until.map(moment),
         "fencing_token": lock.token,
         "waiters": lock.waiters,
     })
@@ -48,6 +59,7 @@ pub(crate) fn as_json(at: SystemTime, change: &Change) -> Value {
 fn words(change: &Change) -> (&'static str, &Seen) {
     match change {
         Change::Acquired(lock) => ("acquired", lock),
+        Change::Kept(lock) => ("kept", lock),
         Change::Freed(lock) => ("freed", lock),
         Change::Queue(lock) => ("queue", lock),
     }
@@ -74,7 +86,17 @@ mod tests {
             "1970-01-01T00:00:00Z  queue     shop:1  2 wait"
         );
         let long = seen(&"k".repeat(512), &"h".repeat(128), 5, 9_999);
+        let kept = Seen {
+            kept_until: Some(at),
+            ..long.clone()
+        };
+        let of_kept = line(at, &Change::Kept(kept.clone()));
+        assert!(
+            of_kept.ends_with("  until 00:00:00Z, work finished"),
+            "{of_kept}"
+        );
         for change in [
+            Change::Kept(kept),
             Change::Acquired(long.clone()),
             Change::Freed(long.clone()),
             Change::Queue(long),

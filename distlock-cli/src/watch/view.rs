@@ -7,7 +7,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row, Table, TableState};
 
 use crate::output::table::{printable, shorten};
-use crate::output::time::{ago, short};
+use crate::output::time::{ago, kept, short};
 use crate::watch::model::{Model, Seen};
 
 /// A queue of this length is worth a look.
@@ -73,12 +73,18 @@ fn locks(model: &Model, width: usize) -> Table<'static> {
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
 }
 
-fn row(lock: &Seen, hands: u32, key: usize, holder: usize) -> Row<'static> {
+fn row(lock: &Seen, hands: u32, key: usize, width: usize) -> Row<'static> {
     let queue = Cell::from(lock.waiters.to_string());
+    let (holder, held) = match lock.kept_until {
+        None => (printable(&lock.holder), short(ago(lock.since))),
+        Some(until) if kept(until).len() <= width => (kept(until), "-".into()),
+        // LEFT says until when.
+        Some(_) => ("kept, work finished".into(), "-".into()),
+    };
     Row::new([
         Cell::from(shorten(&printable(&lock.key), key)),
-        Cell::from(shorten(&printable(&lock.holder), holder)),
-        Cell::from(short(ago(lock.since))),
+        Cell::from(shorten(&holder, width)),
+        Cell::from(held),
         Cell::from(lock.left.map_or("-".into(), short)),
         if lock.waiters >= LONG_QUEUE {
             queue.style(Style::new().fg(Color::Yellow))

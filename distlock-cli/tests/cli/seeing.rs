@@ -1,6 +1,7 @@
 //! `distlock list` and `distlock inspect`.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use distlock::LockManager;
 use distlock_tests::{RedisCluster, RedisQuorum, RedisServer};
@@ -116,6 +117,32 @@ async fn who_waits_is_named_in_order() {
     }
     let shown = page(&mut distlock(&server.url(), &["inspect", "k"]));
     assert!(shown.contains("free"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_key_that_is_only_kept_is_shown_as_such() {
+    let server = RedisServer::start();
+    let locks = named(&server.url(), "nightly-1").await;
+    let job = locks.lock("job").min_hold(Duration::from_secs(3_600));
+    job.run(async |_| ()).await.expect("a free lock");
+    let listed = object(&mut distlock(&server.url(), &["--json", "list"]));
+    let until = listed["locks"][0]["holders"][0]["kept_until"].as_str();
+    let time = until.and_then(|until| until.get(11..19)).expect("a moment");
+    let kept = format!("kept until {time}Z, work finished");
+    for words in [&["list"][..], &["inspect", "job"]] {
+        let shown = page(&mut distlock(&server.url(), words));
+        assert!(shown.contains(&kept), "{kept} is not in {shown}");
+        assert!(
+            !shown.contains("held by") && !shown.contains("renewed"),
+            "{shown}"
+        );
+    }
+    let busy = output(&mut distlock(
+        &server.url(),
+        &["run", "--wait", "0s", "job", "--", "true"],
+    ));
+    let said = text(&busy.stderr);
+    assert!(said.contains(&kept), "{kept} is not in {said}");
 }
 
 #[tokio::test]

@@ -137,7 +137,7 @@ impl Hold {
                 };
             }
             End::Gone => (LossReason::Gone, false),
-            End::NotOurs => (LossReason::Gone, true),
+            End::NotOurs => (LossReason::Gone, self.entry.is_completed()),
             End::NotRenewed(last_failure) => {
                 let last_failure = last_failure.clone();
                 (LossReason::NotRenewed { last_failure }, false)

@@ -5,17 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::key::LockKey;
-use crate::manager::call::name;
 use crate::manager::core::Core;
+use crate::manager::long_waits::LongWaits;
 use crate::manager::release;
-use crate::manager::report;
 use crate::manager::table::Entry;
-use crate::observer::event::Event;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::LOOK_EVERY;
-use crate::protocol::words::{Look, LookReply, Occupant};
+use crate::protocol::words::{Look, LookReply};
 
 /// At most this many owners are asked after in one script.
 const LOOK_BATCH: usize = 500;
@@ -38,11 +35,13 @@ pub(crate) async fn keep_looking(core: Arc<Core>) {
     if !Rules::in_force().drive {
         return;
     }
+    let mut long_waits = LongWaits::default();
     loop {
         if core.claims.waiting().is_empty() && core.claims.due_calls().is_empty() {
             core.claims.queued.notified().await;
         }
         tokio::time::sleep(LOOK_EVERY).await;
+        long_waits.report(&core, core.clock.now());
         leave_for_the_stuck(&core);
         for batch in batches(core.claims.waiting()) {
             look(&core, batch).await;
@@ -54,7 +53,6 @@ pub(crate) async fn keep_looking(core: Arc<Core>) {
 /// gone on (R37).
 fn leave_for_the_stuck(core: &Arc<Core>) {
     let now = core.clock.now();
-    tell_long_waits(core, now);
     for entry in core.claims.waiting() {
         let is_refused = core.claims.with(&entry, |claim| {
             claim.handle_time(now);
@@ -73,35 +71,6 @@ fn leave_for_the_stuck(core: &Arc<Core>) {
         core.claims.with(&entry, |claim| claim.handle_look(now));
         entry.changed.notify_one();
         release::submit_what_is_given_back(core, &entry);
-    }
-}
-
-/// Tells of calls that wait for long, each once.
-fn tell_long_waits(core: &Arc<Core>, now: Moment) {
-    if core.observed.is_none() && !report::shows_long_waits() {
-        return;
-    }
-    for entry in core.claims.asking() {
-        let request = entry.request.clone();
-        if !request.waits_long(now) {
-            continue;
-        }
-        let holder = core
-            .claims
-            .peek(&entry, |claim| claim.occupant().map(Occupant::holder));
-        let waited = request.waited(now);
-        core.tell_more(request.told, || Event::WaitingLong {
-            lock: name(request.options.label.as_ref()),
-            key: request.key.shared(),
-            waited,
-            holder: holder.clone(),
-        });
-        let of_report = core.clone();
-        core.report(move || {
-            let store = of_report.store.address().unwrap_or("in this process");
-            let shows_keys = of_report.shows_keys;
-            report::waits_long(store, &request, shows_keys, waited, holder.as_ref());
-        });
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) mod hold;
 pub(crate) mod in_memory;
 pub(crate) mod inspect;
 pub(crate) mod list;
+pub(crate) mod long_waits;
 pub(crate) mod look;
 pub(crate) mod lost;
 pub(crate) mod observed;
@@ -190,6 +191,7 @@ impl LockManager {
         Holder {
             client: self.inner.client_name.clone(),
             held_since: wall(self.core().clock.wall_micros()) - held_for,
+            kept_until: None,
             this_process: true,
         }
     }

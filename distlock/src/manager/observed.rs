@@ -53,6 +53,13 @@ impl Hold {
                 fencing_token: self.token(),
                 reason,
                 since_proof: self.since_proof(),
+                completed: matches!(
+                    error,
+                    Error::Lost {
+                        completed: true,
+                        ..
+                    }
+                ),
             });
         self.tell_ended(HoldOutcome::Lost);
     }

@@ -31,6 +31,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Releases a hold whose holder waits for the answer. With `keep`, its key stays taken for that long.
 pub(crate) fn release(core: &Arc<Core>, hold: &Hold, keep: Duration) -> Tried {
+    hold.entry.complete();
     if !leave(core, &hold.entry, keep) {
         return Tried::Nothing;
     }

@@ -58,6 +58,8 @@ pub(crate) struct Entry {
     without_body: Notify,
     /// Its end was told to those who observe.
     has_ended: AtomicBool,
+    /// Its holder has released it: the work had ended.
+    is_completed: AtomicBool,
     /// Its key may outlive the belief in it.
     _in_store: Counted,
 }
@@ -76,6 +78,7 @@ impl Entry {
             bodies: AtomicUsize::new(0),
             without_body: Notify::new(),
             has_ended: AtomicBool::new(false),
+            is_completed: AtomicBool::new(false),
             _in_store: in_store,
         })
     }
@@ -115,6 +118,15 @@ impl Entry {
     /// Its end is told: whether that is to be done, for it is done once.
     pub(crate) fn ends(&self) -> bool {
         !self.has_ended.swap(true, Ordering::AcqRel)
+    }
+
+    /// Notes that the work under the hold has ended.
+    pub(crate) fn complete(&self) {
+        self.is_completed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_completed(&self) -> bool {
+        self.is_completed.load(Ordering::Acquire)
     }
 
     pub(crate) fn has_body(&self) -> bool {

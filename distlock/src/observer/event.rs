@@ -117,8 +117,7 @@ pub enum Event {
         /// How it ended.
         outcome: HoldOutcome,
     },
-    /// A lock was lost while it was held: another holder may have run at the same time, unless a fenced resource
-    /// refused it.
+    /// A lock was lost: another holder may have run at the same time, unless a fenced resource refused it.
     #[non_exhaustive]
     Lost {
         /// The name of the lock.
@@ -131,6 +130,9 @@ pub enum Event {
         reason: Loss,
         /// Since when nothing proved that it was ours.
         since_proof: Duration,
+        /// Whether the body had already ended, and only its release found that the lock was gone. Then
+        /// [`Ended`](Event::Ended) came before.
+        completed: bool,
     },
     /// The store has answered the release of a hold, or did not in time; then it is tried again until its lease has
     /// ended.

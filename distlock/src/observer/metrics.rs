@@ -73,6 +73,10 @@ pub fn describe() {
         "distlock.lost",
         "Locks that were lost while they were held."
     );
+    describe_counter!(
+        "distlock.lost.after_completion",
+        "Locks whose release found that they were gone, after their work had ended."
+    );
     describe_gauge!(
         "distlock.queue.length",
         "How many waited for a lock, over all processes, when it was last inspected."
@@ -153,6 +157,7 @@ impl Metrics {
             for reason in [Loss::Expired, Loss::Gone, Loss::Revoked, Loss::Closed] {
                 lost(label.clone(), reason).increment(0);
             }
+            lost_after_completion(label.clone()).increment(0);
         }
         label
     }
@@ -160,6 +165,10 @@ impl Metrics {
 
 fn lost(lock: Cow<'static, str>, reason: Loss) -> Counter {
     counter!("distlock.lost", "lock" => lock, "reason" => reason.as_str())
+}
+
+fn lost_after_completion(lock: Cow<'static, str>) -> Counter {
+    counter!("distlock.lost.after_completion", "lock" => lock)
 }
 
 /// The outcome of a call that did not get its lock: what its manager or the hold around it cut short is like a call that
@@ -217,8 +226,19 @@ impl Observer for Metrics {
                 histogram!("distlock.hold.duration", "lock" => lock, "outcome" => outcome.as_str())
                     .record(*held);
             }
-            Event::Lost { lock, reason, .. } => {
-                lost(self.label(lock.clone()), *reason).increment(1);
+            Event::Lost {
+                lock,
+                reason,
+                completed,
+                ..
+            } => {
+                let lock = self.label(lock.clone());
+                let counter = if *completed {
+                    lost_after_completion(lock)
+                } else {
+                    lost(lock, *reason)
+                };
+                counter.increment(1);
             }
             Event::Released { took, outcome, .. } => {
                 histogram!("distlock.release.duration", "outcome" => outcome.as_str())

@@ -27,7 +27,7 @@ pub(crate) struct Request {
     pub(crate) started: Moment,
     /// What those who observe know of it.
     pub(crate) told: Told,
-    /// It was told that it waits for long.
+    /// Observers know that it waits for long.
     waits_long: AtomicBool,
 }
 
@@ -45,10 +45,14 @@ impl Request {
         }
     }
 
-    /// Whether its caller waits for so long that somebody should know, once.
-    pub(crate) fn waits_long(&self, now: Moment) -> bool {
-        let long = (self.options.wait / 2).clamp(LEAST_LONG, MOST_LONG);
-        now.since(self.started) >= long && !self.waits_long.swap(true, Ordering::AcqRel)
+    /// The moment from which the call waits for long.
+    pub(crate) fn long_wait_from(&self) -> Moment {
+        self.started + (self.options.wait / 2).clamp(LEAST_LONG, MOST_LONG)
+    }
+
+    /// Marks a call that waits for long; returns true the first time.
+    pub(crate) fn begins_long_wait(&self, now: Moment) -> bool {
+        now >= self.long_wait_from() && !self.waits_long.swap(true, Ordering::AcqRel)
     }
 
     /// Zero tries once and never stands in the queue.

@@ -74,6 +74,8 @@ pub(crate) struct Occupant {
     pub(crate) token: FencingToken,
     /// Server time, µs.
     pub(crate) since: u64,
+    /// The end of `min_hold`, which keeps a lock that was released. Server time, µs.
+    pub(crate) kept_until: Option<u64>,
     pub(crate) name: String,
 }
 
@@ -87,6 +89,7 @@ impl Occupant {
         Holder {
             client: self.name.clone(),
             held_since: wall(self.since),
+            kept_until: self.kept_until.map(wall),
             this_process: self.this_process,
         }
     }

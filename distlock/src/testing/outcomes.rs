@@ -24,6 +24,7 @@ pub fn holder(client: impl Into<String>) -> Holder {
     Holder {
         client: client.into(),
         held_since: UNIX_EPOCH + Duration::from_micros(micros),
+        kept_until: None,
         this_process: false,
     }
 }

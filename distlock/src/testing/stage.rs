@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use once_cell::sync::OnceCell;
 use tokio::sync::Notify;
@@ -309,15 +309,17 @@ pub(crate) fn trouble(outage: Outage) -> Trouble {
 
 /// A holder that is not there, as the store says it.
 pub(crate) fn occupant(holder: &Holder) -> Occupant {
-    let since = holder.held_since.duration_since(UNIX_EPOCH);
+    let micros = |time: SystemTime| {
+        let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+    };
     Occupant {
         ours: None,
         this_process: holder.this_process,
         // Nobody is told the token of an occupant, and it is above none.
         token: FencingToken::new(0),
-        since: since.map_or(0, |since| {
-            u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-        }),
+        since: micros(holder.held_since),
+        kept_until: holder.kept_until.map(micros),
         name: holder.client.clone(),
     }
 }

@@ -46,6 +46,7 @@ fn min_hold_keeps_the_key_taken() {
     assert_eq!(b.granted(), []);
     let occupant = a.inspect("k").occupant.unwrap();
     assert_eq!((occupant.ours, occupant.token.get()), (Some(1), token));
+    assert!(occupant.kept_until.is_some());
     world.clock.advance(ms(4_999));
     b.look("k", &[1]);
     assert_eq!(b.granted(), []);

@@ -19,7 +19,7 @@ async fn tiny_locked(id: u64) -> Result<u64, Error> {
 #[distlock::distributed_lock(
     key = "{sizes:<id>}:<name>",
     lease = "15s",
-    wait = "5s",
+    wait = "500ms",
     max_hold = "1m",
     min_hold = "1s",
     locks = locks,

@@ -129,6 +129,8 @@ for_each_store! {
         assert_config(&lock().max_hold(Duration::ZERO), "max_hold").await;
         assert_config(&lock().min_hold(DAY + ms(1)), "at most 24h").await;
         assert_config(&lock().min_hold(ms(600)).max_hold(ms(500)), "max_hold of 500ms").await;
+        assert_config(&lock().min_hold(ms(600)).wait(ms(600)), "less than the min_hold of 600ms").await;
+        assert_config(&lock().wait(DAY).min_hold(ms(600)), "less than the min_hold of 600ms").await;
         for wait in [DAY + ms(1), Duration::from_secs(25 * 3_600), Duration::MAX] {
             let error = lock().wait(wait).acquire().await.unwrap_err();
             assert!(matches!(error, Error::Config { .. }), "{error:?}");

@@ -1,7 +1,7 @@
 //! How long a lock is held: renewal, `max_hold`, `min_hold`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use distlock::{Error, LossReason};
 use distlock_tests::within;
@@ -173,6 +173,23 @@ for_each_store! {
         assert!(elapsed >= ms(3_990), "it was free after {elapsed:?}");
         assert!(elapsed < ms(4_000) + LATE, "it was taken for {elapsed:?}");
         guard.release().await.unwrap();
+    }
+
+    async fn a_key_that_is_only_kept_says_so(store) {
+        let manager = store.manager().await;
+        let guard = manager.lock("k").min_hold(PATIENCE).acquire().await.unwrap();
+        let kept_until = async || store.seen("k").await.holders()[0].kept_until;
+        assert_eq!(kept_until().await, None, "it is held");
+        guard.release().await.unwrap();
+        let until = kept_until().await.expect("it is kept");
+        let left = until.duration_since(SystemTime::now()).unwrap();
+        assert!(left <= PATIENCE, "{left:?}");
+        for wait in [Duration::ZERO, ms(3_000)] {
+            let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
+            assert!(error.is_busy() && error.holders()[0].kept_until.is_some(), "{error:?}");
+            let message = error.to_string();
+            assert!(message.contains("kept until ") && message.contains("Z, work finished"), "{message}");
+        }
     }
 
     async fn a_min_hold_counts_from_the_acquisition(store) {

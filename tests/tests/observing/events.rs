@@ -226,10 +226,15 @@ async fn a_lock_that_was_deleted() {
     within(LONG, guard.lost()).await;
     let all = ["asking", "acquired free", "lost gone", "ended lost"];
     let lost = notes.until_any(|event| matches!(event, Event::Lost { .. }));
-    let Event::Lost { since_proof, .. } = lost.await else {
+    let Event::Lost {
+        since_proof,
+        completed,
+        ..
+    } = lost.await
+    else {
         unreachable!()
     };
-    assert!(since_proof < LONG, "{since_proof:?}");
+    assert!(since_proof < LONG && !completed, "{since_proof:?}");
     assert_eq!(notes.of("k")[..4], all);
     let gone = notes.until_any(|event| matches!(event, Event::Renewed { gone: 1, .. }));
     assert_eq!(gone.await.renewal_outcome().unwrap().as_str(), "gone");
@@ -241,7 +246,17 @@ async fn a_lock_that_was_deleted() {
     assert!(guard.release().await.unwrap_err().is_lost());
     let told =
         notes.until_any(|event| matches!(event, Event::Lost { key, .. } if &**key == "late"));
-    told.await;
+    let told = told.await;
+    assert!(
+        matches!(
+            told,
+            Event::Lost {
+                completed: true,
+                ..
+            }
+        ),
+        "{told:?}"
+    );
     let mut told = notes.of("late");
     told.sort();
     let all = [

@@ -1,5 +1,8 @@
 //! Lines of the log, which name the lock, the store, and what to do.
 
+use std::time::Duration;
+
+use distlock::LockManager;
 use distlock_tests::{eventually_async, within};
 use tracing::Level;
 
@@ -72,6 +75,78 @@ async fn a_lock_that_was_lost_is_told_with_who_has_it_now() {
         .expect("a number");
     assert!(line.says("check what both have written"), "{line:?}");
     stolen.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
+    heard();
+    let store = Store::redis();
+    let manager = store.manager().await;
+    let lock = manager.lock("gone:1").label("lines:gone:<n>");
+    let guard = lock.acquire().await.unwrap();
+    let mut raw = store.server.as_ref().unwrap().client();
+    raw.cmd(&["DEL", "distlock:lock:{gone:1}"]);
+    assert!(guard.release().await.unwrap_err().is_lost());
+    let warnings = lines("lines:gone:<n>", Level::WARN, 1).await;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let line = &warnings[0];
+    assert!(
+        line.says("the lock was gone when its work had ended"),
+        "{line:?}"
+    );
+    for (name, value) in [("completed", "true"), ("reason", "gone"), ("key", "gone:1")] {
+        assert!(line.is(name, value), "{name}: {line:?}");
+    }
+    assert!(line.fields["held_by"].contains("nobody"), "{line:?}");
+    let errors = lines("lines:gone:<n>", Level::ERROR, 0).await;
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_on_one_key_is_one_line_a_minute() {
+    heard();
+    let manager = LockManager::builder().memory_on_current_runtime().unwrap();
+    let _guard = manager.lock("crowd").acquire().await.unwrap();
+    let call = |seconds| {
+        let lock = manager.lock("crowd").label("lines:crowd:<n>");
+        let lock = lock.wait(Duration::from_secs(seconds));
+        tokio::spawn(async move { lock.acquire().await.map(drop) })
+    };
+    let waiters = || {
+        let lines = heard().lines_of("lines:crowd:<n>").into_iter();
+        let long = lines.filter(|line| line.says("a call waits for long"));
+        long.map(|line| line.fields["waiters"].clone())
+            .collect::<Vec<_>>()
+    };
+    // The first waits for long after 5 s, the others after 30 s.
+    let _first = call(10);
+    let _others: Vec<_> = (0..199).map(|_| call(100)).collect();
+    tokio::time::sleep(Duration::from_secs(58)).await;
+    assert_eq!(waiters(), ["200"]);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(waiters(), ["200", "199"]);
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(waiters().len(), 2, "each call is part of a line once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_wait_in_an_outage_names_the_outage() {
+    heard();
+    let store = Store::redis();
+    let manager = store.manager().await;
+    let _guard = manager.lock("away").acquire().await.unwrap();
+    let lock = manager.lock("away").label("lines:away").wait(ms(10_000));
+    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    store.until_waiting(&manager, "away", 1).await;
+    store.server.as_ref().unwrap().kill();
+    let told = lines("lines:away", Level::INFO, 1).await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    let line = &told[0];
+    assert!(line.says("the lock store cannot be used"), "{line:?}");
+    assert!(!line.says("busy"), "{line:?}");
+    assert!(line.is("waiters", "1"), "{line:?}");
+    assert!(line.fields.contains_key("detail"), "{line:?}");
+    waiting.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -149,6 +149,9 @@ async fn the_life_of_a_lock() {
     server.client().cmd(&["DEL", "distlock:lock:{m:1}"]);
     within(LONG, guard.lost()).await;
     drop(guard);
+    let guard = lock().acquire().await.unwrap();
+    server.client().cmd(&["DEL", "distlock:lock:{m:1}"]);
+    assert!(guard.release().await.unwrap_err().is_lost());
     // Calls that are dropped, and managers that are shut down, leave nothing behind.
     let kept = other
         .lock("m:1")
@@ -202,6 +205,10 @@ async fn the_life_of_a_lock() {
     }
     assert_eq!(
         recorded.counter("distlock.lost{lock=metrics:<n>,reason=gone}"),
+        1
+    );
+    assert_eq!(
+        recorded.counter("distlock.lost.after_completion{lock=metrics:<n>}"),
         1
     );
     assert!(!names.iter().any(|name| name.contains("m:1")), "{names:#?}");

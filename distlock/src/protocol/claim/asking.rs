@@ -255,6 +255,13 @@ impl Asking {
         self.occupant.as_ref()
     }
 
+    pub(super) fn trouble(&self) -> Option<&Trouble> {
+        match &self.obstacle {
+            Some(Obstacle::Trouble(trouble)) => Some(trouble),
+            _ => None,
+        }
+    }
+
     /// The store does not know of its place any more.
     pub(super) fn missing(&mut self) {
         if self.is_queued() {

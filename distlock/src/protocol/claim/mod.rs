@@ -150,6 +150,14 @@ impl Claim {
         }
     }
 
+    /// Returns what went wrong with the last ask, while the call waits to repeat it.
+    pub(crate) fn trouble(&self) -> Option<&Trouble> {
+        match &self.stage {
+            Stage::Asking(asking) => asking.trouble(),
+            _ => None,
+        }
+    }
+
     /// Its hold, if there is or was one.
     pub(crate) fn grip(&self) -> Option<&Grip> {
         self.grip.as_ref()

@@ -51,6 +51,7 @@ fn queued() -> Result<AskReply, Trouble> {
         this_process: false,
         token: FencingToken::new(1),
         since: 0,
+        kept_until: None,
         name: "another".into(),
     })))
 }

@@ -281,12 +281,17 @@ impl Slot {
 
     fn occupant(&self, call: &Call<'_>) -> Option<Occupant> {
         let hold = self.hold.as_ref()?;
+        let left = hold.until.since(call.now).as_micros();
+        let ends_at = call
+            .wall
+            .saturating_add(u64::try_from(left).unwrap_or(u64::MAX));
         Some(Occupant {
             ours: (hold.who.client == *call.caller).then_some(hold.who.owner),
             // Nobody else can reach this store.
             this_process: true,
             token: hold.token,
             since: hold.since,
+            kept_until: (hold.state == State::Kept).then_some(ends_at),
             name: hold.name.to_string(),
         })
     }

@@ -93,7 +93,8 @@ impl Decoder<'_> {
             Verdict::Foreign => AskReply::Foreign(self.foreign(key, trouble::FOREIGN_VALUE)),
             verdict @ (Verdict::Queued | Verdict::Busy | Verdict::Full) => {
                 let value = reply.text()?;
-                match (verdict, self.occupant(&value)) {
+                let kept_until = kept_until(at, &mut reply)?;
+                match (verdict, self.occupant(&value, kept_until)) {
                     // The script's pattern is wider than what we write.
                     (_, None) if !value.is_empty() => {
                         AskReply::Foreign(self.foreign(key, trouble::FOREIGN_VALUE))
@@ -125,14 +126,14 @@ impl Decoder<'_> {
         let mut reply = Reply::list(answer)?;
         let at = reply.int()?;
         let mut each = |look: &Look| match reply.next() {
-            Some(seen) => self.seen(look, seen),
+            Some(seen) => self.seen(look, at, seen),
             None => Err(reply::nonsense("a look that is too short")),
         };
         let said: Result<_, Trouble> = looks.iter().map(&mut each).collect();
         Ok(Dated { at, said: said? })
     }
 
-    fn seen(&self, look: &Look, seen: Value) -> Result<LookReply, Trouble> {
+    fn seen(&self, look: &Look, at: u64, seen: Value) -> Result<LookReply, Trouble> {
         if !reply::is_list(&seen) {
             let trouble = trouble::of_text(&Reply::one(seen).text()?);
             return Ok(if trouble::is_foreign(&trouble) {
@@ -143,12 +144,12 @@ impl Decoder<'_> {
         }
         let mut fields = Reply::list(seen)?;
         let value = fields.text()?;
-        let occupant = self.occupant(&value);
+        let ends_at = ends_at(at, fields.signed()?);
+        let occupant = self.occupant(&value, ends_at);
         if occupant.is_none() && !value.is_empty() {
             let detail = self.foreign(&look.key, trouble::FOREIGN_VALUE);
             return Ok(LookReply::Foreign(detail));
         }
-        let _ttl_left = fields.signed()?;
         let mut indices = Reply::list(fields.next().unwrap_or(Value::Nil))?;
         let mut missing = Vec::new();
         while let Some(index) = indices.next() {
@@ -171,7 +172,7 @@ impl Decoder<'_> {
         let waiters = reply.int()?;
         let last = reply.text()?;
         let held = reply.int()? == 1;
-        let occupant = self.occupant(&value);
+        let occupant = self.occupant(&value, ends_at(at, left));
         let said = if occupant.is_none() && held {
             self.foreign_lock(key, trouble::FOREIGN_VALUE)
         } else {
@@ -263,8 +264,8 @@ impl Decoder<'_> {
         Ok((keys, (cursor != "0").then_some(cursor)))
     }
 
-    /// Who stands in a lock's value; `None` for an empty or a foreign one.
-    fn occupant(&self, value: &str) -> Option<Occupant> {
+    /// Reads the value of a lock that ends at `ends_at`; `None` for an empty or a foreign value.
+    fn occupant(&self, value: &str, ends_at: Option<u64>) -> Option<Occupant> {
         let mut fields = value.strip_prefix(LAYOUT)?.splitn(5, ' ');
         let owner = fields.next()?;
         let (client, number) = owner.split_once(':')?;
@@ -273,13 +274,17 @@ impl Decoder<'_> {
             return None;
         }
         let (this_process, ours) = self.client.recognise(owner);
-        let token = FencingToken::new(fields.next()?.parse().ok()?);
+        let token = fields.next()?;
+        // One leading zero marks a lock that was released and is kept; two mark one that was revoked.
+        let is_kept = token.starts_with('0') && !token.starts_with("00");
+        let token = FencingToken::new(token.parse().ok()?);
         let _ttl: u64 = fields.next()?.parse().ok()?;
         Some(Occupant {
             ours,
             this_process,
             token,
             since: fields.next()?.parse().ok()?,
+            kept_until: ends_at.filter(|_| is_kept),
             name: one_line(fields.next()?.to_owned()),
         })
     }
@@ -300,6 +305,20 @@ fn untagged(key: &str) -> &str {
 /// What is left of a lock, if it is there and ends.
 pub(crate) fn left_of(left: i64) -> Option<Duration> {
     u64::try_from(left).ok().map(Duration::from_millis)
+}
+
+/// Returns when a lock with `left` ms at the time `at` ends (server time, µs).
+pub(crate) fn ends_at(at: u64, left: i64) -> Option<u64> {
+    let left = u64::try_from(left).ok()?;
+    Some(at.saturating_add(left.saturating_mul(1_000)))
+}
+
+/// Reads the end of a kept lock, if the reply goes on with the time that is left of one.
+pub(crate) fn kept_until(at: u64, reply: &mut Reply) -> Result<Option<u64>, Trouble> {
+    match reply.next() {
+        Some(left) => Ok(ends_at(at, Reply::one(left).signed()?)),
+        None => Ok(None),
+    }
 }
 
 /// The rest of an inspection: three fields for each waiter.

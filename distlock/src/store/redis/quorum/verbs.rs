@@ -163,10 +163,14 @@ impl Node {
                 lower: reply.int()? == 1,
                 at,
             }),
-            3 => Answer {
-                heard: Heard::Queued { at },
-                seen: seen(&session.client, &reply.text()?),
-            },
+            3 => {
+                let value = reply.text()?;
+                let kept_until = decode::kept_until(at, &mut reply)?;
+                Answer {
+                    heard: Heard::Queued { at },
+                    seen: seen(&session.client, &value, kept_until),
+                }
+            }
             4 => heard(Heard::Unanswered),
             5 => Answer {
                 heard: Heard::NotVoting,
@@ -346,15 +350,14 @@ impl Node {
             inspected => inspected?,
         };
         let mut reply = Reply::list(answer)?;
-        shared
-            .server_time
-            .hear(sent, reply.int()?, shared.clock.now());
+        let at = reply.int()?;
+        shared.server_time.hear(sent, at, shared.clock.now());
         let value = reply.text()?;
         let left = reply.signed()?;
         let waiters = reply.int()?;
         let last = reply.text()?;
         let is_there = reply.int()? == 1;
-        let seen = seen(&session.client, &value);
+        let seen = seen(&session.client, &value, decode::ends_at(at, left));
         Ok(Inspected {
             is_foreign: is_there && matches!(seen, Seen::Nothing),
             holder: match seen {
@@ -415,8 +418,8 @@ fn owner(client: &ClientId, owner: Owner) -> String {
     format!("{}:{owner}", client.as_str())
 }
 
-/// Reads `3 state owner token ticket ttl since name`.
-pub(super) fn seen(client: &ClientId, value: &str) -> Seen {
+/// Reads `3 state owner token ticket ttl since name` of a lock that ends at `ends_at`.
+fn seen(client: &ClientId, value: &str, ends_at: Option<u64>) -> Seen {
     let read = || {
         let mut fields = value.strip_prefix("3 ")?.splitn(7, ' ');
         let state = fields.next()?;
@@ -429,6 +432,7 @@ pub(super) fn seen(client: &ClientId, value: &str) -> Seen {
                 this_process,
                 token: FencingToken::new(token),
                 since,
+                kept_until: ends_at.filter(|_| state == "kept"),
                 name: one_line(fields.next()?.to_owned()),
             },
             is_held: state != "vote",
