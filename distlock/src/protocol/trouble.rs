@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Outage};
+use crate::visible::is_hidden;
 
 /// A store operation that did not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,12 +91,12 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// What a server says, fit for an error and a log: one line without control characters, and not too long.
+/// What a server says, fit for an error and a log: one line without control characters and the like, and not too long.
 pub(crate) fn one_line(text: String) -> String {
     const LONGEST: usize = 500;
-    if text.len() <= LONGEST && !text.contains(char::is_control) {
+    if text.len() <= LONGEST && !text.contains(is_hidden) {
         return text;
     }
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    let clean = |c: char| if is_hidden(c) { ' ' } else { c };
     text.chars().take(LONGEST).map(clean).collect()
 }
