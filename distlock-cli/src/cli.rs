@@ -1,9 +1,11 @@
 //! What the command line may say.
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::exit::TABLE;
@@ -15,7 +17,7 @@ use crate::exit::TABLE;
     version,
     about = "Locks of distlock, from the command line: run a command under one, and see and free those that are held",
     after_help = TABLE,
-    term_width = 80,
+    max_term_width = max_width(),
     disable_help_subcommand = true
 )]
 pub(crate) struct Cli {
@@ -23,6 +25,41 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Reads the command line of this process.
+    pub(crate) fn from_command_line() -> Result<Self, clap::Error> {
+        Self::try_parse()?.with_key()
+    }
+
+    /// Takes the key of `run -- KEY -- COMMAND`, which is how a key begins with `-`, out of the command.
+    fn with_key(mut self) -> Result<Self, clap::Error> {
+        if let Command::Run(run) = &mut self.command
+            && run.key.is_empty()
+        {
+            let dashes = run.command.get(1).is_some_and(|word| word == "--");
+            if !dashes || run.command.len() < 3 {
+                let text = "the key is missing: write `distlock run KEY -- COMMAND`";
+                return Err(Cli::command().error(ErrorKind::MissingRequiredArgument, text));
+            }
+            let key = run.command.remove(0).into_string().map_err(|_| {
+                Cli::command().error(ErrorKind::InvalidUtf8, "the key is not UTF-8")
+            })?;
+            run.command.remove(0);
+            run.key = key;
+        }
+        Ok(self)
+    }
+}
+
+/// Returns the width of `--help`: that of the terminal (clap's 0), and 80 columns elsewhere.
+fn max_width() -> usize {
+    if std::io::stdout().is_terminal() {
+        0
+    } else {
+        80
+    }
 }
 
 /// What every command takes.
@@ -95,7 +132,10 @@ pub(crate) enum Command {
 
 /// What `run` is told.
 #[derive(Debug, Args)]
-#[command(after_help = TABLE)]
+#[command(
+    after_help = TABLE,
+    override_usage = "distlock run [OPTIONS] <KEY> -- <COMMAND>...\n       distlock run [OPTIONS] -- <KEY> -- <COMMAND>..."
+)]
 pub(crate) struct Run {
     /// How long the lock outlives the last renewal: how soon it is free when this machine dies, and how long an outage
     /// of the store is survived
@@ -111,7 +151,8 @@ pub(crate) struct Run {
     /// command leaves behind may take after theirs; at most half of the lease [default: a third of the lease]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) grace: Option<Duration>,
-    /// The key of the lock
+    /// The key of the lock; one that begins with `-` is written after `--`, and `--` after it
+    #[arg(default_value = "", hide_default_value = true)]
     pub(crate) key: String,
     /// The command and its arguments
     #[arg(last = true, required = true)]
@@ -192,8 +233,6 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
@@ -225,5 +264,36 @@ mod tests {
             panic!("{cli:?}");
         };
         assert_eq!(run.command, ["ls", "--json", "-l"]);
+    }
+
+    #[test]
+    fn a_key_may_begin_with_a_dash() {
+        let run = |words: &str| {
+            let words = ["distlock", "run"].into_iter().chain(words.split(' '));
+            match Cli::try_parse_from(words)?.with_key()?.command {
+                Command::Run(run) => Ok((run.key, run.command)),
+                other => panic!("{other:?}"),
+            }
+        };
+        let read = |words: &str| run(words).map_err(|error: clap::Error| error.kind());
+        for (words, key, command) in [
+            ("-- -k -- ls -l", "-k", &["ls", "-l"][..]),
+            (
+                "--wait 0 -- --json -- ls -- -l",
+                "--json",
+                &["ls", "--", "-l"],
+            ),
+            ("k -- -k -- ls", "k", &["-k", "--", "ls"]),
+        ] {
+            let command = command.iter().map(OsString::from).collect();
+            assert_eq!(read(words), Ok((key.to_owned(), command)), "{words}");
+        }
+        for words in ["-- ls", "-- ls -l", "-- -k --"] {
+            assert_eq!(
+                read(words),
+                Err(ErrorKind::MissingRequiredArgument),
+                "{words}"
+            );
+        }
     }
 }

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use distlock::Error;
 use serde_json::{Value, json};
 
+use crate::output::table::printable;
+
 /// Somebody else has the lock.
 pub(crate) const BUSY: u8 = 116;
 /// The store could not be used.
@@ -38,7 +40,7 @@ Exit codes:
   126  run: the command cannot be executed
   127  run: there is no such command
   128+n  ended by signal n
-`run` ends with the code of its command, whatever that is. 116 to 119 are used by no
+`run` ends with the code of its command, whatever that is. 116 to 119 are used by no \
 shell, by none of sysexits.h (64 to 78), and not by timeout, xargs, env or Python.";
 
 /// Why the program ends with something else than success.
@@ -66,11 +68,14 @@ impl Failure {
             NOT_FOUND => "not-found",
             _ => "failed",
         };
+        // What servers say may have lines of its own.
+        let message: String = message.into();
+        let lines: Vec<_> = message.lines().map(str::trim).collect();
         Failure {
             code,
             kind,
             key: None,
-            message: message.into(),
+            message: printable(&lines.join(" ")),
         }
     }
 
@@ -88,9 +93,7 @@ impl Failure {
         let line = if as_json {
             self.as_json().to_string()
         } else {
-            // What servers say may have lines of its own.
-            let words: Vec<_> = self.message.lines().map(str::trim).collect();
-            format!("distlock: {}", words.join(" "))
+            format!("distlock: {}", self.message)
         };
         let _ = writeln!(std::io::stderr(), "{line}");
     }

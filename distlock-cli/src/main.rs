@@ -12,16 +12,19 @@ mod run;
 mod unlock;
 mod watch;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{Cli, Command, LogLevel};
-use crate::exit::{Ended, FAILED, Failure};
+use crate::exit::{Ended, FAILED, Failure, USAGE};
 
 fn main() -> ExitCode {
-    let Cli { global, command } = Cli::parse();
+    let Cli { global, command } = match Cli::from_command_line() {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error),
+    };
     log(global.log);
     let as_json = global.json;
     let ended = match command {
@@ -42,6 +45,21 @@ fn main() -> ExitCode {
     })
 }
 
+/// Reports a wrong command line as JSON if it asks for JSON, otherwise as clap does. `--help` and `--version` are no errors.
+fn misused(error: &clap::Error) -> ExitCode {
+    let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    if error.use_stderr() && words.any(|word| word == "--json") {
+        let text = error.to_string();
+        let text = text.split("\n\nUsage:").next().unwrap_or_default();
+        let text = text.trim_start_matches("error: ");
+        Failure::new(USAGE, text).tell(true);
+    } else {
+        // The reader may be gone.
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
+}
+
 /// One thread: a command that is to die with the thread that started it must be started by one that lives for as long as the
 /// process does.
 fn on_runtime(work: impl Future<Output = Ended>) -> Ended {
@@ -60,8 +78,10 @@ fn log(level: Option<LogLevel>) {
         Some(LogLevel::Info) => LevelFilter::INFO,
         Some(LogLevel::Debug) => LevelFilter::DEBUG,
     };
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && !no_color)
         .init();
 }

@@ -49,19 +49,17 @@ fn as_json(key: &str, unlocked: &Unlocked) -> Value {
 fn as_text(key: &str, unlocked: &Unlocked) -> String {
     let mut text = match &unlocked.holder {
         None => format!("lock `{key}` is free: {}", unlocked.how),
-        Some(holder) => {
-            let client = printable(&holder.client);
-            format!(
-                "lock `{key}` is no longer that of {client}: {}",
-                unlocked.how
-            )
-        }
+        Some(holder) => format!(
+            "lock `{key}` is no longer that of {}: {}",
+            holder.client, unlocked.how
+        ),
     };
     if let Some(token) = unlocked.fencing_token {
         text.push_str(&format!(
             "; a fenced resource that is told {token} refuses what the old holder may still send"
         ));
     }
+    let mut text = printable(&text);
     text.push('\n');
     text
 }
@@ -77,7 +75,7 @@ fn still_held(error: &Error) -> Option<Failure> {
     let message = format!(
         "lock `{key}` is taken away from {}, which has not released it yet: nobody renews it any more, so others have it when it is \
          released, or its lease and grace are over; `--force` waits for that, and `distlock inspect` shows how long it is",
-        printable(holder)
+        holder
     );
     Some(Failure::new(BUSY, message).about(key))
 }

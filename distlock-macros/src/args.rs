@@ -350,12 +350,27 @@ fn read_duration(argument: &str, value: &Expr, range: Range) -> syn::Result<u64>
             example(argument)
         ),
         _ => format!(
-            "`{argument}` must be a string literal, because it is checked at compile time: write \
-             `{}`",
-            example(argument)
+            "`{argument}` must be a string literal, because it is checked at compile time: write `{}`, or use a `Lock` of \
+             your `LockManager` for what is known only at run time:\n{}",
+            example(argument),
+            with_lock(argument, value)
         ),
     };
     Err(syn::Error::new_spanned(value, message))
+}
+
+/// The lines that do without the attribute what an option does whose value is known only at run time.
+fn with_lock(option: &str, value: &Expr) -> String {
+    let value = value.to_token_stream().to_string();
+    let value = [" . ", " :: "]
+        .iter()
+        .fold(value, |value, spaced| value.replace(spaced, spaced.trim()));
+    let value = value.replace(" (", "(").replace("& ", "&");
+    format!(
+        "    let key = format!(\"inventory:{{}}\", distlock::escape(item_id));\n    \
+             let lock = locks.lock(key).{option}({value});\n    \
+             lock.run(async |held| {{ /* the body */ }}).await"
+    )
 }
 
 fn read_min_replicas(value: &Expr) -> syn::Result<u32> {

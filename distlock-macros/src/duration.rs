@@ -68,10 +68,11 @@ fn total(text: &str) -> Result<u64, String> {
         ));
     }
     if text.contains(char::is_whitespace) {
-        return Err(format!(
-            "a duration has no spaces: write {:?}",
-            text.split_whitespace().collect::<String>()
-        ));
+        let meant = suggestion(text).map_or_else(
+            || "a number with a unit, such as \"15s\"".into(),
+            |meant| format!("{meant:?}"),
+        );
+        return Err(format!("a duration has no spaces: write {meant}"));
     }
     let mut rest = text;
     let mut millis: u64 = 0;
@@ -97,7 +98,7 @@ fn total(text: &str) -> Result<u64, String> {
             ));
         }
         let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
-            return Err(unknown_unit(unit));
+            return Err(unknown_unit(text, unit));
         };
         let Some(at) = units.iter().position(|(name, _)| *name == unit) else {
             return Err(format!(
@@ -118,19 +119,39 @@ fn total(text: &str) -> Result<u64, String> {
     Ok(millis)
 }
 
-fn unknown_unit(unit: &str) -> String {
-    let meant = match unit.to_ascii_lowercase().as_str() {
-        "h" | "hr" | "hrs" | "hour" | "hours" => "write `h` for hours; ",
-        "m" | "min" | "mins" | "minute" | "minutes" => "write `m` for minutes; ",
-        "s" | "sec" | "secs" | "second" | "seconds" => "write `s` for seconds; ",
-        "ms" | "msec" | "millis" | "millisecond" | "milliseconds" => {
-            "write `ms` for milliseconds; "
-        }
-        "d" | "day" | "days" => "write days as hours, \"24h\"; ",
-        "us" | "µs" | "ns" => "the smallest unit is the millisecond; ",
-        _ => "",
+fn unknown_unit(text: &str, unit: &str) -> String {
+    let remedy = match unit {
+        "us" | "µs" | "ns" => "the smallest unit is the millisecond; ".into(),
+        _ => suggestion(text).map_or(String::new(), |text| format!("write {text:?}; ")),
     };
-    format!("unknown unit `{unit}`: {meant}the units are h, m, s and ms")
+    format!("unknown unit `{unit}`: {remedy}the units are h, m, s and ms")
+}
+
+/// Returns the duration that was meant, where spaces, long units or capitals are all that is wrong.
+fn suggestion(text: &str) -> Option<String> {
+    let text = text.to_lowercase().replace(" and ", " ").replace(',', " ");
+    let mut rest = text.trim();
+    let mut meant = String::new();
+    while !rest.is_empty() {
+        let mut number = leading(&mut rest, |c| c.is_ascii_digit())
+            .parse::<u64>()
+            .ok()?;
+        rest = rest.trim_start();
+        let unit = match leading(&mut rest, char::is_alphabetic) {
+            "d" | "day" | "days" => {
+                number = number.checked_mul(24)?;
+                "h"
+            }
+            "h" | "hr" | "hrs" | "hour" | "hours" => "h",
+            "m" | "min" | "mins" | "minute" | "minutes" => "m",
+            "s" | "sec" | "secs" | "second" | "seconds" => "s",
+            "ms" | "msec" | "msecs" | "milli" | "millis" | "millisecond" | "milliseconds" => "ms",
+            _ => return None,
+        };
+        rest = rest.trim_start();
+        meant.push_str(&format!("{number}{unit}"));
+    }
+    total(&meant).is_ok().then_some(meant)
 }
 
 /// Takes the characters off the front that `belong`.
@@ -173,11 +194,10 @@ mod tests {
             ("15", "write \"15s\" for seconds"),
             ("1m30", "write \"1m30s\""),
             ("1.5s", "has a fraction"),
-            ("15sec", "write `s` for seconds"),
-            ("5min", "write `m` for minutes"),
-            ("1d", "\"24h\""),
             ("10us", "smallest unit is the millisecond"),
-            ("15S", "write `s` for seconds"),
+            ("soon enough", "a number with a unit"),
+            ("1 5 seconds", "a number with a unit"),
+            ("15parsecs 3s", "a number with a unit"),
             ("15parsec", "unknown unit `parsec`"),
             ("soon", "a number comes before"),
             ("30s1m", "out of order"),
@@ -188,6 +208,54 @@ mod tests {
         for (text, expected) in mistakes {
             let message = message(text);
             assert!(message.contains(expected), "{text:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_duration_in_words_is_answered_with_its_short_form() {
+        for (meant, spellings) in [
+            (
+                "15s",
+                &[
+                    "15 seconds",
+                    "15 second",
+                    "15 secs",
+                    "15sec",
+                    "15 s",
+                    "15S",
+                    " 15s",
+                    "15 Seconds",
+                ][..],
+            ),
+            (
+                "500ms",
+                &[
+                    "500 ms",
+                    "500 millis",
+                    "500milliseconds",
+                    "500 msec",
+                    "500MS",
+                ],
+            ),
+            ("5m", &["5 minutes", "5min", "5 mins", "5 m", "5M"]),
+            ("2h", &["2 hours", "2hr", "2 hrs", "2 H"]),
+            ("24h", &["1d", "1 day"]),
+            ("48h", &["2 days"]),
+            (
+                "1m30s",
+                &[
+                    "1m 30s",
+                    "1 minute 30 seconds",
+                    "1 min, 30 sec",
+                    "1 minute and 30 seconds",
+                ],
+            ),
+        ] {
+            for text in spellings {
+                let message = message(text);
+                let expected = format!("write {meant:?}");
+                assert!(message.contains(&expected), "{text:?}: {message}");
+            }
         }
     }
 

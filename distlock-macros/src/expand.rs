@@ -55,7 +55,7 @@ fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
         key_names: (function.scope().names.into_iter())
             .filter(|name| template.mentions(name))
             .collect(),
-        request: request(&args, &label, &template),
+        request: request(&args, &label, &template, function.may_be_generic()),
         output: Output::new(&function),
         on_fail: args.on_fail.as_ref().map(ToTokens::to_token_stream),
         probes_success: args.min_hold.is_some(),
@@ -151,7 +151,10 @@ fn generated(place: Span) -> Span {
 //             .value("to", ::distlock::__private::KeyValue::display(&to)),
 //     )
 //     .lease(15000u64)
-fn request(args: &Args, label: &str, template: &Template) -> TokenStream {
+//
+// `is_generic`: a value may have a type parameter's type. Without `KeyValue` in between, the compiler asks for the missing bound
+// by the name of `Display`; of a type that is known, `KeyValue` says more.
+fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> TokenStream {
     let krate = &args.krate;
     let site = Span::mixed_site();
     let capacity = template.capacity;
@@ -165,7 +168,11 @@ fn request(args: &Args, label: &str, template: &Template) -> TokenStream {
             // A call by path, because a trait bound in a signature would add a note that shows
             // the runtime's source to every "is not `Display`".
             let place = generated(expr.span());
-            let display = quote_spanned!(place=> #krate::__private::KeyValue::display(#expr));
+            let display = if is_generic {
+                expr.clone()
+            } else {
+                quote_spanned!(place=> #krate::__private::KeyValue::display(#expr))
+            };
             match end {
                 None => quote_spanned!(site=> .value(#placeholder, #display)),
                 Some(end) => quote_spanned!(site=> .value_before(#placeholder, #display, #end)),

@@ -63,6 +63,15 @@ impl Function {
         }
     }
 
+    /// Returns true if a value of the key may be of a generic type. The generics of an `impl` around a method are not seen.
+    pub(crate) fn may_be_generic(&self) -> bool {
+        let has_type = self.sig.generics.type_params().next().is_some();
+        let has_receiver = self.sig.receiver().is_some();
+        let inputs = self.sig.inputs.to_token_stream().to_string();
+        let has_impl = inputs.split_whitespace().any(|word| word == "impl");
+        has_type || has_receiver || has_impl
+    }
+
     /// What the key may mention.
     pub(crate) fn scope(&self) -> Scope {
         let mut names = Vec::new();

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
+use crate::visible::Visible;
 
 /// Why a lock was not acquired, or did not last.
 ///
@@ -47,7 +48,7 @@ use crate::loss::LossReason;
 #[non_exhaustive]
 pub enum Error {
     /// Another call held the lock for as long as this call was willing to wait, or the lock's queue was full.
-    #[error("lock `{key}` is busy: {}", Contention { waited: *.waited, queue_full: *.queue_full, holders: &*.holders })]
+    #[error("lock `{}` is busy: {}", Visible(.key), Contention { waited: *.waited, queue_full: *.queue_full, holders: &*.holders })]
     #[non_exhaustive]
     Busy {
         /// The key as the caller wrote it.
@@ -62,7 +63,7 @@ pub enum Error {
     },
 
     /// The store could not be reached, or refused to work, for as long as the call was willing to wait.
-    #[error("{}the lock store is unavailable ({outage}) after {waited:.1?}: {detail}", Prefix(.key.as_deref()))]
+    #[error("{}the lock store is unavailable ({outage}) after {}: {detail}", Prefix(.key.as_deref()), Tried(*.waited))]
     #[non_exhaustive]
     Unavailable {
         /// The key, or `None` while connecting.
@@ -79,7 +80,7 @@ pub enum Error {
 
     /// The lock was held and could no longer be proven ours. A body was `stopped`, or its work had been done when
     /// this was found (`completed`); nothing stops the code that has a guard. Another process may have run since.
-    #[error("lock `{key}` was lost (fencing token {fencing_token}): {reason}; {}", Work { completed: *.completed, stopped: *.stopped })]
+    #[error("lock `{}` was lost (fencing token {fencing_token}): {reason}; {}", Visible(.key), Work { completed: *.completed, stopped: *.stopped })]
     #[non_exhaustive]
     Lost {
         /// The key as the caller wrote it.
@@ -96,7 +97,7 @@ pub enum Error {
 
     /// The hold reached its `max_hold`: a body was stopped and the lock released. A guard is no longer
     /// held, but nothing stops the code that has it, and others wait until it is dropped or the lease ends.
-    #[error("lock `{key}` was held for its max_hold of {max_hold:?} (fencing token {fencing_token}): {}", Work { completed: *.completed, stopped: *.stopped })]
+    #[error("lock `{}` was held for its max_hold of {max_hold:?} (fencing token {fencing_token}): {}", Visible(.key), Work { completed: *.completed, stopped: *.stopped })]
     #[non_exhaustive]
     HoldLimit {
         /// The key as the caller wrote it.
@@ -123,7 +124,8 @@ pub enum Error {
 
     /// Something that distlock did not write stands at the lock's key. It was left as it is.
     #[error(
-        "lock `{key}`: {detail}; delete what is not distlock's there, or choose another namespace or key for the lock"
+        "lock `{}`: {detail}; delete what is not distlock's there, or choose another namespace or key for the lock",
+        Visible(.key)
     )]
     #[non_exhaustive]
     ForeignKey {
@@ -135,7 +137,7 @@ pub enum Error {
 
     /// The configuration cannot work: a URL, a credential, a right or an option is wrong. While connecting this includes a
     /// server of another kind than the URL says.
-    #[error("distlock is misconfigured: {detail}")]
+    #[error("distlock is misconfigured: {}", Visible(.detail))]
     #[non_exhaustive]
     Config {
         /// What is wrong, and what to set.
@@ -339,9 +341,9 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(until) = self.kept_until {
             let until = TimeOfDay(until);
-            return write!(f, "kept until {until}, work finished by {}", self.client);
+            return write!(f, "kept until {until}, work finished by {}", Visible(&self.client));
         }
-        write!(f, "held by {}", self.client)?;
+        write!(f, "held by {}", Visible(&self.client))?;
         if let Ok(elapsed) = self.held_since.elapsed() {
             write!(f, " for {elapsed:.1?}")?;
         }
@@ -506,8 +508,20 @@ struct Prefix<'a>(Option<&'a str>);
 impl fmt::Display for Prefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(key) => write!(f, "lock `{key}`: "),
+            Some(key) => write!(f, "lock `{}`: ", Visible(key)),
             None => Ok(()),
+        }
+    }
+}
+
+/// How long a call tried.
+struct Tried(Duration);
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Duration::ZERO => f.write_str("one attempt"),
+            waited => write!(f, "{waited:.1?}"),
         }
     }
 }
@@ -563,5 +577,43 @@ mod tests {
         for part in ["queue is full", "held by host:7", "raise `max_waiters`"] {
             assert!(full.contains(part), "{part} is not in {full}");
         }
+    }
+
+    #[test]
+    fn a_call_that_did_not_wait_made_one_attempt() {
+        let unavailable = |waited| Error::Unavailable {
+            key: Some("k".into()),
+            waited,
+            outage: Outage::NotReady,
+            detail: "LOADING".into(),
+            source: None,
+        };
+        let text = "lock `k`: the lock store is unavailable (the server is not ready) after";
+        for (waited, after) in [
+            (Duration::ZERO, "one attempt"),
+            (Duration::from_secs(2), "2.0s"),
+        ] {
+            let message = unavailable(waited).to_string();
+            assert_eq!(message, format!("{text} {after}: LOADING"));
+        }
+    }
+
+    #[test]
+    fn keys_and_names_do_not_reorder_the_message() {
+        let error = Error::Busy {
+            key: "pay\u{202e}oot\u{2066}".into(),
+            waited: Duration::ZERO,
+            queue_full: false,
+            holders: vec![Holder {
+                client: "host\u{2069}:7".into(),
+                held_since: SystemTime::now(),
+                kept_until: None,
+                this_process: false,
+            }],
+        };
+        let message = error.to_string();
+        let beginning = "lock `pay?oot?` is busy: held by host?:7 for ";
+        assert!(message.starts_with(beginning), "{message}");
+        assert_eq!(error.key(), Some("pay\u{202e}oot\u{2066}"));
     }
 }

@@ -32,6 +32,7 @@ pub mod testing;
 #[cfg_attr(not(feature = "tls"), allow(dead_code, unreachable_pub))]
 // A URL that needs it is refused.
 mod tls;
+mod visible;
 
 /// What the proofs of this project see of the inside, and its tests that need to be there. They live below `tests/`,
 /// and the published package has none of it.

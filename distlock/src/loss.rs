@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::visible::Visible;
+
 /// How a hold was lost.
 ///
 /// ```
@@ -51,7 +53,7 @@ impl fmt::Display for LossReason {
                 "the store no longer has it (deleted, expired, evicted, or the server lost its data)",
             ),
             LossReason::Revoked { by } if by.is_empty() => f.write_str("it was taken away (`unlock`)"),
-            LossReason::Revoked { by } => write!(f, "it was taken away by {by} (`unlock`)"),
+            LossReason::Revoked { by } => write!(f, "it was taken away by {} (`unlock`)", Visible(by)),
             LossReason::ShutDown => {
                 f.write_str("the lock manager was shut down, or is that of the process that forked")
             }

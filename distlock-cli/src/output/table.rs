@@ -104,9 +104,13 @@ fn up_to(chars: impl Iterator<Item = char>, width: usize) -> String {
         .collect()
 }
 
-/// What comes from a server must not control the terminal.
+/// Returns the text with `?` in place of control characters, and of those that set the direction of the text around them.
+/// Text of a server must neither control the terminal nor pass for something else.
 pub(crate) fn printable(text: &str) -> String {
-    let shown = |char: char| if char.is_control() { '?' } else { char };
+    let is_hidden = |char: char| {
+        char.is_control() || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let shown = |char: char| if is_hidden(char) { '?' } else { char };
     text.chars().map(shown).collect()
 }
 
@@ -194,8 +198,8 @@ mod tests {
 
     #[test]
     fn what_servers_say_does_not_control_the_terminal() {
-        let text = table(COLUMNS, &rows(&[["a\u{1b}[2J", "b\nc", "1"]]));
-        assert!(text.contains("a?[2J") && text.contains("b?c"), "{text}");
+        let text = table(COLUMNS, &rows(&[["a\u{1b}[2J", "b\nc\u{202e}d", "1"]]));
+        assert!(text.contains("a?[2J") && text.contains("b?c?d"), "{text}");
         assert_eq!(text.lines().count(), 2);
     }
 

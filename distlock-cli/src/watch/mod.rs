@@ -15,6 +15,7 @@ use crate::cli::{Global, Watch};
 use crate::connect::connect;
 use crate::exit::{Ended, Failure};
 use crate::output;
+use crate::output::table::printable;
 use crate::output::time::moment;
 use crate::watch::model::{Change, Model, Seen};
 use crate::watch::screen::{Key, Screen};
@@ -41,7 +42,8 @@ pub(crate) async fn main(global: Global, options: Watch) -> Ended {
         watching.in_lines(global.json).await?;
     } else {
         let namespace = &global.namespace;
-        let title = format!("distlock, namespace {namespace}, keys {}*", watching.prefix);
+        let prefix = printable(&watching.prefix);
+        let title = format!("distlock, namespace {namespace}, keys {prefix}*");
         watching.on_screen(&title).await?;
     }
     watching.manager.shutdown().await;

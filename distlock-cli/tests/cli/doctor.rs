@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use distlock_tests::sentinel::Sentinels;
 use distlock_tests::{RedisCluster, RedisQuorum, RedisServer, eventually};
 use serde_json::Value;
 
@@ -153,6 +154,44 @@ fn a_right_that_locks_need_is_missed() {
     let url = format!("redis://shop:secret@127.0.0.1:{}", server.port());
     let (found, code) = findings(&url);
     assert_eq!((verdict(&found, "locking"), code), ("bad", 1), "{found:?}");
+}
+
+#[test]
+fn sentinels_begin_a_failover_before_locks_are_lost() {
+    let all = Sentinels::start();
+    let sentinel = all.sentinels.last().expect("three sentinels");
+    let set = |option: &str, value: &str| {
+        let words = ["SENTINEL", "SET", Sentinels::SERVICE, option, value];
+        assert!(!sentinel.client().cmd(&words).is_error());
+    };
+    for (option, value, expected, part) in [
+        ("quorum", "2", "good", "quorum 2 of 3 sentinels"),
+        (
+            "down-after-milliseconds",
+            "20000",
+            "mind",
+            "down-after-milliseconds 20000",
+        ),
+        (
+            "down-after-milliseconds",
+            "19999",
+            "good",
+            "down-after-milliseconds 19999",
+        ),
+        ("quorum", "3", "mind", "quorum 3 of 3"),
+        ("quorum", "4", "bad", "quorum 4 of 3"),
+    ] {
+        set(option, value);
+        // The last of several findings of one check is kept, and this sentinel is the last in the URL.
+        let (found, code) = findings(&all.url());
+        assert_eq!(
+            verdict(&found, "failover"),
+            expected,
+            "{option} {value}: {found:?}"
+        );
+        assert!(found["failover"].1.contains(part), "{found:?}");
+        assert_eq!(code == 1, expected == "bad");
+    }
 }
 
 #[test]

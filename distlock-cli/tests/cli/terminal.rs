@@ -9,7 +9,7 @@ use std::time::Instant;
 use distlock_tests::{RedisServer, eventually};
 use nix::pty::{Winsize, openpty};
 
-use crate::kit::{SOON, distlock, named, text};
+use crate::kit::{SOON, bare, distlock, named, text};
 
 /// A terminal with a program on it.
 struct Terminal {
@@ -22,9 +22,14 @@ struct Terminal {
 impl Terminal {
     /// Starts a program as the leader of a session of its own, which has this terminal.
     fn start(program: &Command) -> Self {
+        Self::of_width(80, program)
+    }
+
+    /// The same on a terminal with this number of columns.
+    fn of_width(columns: u16, program: &Command) -> Self {
         let size = Winsize {
             ws_row: 24,
-            ws_col: 80,
+            ws_col: columns,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
@@ -88,6 +93,14 @@ impl Terminal {
         }
     }
 
+    /// Returns all that is shown until the program ends.
+    fn page(mut self) -> String {
+        while let Ok(bytes) = self.shown.recv_timeout(SOON) {
+            self.seen.push_str(&String::from_utf8_lossy(&bytes));
+        }
+        std::mem::take(&mut self.seen)
+    }
+
     #[track_caller]
     fn ends_with(mut self, code: i32) {
         eventually(SOON, || self.child.try_wait().expect("a state").is_some());
@@ -101,6 +114,20 @@ impl Drop for Terminal {
         // For a test that has failed; the terminal goes with its descriptors, which ends the rest.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn help_is_as_wide_as_the_terminal() {
+    for (columns, least) in [(60, 55), (120, 100)] {
+        let page = Terminal::of_width(columns, &bare(&["run", "--help"])).page();
+        let widths = page.lines().map(|line| line.trim_end().chars().count());
+        let widest = widths.max().unwrap_or_default();
+        let range = least..=usize::from(columns);
+        assert!(
+            range.contains(&widest),
+            "{widest} of {columns} columns:\n{page}"
+        );
     }
 }
 

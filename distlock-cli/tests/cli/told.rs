@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::kit::{bare, output, page, text};
+use distlock_tests::RedisServer;
+
+use crate::kit::{bare, code, distlock, json, output, page, text};
 
 #[test]
 fn every_shell_gets_completions() {
@@ -17,6 +19,78 @@ fn every_shell_gets_completions() {
         for part in [part, "inspect", "holder-is-gone", "on-lost"] {
             assert!(script.contains(part), "{part} is not in that of {shell}");
         }
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_json_as_well() {
+    for (words, part) in [
+        (
+            &["--json", "list", "--prefixx"][..],
+            "unexpected argument '--prefixx' found",
+        ),
+        (&["unlock", "--json"], "<KEY>"),
+        (&["run", "k", "--json"], "<COMMAND>"),
+        (&["--json", "run", "--", "ls"], "the key is missing"),
+        (
+            &["inspect", "k", "--timeout", "15", "--json"],
+            "write 500ms",
+        ),
+        (&["--json"], "subcommand"),
+    ] {
+        let (ended, stderr) = code(&mut bare(words));
+        let error = json(&stderr)["error"].clone();
+        assert_eq!((ended, &error["code"]), (2, &2.into()), "{words:?}");
+        assert_eq!(error["kind"], "usage");
+        let message = error["message"].as_str().expect("a message");
+        assert!(
+            message.contains(part) && !message.contains("Usage:"),
+            "{message}"
+        );
+    }
+    // `--json` of the command, and a page that was asked for.
+    let (_, stderr) = code(&mut bare(&["run", "--nonsense", "k", "--", "ls", "--json"]));
+    assert!(stderr.starts_with("error: "), "{stderr}");
+    assert!(page(&mut bare(&["--json", "run", "--help"])).contains("Usage:"));
+}
+
+#[test]
+fn a_log_that_is_no_terminal_has_no_escapes() {
+    let server = RedisServer::start();
+    let ended = output(&mut distlock(&server.url(), &["--log", "debug", "list"]));
+    let log = text(&ended.stderr);
+    assert!(
+        log.contains("connected to the lock store") && !log.contains('\u{1b}'),
+        "{log}"
+    );
+}
+
+/// A key with characters that turn the text behind them, and one that looks like an option.
+#[test]
+fn keys_are_shown_without_what_reorders_text_and_may_begin_with_a_dash() {
+    let server = RedisServer::start();
+    let key = "-pay\u{202e}tnuocca\u{2066}";
+    let shown = "-pay?tnuocca?";
+    let script = "printf %s \"$DISTLOCK_KEY\"";
+    let ran = output(&mut distlock(
+        &server.url(),
+        &["run", "--", key, "--", "sh", "-c", script],
+    ));
+    assert_eq!(
+        (text(&ran.stdout).as_str(), ran.status.code()),
+        (key, Some(0)),
+        "{ran:?}"
+    );
+
+    let held = format!("\"$0\" inspect -- '{key}'; \"$0\" list; \"$0\" unlock --wait 0 -- '{key}'");
+    let program = env!("CARGO_BIN_EXE_distlock");
+    let words = ["run", "--", key, "--", "sh", "-c", &held, program];
+    let ran = output(&mut distlock(&server.url(), &words));
+    let (stdout, stderr) = (text(&ran.stdout), text(&ran.stderr));
+    assert!(stdout.matches(shown).count() >= 2, "{stdout}{stderr}");
+    assert!(stderr.contains(shown), "{stderr}");
+    for said in [stdout, stderr] {
+        assert!(!said.contains(['\u{202e}', '\u{2066}']), "{said:?}");
     }
 }
 

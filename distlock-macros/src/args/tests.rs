@@ -69,6 +69,14 @@ fn each_mistake_has_its_own_message() {
         (quote!(key = "k", wait = -1), "cannot be negative"),
         (quote!(key = "k", wait = secs(1)), "checked at compile time"),
         (
+            quote!(key = "k", wait = self.waits[0].of::<T>(Unit::Second)),
+            "use a `Lock` of your `LockManager` for what is known only at run time:\n",
+        ),
+        (
+            quote!(key = "k", lease = self.lease),
+            "    let lock = locks.lock(key).lease(self.lease);\n",
+        ),
+        (
             quote!(key = "k", min_replicas = "1"),
             "write it without quotes",
         ),

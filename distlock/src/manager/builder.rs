@@ -21,6 +21,7 @@ use crate::store::redis::config::RedisConfig;
 use crate::store::redis::open;
 use crate::store::redis::url::{Place, Single};
 use crate::tls::Tls;
+use crate::visible::is_hidden;
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -408,7 +409,7 @@ impl LockManagerBuilder {
             );
         }
         if let Some(name) = &self.client_name
-            && (name.is_empty() || name.len() > 128 || name.contains(char::is_control))
+            && (name.is_empty() || name.len() > 128 || name.contains(is_hidden))
         {
             return refuse("the client name must have 1 to 128 bytes, without control characters");
         }
@@ -453,6 +454,6 @@ fn host_and_pid() -> String {
         .nodename()
         .to_string_lossy()
         .into_owned();
-    let host: String = host.chars().filter(|c| !c.is_control()).take(100).collect();
+    let host: String = host.chars().filter(|c| !is_hidden(*c)).take(100).collect();
     format!("{host}:{}", std::process::id())
 }

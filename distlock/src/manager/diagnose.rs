@@ -28,7 +28,7 @@ impl LockManager {
     /// by this manager's [`min_replicas`](crate::LockManagerBuilder::min_replicas) and
     /// [`fsync`](crate::LockManagerBuilder::fsync), that is tried out as well.
     ///
-    /// Every primary of a cluster is asked, every server of a quorum, and under sentinels the master. `INFO` and
+    /// Every primary of a cluster is asked, every server of a quorum, and under sentinels the master and each sentinel. `INFO` and
     /// `CONFIG GET` may be forbidden, for locks need neither: then what they would tell is [`Verdict::Mind`]. It takes about
     /// 30 round trips to each server, and one lock, `distlock-doctor`, of which a fencing token stays for the `fence_ttl`.
     ///

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::manager::finding::{Finding, Verdict};
+use crate::options::DEFAULT_LEASE;
 use crate::store::facts::{Facts, Part};
 
 /// Older servers lack what the scripts need.
@@ -34,6 +35,10 @@ pub(crate) fn of(facts: &Facts, replicas: u32) -> Vec<Finding> {
             found,
             "see that the server runs, and that it can be reached from here",
         );
+        return judge.findings;
+    }
+    if facts.part == Part::Sentinel {
+        judge.sentinel();
         return judge.findings;
     }
     judge.latency();
@@ -134,7 +139,7 @@ impl Judge<'_> {
         let is = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         let oldest = match self.facts.part {
             Part::Primary => OLDEST_CLUSTER,
-            Part::Whole | Part::Voter => OLDEST,
+            Part::Whole | Part::Voter | Part::Sentinel => OLDEST,
         };
         let shown = match self.info("valkey_version") {
             Some(valkey) => format!("Valkey {valkey}"),
@@ -373,6 +378,46 @@ impl Judge<'_> {
             );
         } else {
             self.good("latency", found);
+        }
+    }
+
+    /// A lock is renewed at every third of its lease, so it survives an outage of two thirds of it.
+    fn sentinel(&mut self) {
+        let (Some(down_after), Some(quorum), Some(others)) = (
+            self.number("down-after-milliseconds"),
+            self.number("quorum"),
+            self.number("num-other-sentinels"),
+        ) else {
+            return self.unknown("failover", "SENTINEL MASTER");
+        };
+        let service = self.info("name").unwrap_or("SERVICE").to_owned();
+        let sentinels = others.saturating_add(1);
+        let down_after = Duration::from_millis(down_after);
+        let found = format!(
+            "down-after-milliseconds {}, quorum {quorum} of {sentinels} sentinels",
+            down_after.as_millis()
+        );
+        if quorum > sentinels {
+            let advice = format!(
+                "no failover can begin, because more sentinels have to agree than there are: SENTINEL SET {service} quorum {}",
+                sentinels / 2 + 1
+            );
+            self.bad("failover", found, &advice);
+        } else if down_after >= DEFAULT_LEASE * 2 / 3 {
+            let advice = format!(
+                "locks with a lease below {:?} are lost before a failover can begin, and {DEFAULT_LEASE:?} is the default: SENTINEL \
+                 SET {service} down-after-milliseconds 5000, or choose longer leases",
+                down_after.saturating_mul(3) / 2
+            );
+            self.mind("failover", found, &advice);
+        } else if quorum == sentinels || sentinels < 3 {
+            self.mind(
+                "failover",
+                found,
+                "one sentinel that is down prevents every failover: run at least three, with a quorum of a majority",
+            );
+        } else {
+            self.good("failover", found);
         }
     }
 

@@ -23,16 +23,17 @@ use metrics::{
 use crate::observer::Observer;
 use crate::observer::event::{Event, Loss, Path, Refused};
 
-/// Bounds of histograms for all of these times, in seconds: from 50 µs to a minute.
+/// Bounds of histograms for all of these times, in seconds: from 100 µs to 30 s, two for each power of ten.
 ///
-/// For the exporter of Prometheus, for one: `PrometheusBuilder::new().set_buckets(distlock::metrics::BUCKETS)`.
+/// An exporter writes each of them once for every lock and outcome. For the exporter of Prometheus:
+/// `PrometheusBuilder::new().with_recommended_naming(true).set_buckets(distlock::metrics::BUCKETS)`, because the shipped
+/// alerts and dashboard use the recommended names.
 ///
 /// ```
 /// assert!(distlock::metrics::BUCKETS.is_sorted());
 /// ```
 pub const BUCKETS: &[f64] = &[
-    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.0, 2.5, 5.0, 10.0, 25.0, 60.0,
+    0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0,
 ];
 
 /// So many names of locks are labels.
@@ -320,8 +321,10 @@ mod tests {
     fn buckets_grow_by_about_as_much_each() {
         for pair in BUCKETS.windows(2) {
             let factor = pair[1] / pair[0];
-            assert!((1.99..=2.6).contains(&factor), "{pair:?}");
+            assert!((2.9..=3.4).contains(&factor), "{pair:?}");
         }
-        assert_eq!((BUCKETS[0], BUCKETS[BUCKETS.len() - 1]), (50e-6, 60.0));
+        assert_eq!((BUCKETS[0], BUCKETS[BUCKETS.len() - 1]), (100e-6, 30.0));
+        // `docs/operations/prometheus-alerts.yml` compares the slack with a second.
+        assert!(BUCKETS.contains(&1.0));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Outage};
+use crate::visible::is_hidden;
 
 /// A store operation that did not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,14 +112,9 @@ impl fmt::Display for Trouble {
 /// Returns a server's text, fit for an error and a log: one line of limited length without control characters.
 pub(crate) fn one_line(text: String) -> String {
     const MAX_CHARS: usize = 500;
-    if text.len() <= MAX_CHARS && !text.contains(is_control) {
+    if text.len() <= MAX_CHARS && !text.contains(is_hidden) {
         return text;
     }
-    let clean = |c: char| if is_control(c) { ' ' } else { c };
+    let clean = |c: char| if is_hidden(c) { ' ' } else { c };
     text.chars().take(MAX_CHARS).map(clean).collect()
-}
-
-/// Returns true for a character that ends a line, or controls a terminal or the direction of text.
-fn is_control(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

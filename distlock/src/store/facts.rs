@@ -14,6 +14,8 @@ pub(crate) enum Part {
     Primary,
     /// It has a vote.
     Voter,
+    /// A sentinel: `info` has the fields of `SENTINEL MASTER`.
+    Sentinel,
 }
 
 /// What one server says about itself.

@@ -82,7 +82,7 @@ impl Node {
     ) -> Result<BTreeMap<String, String>, Trouble> {
         let of_cluster = match part {
             Part::Primary => CLUSTER_SETTINGS,
-            Part::Whole | Part::Voter => &[],
+            Part::Whole | Part::Voter | Part::Sentinel => &[],
         };
         let mut settings = BTreeMap::new();
         for name in SETTINGS.iter().chain(of_cluster) {

@@ -84,6 +84,8 @@ pub(crate) struct RedisStore {
     identity: String,
     /// How the server evicts locks when its memory is full, if it does.
     eviction: Option<String>,
+    /// The sentinels that name the master, if the URL names sentinels.
+    sentinels: Option<Arc<Sentinels>>,
 }
 
 impl RedisStore {
@@ -136,11 +138,13 @@ impl RedisStore {
             node,
             identity: config.identity(),
             eviction: None,
+            sentinels: None,
         }
     }
 
     /// On the runtime that runs the connections.
-    fn watched_by(self, sentinels: Option<Arc<Sentinels>>) -> Self {
+    fn watched_by(mut self, sentinels: Option<Arc<Sentinels>>) -> Self {
+        self.sentinels.clone_from(&sentinels);
         if let Some(sentinels) = sentinels {
             let watching = failover::watch(Arc::downgrade(&self.node), sentinels);
             tokio::spawn(self.node.while_open(watching));
@@ -272,7 +276,13 @@ impl LockStore for RedisStore {
     }
 
     fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(async move { Ok(vec![self.node.facts(Part::Whole, within).await]) })
+        Box::pin(async move {
+            let mut facts = vec![self.node.facts(Part::Whole, within).await];
+            if let Some(sentinels) = &self.sentinels {
+                facts.extend(sentinels.facts(within).await);
+            }
+            Ok(facts)
+        })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

@@ -1,5 +1,6 @@
 //! Sentinels: who says which server is the master.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
+use crate::store::facts::{Facts, Part};
 use crate::store::redis::config::RedisConfig;
 use crate::store::redis::multiplexed::Multiplexed;
 use crate::store::redis::socket::Wire;
@@ -149,6 +151,43 @@ impl Sentinels {
             Err(_) => Err(Trouble::timed_out(self.answers_within)),
         };
         asked.map_err(|trouble| explained(trouble).at(&self.name_of(host)))
+    }
+
+    /// Returns what each sentinel is set to for the service. Each may take `timeout`.
+    pub(super) async fn facts(&self, timeout: Duration) -> Vec<Facts> {
+        let mut facts = Vec::new();
+        for host in &self.hosts {
+            let name = self.name_of(host);
+            let master = tokio::time::timeout(timeout, self.master_settings(host)).await;
+            facts.push(match master {
+                Ok(Ok(info)) => Facts {
+                    server: name,
+                    part: Part::Sentinel,
+                    outage: None,
+                    info,
+                    settings: Ok(BTreeMap::new()),
+                    rounds: Vec::new(),
+                    clock: None,
+                },
+                Ok(Err(error)) => Facts::out_of_reach(&name, Part::Sentinel, explained(error)),
+                Err(_) => Facts::out_of_reach(&name, Part::Sentinel, Trouble::timed_out(timeout)),
+            });
+        }
+        facts
+    }
+
+    /// Returns the fields of `SENTINEL MASTER`; the inner error is that of the command, which locks do not need.
+    async fn master_settings(
+        &self,
+        host: &Host,
+    ) -> Result<Result<BTreeMap<String, String>, Trouble>, Trouble> {
+        let deaf: Hears = Arc::new(|_| {});
+        let connection = self.connect(host, deaf).await?;
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("MASTER").arg(&self.service);
+        let reply = connection.send(&command).await;
+        let fields = reply.and_then(|reply| Ok(from_redis_value(reply)?));
+        Ok(fields.map_err(|error| trouble::of(&error)))
     }
 
     pub(super) async fn connect(

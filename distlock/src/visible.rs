@@ -1,0 +1,19 @@
+//! Keys and names as people see them: such text must not control a terminal, nor reorder the text around it.
+
+use std::fmt::{self, Write as _};
+
+/// Returns true for control characters, and for those that end a line or set the direction of the text around them.
+pub(crate) fn is_hidden(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Shows a text with `?` in place of each [hidden](is_hidden) character.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visible<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Visible<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |c| if is_hidden(c) { '?' } else { c };
+        self.0.chars().map(shown).try_for_each(|c| f.write_char(c))
+    }
+}
