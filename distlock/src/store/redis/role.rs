@@ -7,7 +7,7 @@ use crate::store::redis::transport::Connection;
 use crate::store::redis::trouble;
 
 async fn role(connection: &dyn Connection) -> Result<String, Trouble> {
-    let role = connection.send(&redis::cmd("ROLE")).await;
+    let role = connection.send(redis::cmd("ROLE")).await;
     Reply::list(role.map_err(|error| trouble::of(&error))?)?.text()
 }
 

@@ -166,7 +166,7 @@ impl Sentinels {
     pub(super) async fn ask(&self, connection: &dyn Connection) -> Result<Option<Host>, Trouble> {
         let mut ask = redis::cmd("SENTINEL");
         ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
-        let answer = connection.send(&ask).await.map_err(|error| {
+        let answer = connection.send(ask).await.map_err(|error| {
             let trouble = trouble::of(&error);
             let detail = &trouble.detail;
             if detail.contains("unknown command") {

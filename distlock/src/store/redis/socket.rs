@@ -18,9 +18,10 @@ use tokio::task::JoinSet;
 #[cfg(feature = "tls")]
 use tokio_rustls::client::TlsStream;
 
+use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::config::RedisConfig;
-use crate::store::redis::ended::Renames;
+use crate::store::redis::reply_scanner::{self, ReplyScanner, TooLarge};
 #[cfg(feature = "tls")]
 use crate::store::redis::tls;
 use crate::store::redis::trouble;
@@ -73,8 +74,8 @@ impl Wire {
         Ok(Stream {
             socket,
             pulse: Pulse::default(),
-            objection: Arc::default(),
-            renames: self.in_cluster.then(Renames::new),
+            fault: Fault::default(),
+            replies: ReplyScanner::new(self.in_cluster),
         })
     }
 
@@ -119,16 +120,17 @@ impl Pulse {
     }
 }
 
+/// Why this side has ended a connection, or the other side has objected to our certificate, which it says when we believe to
+/// be connected already. Nothing that arrives after this is used.
+pub(super) type Fault = Arc<OnceCell<Trouble>>;
+
 /// A connected socket.
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: Socket,
     pub(super) pulse: Pulse,
-    /// What the other side has against our certificate, which it says when we believe to be connected already.
-    #[cfg_attr(not(feature = "tls"), allow(dead_code))]
-    pub(super) objection: Arc<OnceCell<Trouble>>,
-    /// In a cluster.
-    renames: Option<Renames>,
+    pub(super) fault: Fault,
+    replies: ReplyScanner,
 }
 
 #[derive(Debug)]
@@ -175,8 +177,14 @@ impl AsyncRead for Stream {
         };
         if buffer.filled().len() > before {
             this.pulse.beat();
-            if let Some(renames) = &mut this.renames {
-                renames.read(&mut buffer.filled_mut()[before..]);
+            if let Err(TooLarge) = this.replies.read(&mut buffer.filled_mut()[before..]) {
+                buffer.set_filled(before);
+                let trouble = Trouble::new(Outage::Unreachable, reply_scanner::TOO_LARGE);
+                // The first one counts.
+                let _ = this.fault.set(trouble);
+                let error =
+                    io::Error::new(io::ErrorKind::ConnectionReset, reply_scanner::TOO_LARGE);
+                return Poll::Ready(Err(error));
             }
         }
         #[cfg(feature = "tls")]
@@ -184,7 +192,7 @@ impl AsyncRead for Stream {
             && let Some(trouble) = tls::objection(error)
         {
             // The first one counts.
-            let _ = this.objection.set(trouble);
+            let _ = this.fault.set(trouble);
         }
         read
     }

@@ -87,7 +87,7 @@ impl Sockets {
         let Ok(Ok(connection)) = self.greeted(address, &plainly, &hears).await else {
             return Err(refusal);
         };
-        if connection.send(&redis::cmd("PING")).await.is_err() {
+        if connection.send(redis::cmd("PING")).await.is_err() {
             return Err(refusal);
         }
         match self.greeted(address, &settings, &hears).await? {
