@@ -1,7 +1,7 @@
 -- ask: take the lock, or stand in the queue for it. Asking again with the same owner is harmless.
 -- KEYS  lock queue entry fence
 -- ARGV  owner, ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name,
---       'lease ms, remaining wait ms (0: never queue), max waiters, client uuid, channel prefix'
+--       'lease ms, remaining wait ms (0: never queue), max waiters, client uuid, channel prefix', the request's number
 -- Reply 'held token', or 'held token now' where the token is not the server's time; else
 --       {2, now, value} queued         {3, now, value} busy      {4, now} applied too late
 --       {5, now} foreign value         {6, now, value} queue full
@@ -10,7 +10,7 @@ local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, ttl, fence_ttl, name = ARGV[1], ARGV[2], ARGV[4], ARGV[5]
 local time = redis.call('TIME')
 local stamp = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-if stamp > ARGV[3] then return { 4, tonumber(stamp) } end
+if stamp > ARGV[3] then return { 4, tonumber(stamp), ARGV[7] } end
 
 -- At once, if the lock is free, nobody waits, and the last token is not ahead of the clock. A fence without a mark
 -- says that nobody waits; where there is no fence, the queue is looked for.
@@ -27,10 +27,11 @@ if at_once and not value then
   -- NX: MGET is silent about a value of another type.
   if redis.call('SET', lock, '2 ' .. owner .. ' ' .. stamp .. ' ' .. ttl .. ' ' .. stamp .. ' ' .. name,
       'PX', ttl, 'NX') then
-    return 'held ' .. stamp
+    return 'held ' .. stamp .. ' ' .. ARGV[7]
   end
 end
 
+--@slow path
 local now = tonumber(stamp)
 local lease, wait, most, client, channels = string.match(ARGV[6], '^(%d+) (%d+) (%d+) (%x+) (.*)$')
 local work, alive

@@ -1,6 +1,6 @@
 -- release, and cancel: whatever this owner has here is gone, and the next waiter is served.
 -- KEYS  lock queue entry fence
--- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix'
+-- ARGV  owner, keep ms (min_hold: the key stays taken this long), 'fence ttl ms, client uuid, channel prefix', the request's number
 -- Reply 1 it was the holder, or 0 it was not; and 2 more if there are more dead waiters: call again
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, keep = ARGV[1], ARGV[2]
@@ -19,10 +19,11 @@ if held then
   end
 end
 -- A fence without a mark: nobody waits.
-if last and #last == 16 then return held and 1 or 0 end
+if last and #last == 16 then return (held and '1 ' or '0 ') .. ARGV[4] end
 local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-if not head[1] then return held and 1 or 0 end
+if not head[1] then return (held and '1 ' or '0 ') .. ARGV[4] end
 
+--@slow path
 local fence_ttl, client, channels = string.match(ARGV[3], '^(%d+) (%x+) (.*)$')
 local work, alive
 local time = redis.call('TIME')

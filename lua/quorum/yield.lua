@@ -2,7 +2,7 @@
 -- KEYS  lock queue entry fence
 -- ARGV  owner, token, ticket µs, 'lease ms, longest ttl ms, client name', remaining wait ms,
 --       'fence ttl ms, client uuid, channel prefix'
--- Reply now
+-- Reply now, as a text
 local lock, queue, entries, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, ticket = ARGV[1], ARGV[3]
 local fence_ttl, client, channels = string.match(ARGV[6], '^(%d+) (%x+) (.*)$')
@@ -17,4 +17,4 @@ if holder == owner and token == ARGV[2] and not is_over(state) then
   stand(owner, ticket, ARGV[4], ARGV[5])
   drive('')
 end
-return now
+return stamp

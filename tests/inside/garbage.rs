@@ -52,8 +52,8 @@ impl Bench {
         let answer = Arc::new(Mutex::new(Vec::new()));
         let next = answer.clone();
         let impostor = Impostor::start(move |_, call| {
-            call.map(|_| Reaction {
-                bytes: lock(&next).clone(),
+            call.map(|call| Reaction {
+                bytes: call.reply(&lock(&next)),
                 close: false,
             })
         });
@@ -105,7 +105,10 @@ impl Bench {
             // Bytes that no RESP can contain cost the connection.
             self.node.commands.ready().await;
             self.node.renewals.ready().await;
-            operation(&self.node).await
+            let result = operation(&self.node).await;
+            // The reply to another request costs it as well, which is noticed here.
+            tokio::task::yield_now().await;
+            result
         })
     }
 
@@ -408,10 +411,10 @@ fn releases_and_inspections_read_anything() {
             let seen = [now, value, left, waiters, last, held];
             Frame::Array(seen.into_iter().chain(waiting).collect())
         });
-    let right = prop_oneof![2 => bit(), 2 => inspect, 1 => junk(texts.clone())];
+    let right = prop_oneof![2 => select(vec!["0", "1"]).prop_map(Frame::text), 2 => inspect, 1 => junk(texts.clone())];
     check(nearly(right.boxed(), texts), |answer| {
         // What says that there is more to do is tested by itself.
-        let more = answer.int().is_some_and(|answer| answer & 2 != 0);
+        let more = matches!(answer.as_text(), Some("2" | "3"));
         let inspected = bench.run(std::slice::from_ref(&answer), async |node| {
             node.inspect(&[], &bench.key, 0, WITHIN).await
         });
@@ -438,7 +441,7 @@ fn a_release_ends() {
     let bench = Bench::new();
     let within = Duration::from_millis(100);
     let started = Instant::now();
-    let endless = Frame::Int(3);
+    let endless = Frame::text("3");
     let released = bench.run(&[endless], async |node| {
         let release = node.release(&bench.key, 7, Duration::ZERO, within);
         tokio::time::timeout(WITHIN, release)

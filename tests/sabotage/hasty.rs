@@ -34,7 +34,7 @@ impl Transport for Hasty {
 struct HastyConnection(Arc<dyn Connection>);
 
 impl Connection for HastyConnection {
-    fn send<'a>(&'a self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
+    fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         self.0.send(command)
     }
 

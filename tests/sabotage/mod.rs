@@ -82,7 +82,7 @@ impl Transport for Deaf {
 struct DeafConnection(Arc<dyn Connection>);
 
 impl Connection for DeafConnection {
-    fn send<'a>(&'a self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
+    fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         self.0.send(command)
     }
 
@@ -177,10 +177,10 @@ local time = redis.call('TIME')
     Edit {
         by: "set-before-incr",
         scripts: &["ask"],
-        passage: "if stamp > ARGV[3] then return { 4, tonumber(stamp) } end\n",
+        passage: "if stamp > ARGV[3] then return { 4, tonumber(stamp), ARGV[7] } end\n",
         instead: "if stamp > ARGV[3] then
   if was_free then redis.call('DEL', lock) end
-  return { 4, tonumber(stamp) }
+  return { 4, tonumber(stamp), ARGV[7] }
 end
 ",
     },
@@ -199,7 +199,7 @@ end
     Edit {
         by: "no-apply-by",
         scripts: &["ask"],
-        passage: "if stamp > ARGV[3] then return { 4, tonumber(stamp) } end\n",
+        passage: "if stamp > ARGV[3] then return { 4, tonumber(stamp), ARGV[7] } end\n",
         instead: "",
     },
     Edit {

@@ -51,8 +51,6 @@ struct Record {
     proofs: Vec<Proof>,
     /// When a renewal of a key was last answered without naming it.
     renewed: Vec<(String, Instant)>,
-    /// Bytes were sent after which the next answer may be taken for another command's.
-    shifted: bool,
     /// A duration was sent that would free a key.
     zero: Option<String>,
     owners: Vec<String>,
@@ -101,9 +99,10 @@ impl Server {
     /// What is wrong with a guard of this key and token.
     pub(crate) fn objection(&self, key: &str, token: u64) -> Option<String> {
         let record = lock(&self.record);
-        let proven = record.proofs.iter().any(|proof| {
-            proof.token == token && (record.shifted || proof.key == format!("{{{key}}}"))
-        });
+        let proven = record
+            .proofs
+            .iter()
+            .any(|proof| proof.token == token && proof.key == format!("{{{key}}}"));
         (!proven).then(|| format!("a guard of `{key}` with token {token}: {:?}", record.proofs))
     }
 
@@ -113,7 +112,7 @@ impl Server {
         let record = lock(&self.record);
         let key = format!("{{{key}}}");
         let of_hold = || record.proofs.iter().filter(|proof| proof.token == token);
-        if record.shifted || of_hold().any(|proof| proof.pushed) {
+        if of_hold().any(|proof| proof.pushed) {
             return None;
         }
         let renewed = record
@@ -144,9 +143,16 @@ fn stubborn(call: &Call) -> Reaction {
         }
         Verb::Renew | Verb::Inspect => Vec::new(),
         Verb::Confirm => vec![Frame::Int(0); 2],
-        Verb::Release => return Frame::Int(0).into(),
+        Verb::Release => return reaction(call, Frame::text("0")),
     };
-    Frame::Array(answer).into()
+    reaction(call, Frame::Array(answer))
+}
+
+fn reaction(call: &Call, answer: Frame) -> Reaction {
+    Reaction {
+        bytes: call.reply(&answer.encode()),
+        close: false,
+    }
 }
 
 fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
@@ -173,7 +179,6 @@ impl Record {
             bytes.extend(self.push(dice, call).encode());
         }
         if dice.percent(mood.bytes) {
-            self.shifted = true;
             let close = dice.percent(30);
             if dice.percent(70) {
                 bytes.extend(dice.draw(stream(self.texts())));
@@ -190,7 +195,7 @@ impl Record {
             )
         };
         self.prove(call, &answer, received);
-        bytes.extend(answer.encode());
+        bytes.extend(call.reply(&answer.encode()));
         Reaction {
             bytes,
             close: false,
@@ -199,7 +204,6 @@ impl Record {
 
     /// Something odd in answer to a command that is no script.
     fn disturb(&mut self, dice: &mut Dice, _name: &str) -> Reaction {
-        self.shifted = true;
         let texts = self.texts();
         if dice.percent(50) {
             dice.draw(junk(texts)).into()
@@ -319,7 +323,7 @@ impl Record {
             Verb::Confirm => Frame::Array(vec![int(0), now]),
             Verb::Renew if dice.percent(70) => Frame::Array(Vec::new()),
             Verb::Renew => Frame::Array(vec![Frame::Array(vec![int(0), Frame::text("")])]),
-            Verb::Release => int(if dice.percent(20) { 3 } else { 1 }),
+            Verb::Release => Frame::text(if dice.percent(20) { "3" } else { "1" }),
             Verb::Look => {
                 let mut replies = vec![now];
                 for _ in 0..call.keys.len() / 4 {
@@ -391,10 +395,6 @@ impl Record {
                 pushed: true,
             });
         }
-        // What is no push is an answer too many, and a push without a kind ends the connection.
-        let is_push =
-            matches!(&push, Frame::Push(items) if items.first().and_then(Frame::as_text).is_some());
-        self.shifted |= !is_push;
         push
     }
 }

@@ -320,9 +320,8 @@ impl<'a> Side<'a> {
                 _ => assert_eq!(verdict(), 0, "{reply:?}"),
             },
             Message::Free(_) => assert_eq!(failure(reply), "FREE"),
-            Message::Yielded(_) | Message::Released(_) => {
-                assert!(matches!(reply, Reply::Int(_)), "{reply:?}");
-            }
+            Message::Yielded(_) => assert!(matches!(reply, Reply::Bulk(_)), "{reply:?}"),
+            Message::Released(_) => assert!(matches!(reply, Reply::Int(_)), "{reply:?}"),
             Message::Lower(_) | Message::HandedOn(..) => panic!("it is told unasked"),
         }
     }

@@ -155,7 +155,7 @@ impl Wire {
             // Who does not wait any more is not told.
             let _ = caller.send(Err(gone(why)));
         }
-        (self.hears)(Heard::End);
+        (self.hears)(Heard::End(None));
     }
 
     /// The client's process is gone, and hears of nothing.
@@ -358,8 +358,8 @@ impl ClientEnd {
 }
 
 impl Connection for ClientEnd {
-    fn send<'a>(&'a self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
-        Box::pin(self.ask_one(wire::read(command)))
+    fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
+        Box::pin(self.ask_one(wire::read(&command)))
     }
 
     fn send_all<'a>(

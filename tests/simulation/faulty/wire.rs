@@ -371,7 +371,7 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Said {
         (_, Answer::Renewed(renewed)) => (renewed.failures.iter())
             .map(|(index, _)| failure(*index, ""))
             .collect(),
-        (_, Answer::Released(was_held)) => return Ok(number(u64::from(*was_held))),
+        (_, Answer::Released(was_held)) => return Ok(text(if *was_held { "1" } else { "0" })),
         (Op::Look(looks), Answer::Looked(replies)) => {
             let mut fields = vec![number(wall)];
             for ((look, reply), (_, _, after)) in looks.iter().zip(replies).zip(&applied.effects) {

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Frame;
-use crate::resp::{line_at, request_len};
+use crate::resp::{is_push, line_at, request_len, value_len};
 
 /// What a script is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,10 @@ pub struct Call {
     pub verb: Verb,
     /// KEYS.
     pub keys: Vec<String>,
-    /// ARGV.
+    /// ARGV, without the last one.
     pub args: Vec<String>,
+    /// The number of the request, which is the last of ARGV.
+    pub number: String,
 }
 
 impl Call {
@@ -51,6 +53,7 @@ impl Call {
         if keys.iter().all(|key| key.ends_with(":probe")) {
             return None;
         }
+        let (number, args) = args.split_last()?;
         let verb = match args.first().map(String::as_str) {
             None => Verb::Inspect,
             Some(first) if first.contains(' ') => Verb::Renew,
@@ -63,8 +66,49 @@ impl Call {
             verb,
             keys: keys.to_vec(),
             args: args.to_vec(),
+            number: number.clone(),
         })
     }
+
+    /// These bytes as the reply to this call.
+    pub fn reply(&self, bytes: &[u8]) -> Vec<u8> {
+        numbered(bytes, &self.number)
+    }
+}
+
+/// These bytes with a request's number in the first reply, if that is complete, and a list or a text.
+pub fn numbered(bytes: &[u8], number: &str) -> Vec<u8> {
+    let mut at = 0;
+    while let Ok(Some(length)) = value_len(&bytes[at..]) {
+        let value = &bytes[at..at + length];
+        if is_push(value) {
+            at += length;
+            continue;
+        }
+        let (line, body) = line_at(value, 0).expect("a complete value has a line");
+        let count: Option<usize> = std::str::from_utf8(&line[1..])
+            .ok()
+            .and_then(|digits| digits.parse().ok());
+        let value = match (line[0], count) {
+            (b'*', Some(count)) => {
+                let number = Frame::text(number).encode();
+                [
+                    format!("*{}\r\n", count + 1).as_bytes(),
+                    &value[body..],
+                    &number,
+                ]
+                .concat()
+            }
+            (b'$', Some(count)) => {
+                let text = [&value[body..body + count], b" ", number.as_bytes()].concat();
+                Frame::Bulk(text).encode()
+            }
+            (b'+', _) => Frame::Bulk([&line[1..], b" ", number.as_bytes()].concat()).encode(),
+            _ => value.to_vec(),
+        };
+        return [&bytes[..at], &value, &bytes[at + length..]].concat();
+    }
+    bytes.to_vec()
 }
 
 /// What is done about a command.
@@ -216,10 +260,14 @@ impl Shared {
                 text(words.get(1).map_or("", String::as_str)),
                 Frame::Int(1),
             ]),
-            "PING" => Frame::Simple("PONG".into()),
+            "PING" => match words.get(1) {
+                Some(number) => text(number),
+                None => Frame::Simple("PONG".into()),
+            },
             "INFO" => text("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"),
             "EVAL" | "EVALSHA" if call.is_none() => {
-                Frame::Array(vec![Frame::Int(Impostor::micros()), text("")])
+                let number = words.last().map_or("", String::as_str);
+                Frame::Array(vec![Frame::Int(Impostor::micros()), text(""), text(number)])
             }
             "EVAL" | "EVALSHA" => Frame::Error("ERR not today".into()),
             _ => Frame::Simple("OK".into()),

@@ -8,5 +8,5 @@ pub mod oracle;
 mod strategies;
 
 pub use frame::Frame;
-pub use impostor::{Call, Impostor, Reaction, Verb};
+pub use impostor::{Call, Impostor, Reaction, Verb, numbered};
 pub use strategies::{edge_number, junk, nearly, stream};

@@ -174,6 +174,10 @@ impl Connection {
             at += value.len();
             match self.judge(way, value) {
                 Verdict::Forward => passed.extend_from_slice(value),
+                Verdict::ForwardBehind(reply) => {
+                    passed.extend_from_slice(reply.as_bytes());
+                    passed.extend_from_slice(value);
+                }
                 verdict => {
                     self.shared.stats().bytes_dropped += value.len() as u64;
                     if verdict == Verdict::Reset {

@@ -27,6 +27,8 @@ pub(super) enum Verdict {
     Drop,
     /// Drop it and reset the connection.
     Reset,
+    /// Forward it behind another reply.
+    ForwardBehind(&'static str),
 }
 
 /// The memory of one connection.
@@ -124,8 +126,11 @@ impl Filter {
         let Some(after) = mark.or_else(any) else {
             return Verdict::Forward;
         };
-        shared.stats().replies_swallowed += 1;
+        if !matches!(after, After::Inserted(_)) {
+            shared.stats().replies_swallowed += 1;
+        }
         match after {
+            After::Inserted(reply) => Verdict::ForwardBehind(reply),
             After::GoOn => Verdict::Drop,
             After::Reset => Verdict::Reset,
             After::Silence => {

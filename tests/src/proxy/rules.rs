@@ -24,6 +24,8 @@ pub enum After {
     /// Later replies pass. No network does this: a client that counts replies takes the next one
     /// for the swallowed one.
     GoOn,
+    /// The reply is not swallowed: this one precedes it. No network does this, either.
+    Inserted(&'static str),
 }
 
 /// What a proxy has done; see [`crate::ProxyHandle::stats`].

@@ -51,7 +51,7 @@ impl Node {
             let command = command(by);
             async move {
                 let sent = self.shared.clock.now();
-                let answer = session.connection.send(&command);
+                let answer = session.connection.send(command);
                 match lane.answer(owner, sent, within, answer).await {
                     Some(Ok(value)) => Ok((sent, value)),
                     Some(Err(error)) => Err(Failure::Error(error)),
@@ -128,7 +128,7 @@ impl Node {
         command: Cmd,
     ) -> Result<(Moment, Value), Failure> {
         let sent = self.shared.clock.now();
-        let mut query = send(&*session.connection, before, &command);
+        let mut query = send(&*session.connection, before, command);
         // Who can wait longer goes on waiting, while the connection is being tested.
         let first = within.min(LONGEST_SILENCE);
         let mut answered = tokio::time::timeout(first, query.as_mut()).await;
@@ -180,14 +180,14 @@ async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>>(
 fn send<'a>(
     connection: &'a dyn Connection,
     before: &'a [Cmd],
-    command: &'a Cmd,
+    command: Cmd,
 ) -> BoxFuture<'a, RedisResult<Value>> {
     if before.is_empty() {
         return connection.send(command);
     }
     Box::pin(async move {
         let mut together = before.to_vec();
-        together.push(command.clone());
+        together.push(command);
         let mut answers = connection.send_all(&together).await?;
         let last = answers.pop();
         for answer in answers {

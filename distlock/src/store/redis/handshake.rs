@@ -276,9 +276,9 @@ impl Dialer {
         let (current, shared) = (self.current.clone(), self.shared.clone());
         let listens = self.role == Role::Commands;
         Arc::new(move |heard| match heard {
-            Heard::End => {
-                let why = Trouble::new(Outage::Unreachable, "the connection was lost");
-                end.tell(why);
+            Heard::End(why) => {
+                let lost = || Trouble::new(Outage::Unreachable, "the connection was lost");
+                end.tell(why.unwrap_or_else(lost));
             }
             Heard::Message(message) => {
                 let is_of_the_owner = || match &shared.member {
@@ -330,7 +330,7 @@ pub(super) async fn kill(
         .arg(&old.id)
         .arg("ADDR")
         .arg(&old.address);
-    match connection.send(&kill).await {
+    match connection.send(kill).await {
         Ok(_) => Ok(true),
         Err(error) => only_missed(&error).map(|()| false),
     }
@@ -339,7 +339,7 @@ pub(super) async fn kill(
 async fn servers_name(connection: &dyn Connection) -> Result<Option<ServersName>, Trouble> {
     let mut info = redis::cmd("CLIENT");
     info.arg("INFO");
-    match text(connection, &info).await {
+    match text(connection, info).await {
         Ok(info) => Ok(ServersName::read(&info)),
         Err(error) => only_missed(&error).map(|()| None),
     }
@@ -367,7 +367,7 @@ async fn check_password(
     };
     let mut auth = redis::cmd("AUTH");
     auth.arg(password.reveal());
-    match connection.send(&auth).await {
+    match connection.send(auth).await {
         Err(error)
             if error
                 .to_string()
@@ -431,7 +431,7 @@ pub(super) async fn evicts(session: &Session) -> Option<String> {
     }
     let mut info = redis::cmd("INFO");
     info.arg("memory");
-    let info = text(&*session.connection, &info).await.ok()?;
+    let info = text(&*session.connection, info).await.ok()?;
     let policy = field(&info, "maxmemory_policy")?;
     (field(&info, "maxmemory") != Some("0") && policy != "noeviction").then(|| policy.to_owned())
 }
@@ -456,7 +456,7 @@ fn mode(info: &str) -> Option<&str> {
     field(info, "redis_mode").or_else(|| field(info, "server_mode"))
 }
 
-async fn text(connection: &dyn Connection, command: &redis::Cmd) -> Result<String, RedisError> {
+async fn text(connection: &dyn Connection, command: redis::Cmd) -> Result<String, RedisError> {
     let answer: Value = connection.send(command).await?;
     Ok(from_redis_value(answer)?)
 }

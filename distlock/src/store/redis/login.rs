@@ -32,7 +32,7 @@ pub(super) async fn authenticate(
     // By name: a default user without a password takes any, but only so.
     auth.arg(credentials.user().unwrap_or("default"))
         .arg(credentials.reveal());
-    match tokio::time::timeout(WITHIN, session.connection.send(&auth)).await {
+    match tokio::time::timeout(WITHIN, session.connection.send(auth)).await {
         Ok(Ok(_)) => Ok(()),
         // It is gone, and its successor asks for itself.
         Ok(Err(_)) if session.end.is_told() => Ok(()),

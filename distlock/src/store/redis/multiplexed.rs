@@ -1,6 +1,7 @@
 //! Connections of the `redis` crate over sockets of our own.
 
 use std::sync::{Arc, Mutex};
+use std::{fmt, io};
 
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -13,9 +14,10 @@ use crate::error::Outage;
 use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
-use crate::store::redis::ended;
 use crate::store::redis::other_protocol;
-use crate::store::redis::socket::{Pulse, Stream};
+use crate::store::redis::reply_scanner;
+use crate::store::redis::request_numbers::{RequestNumber, RequestNumbers};
+use crate::store::redis::socket::{Fault, Pulse, Stream};
 use crate::store::redis::transport::{Connection, Heard, Hears};
 use crate::store::redis::trouble;
 
@@ -30,7 +32,9 @@ pub(super) struct Multiplexed {
     peer: Option<String>,
     has_pushes: bool,
     pulse: Pulse,
-    _driver: Driver,
+    numbers: RequestNumbers,
+    gate: Arc<Gate>,
+    driver: Driver,
 }
 
 impl Multiplexed {
@@ -49,9 +53,9 @@ impl Multiplexed {
         hears: Hears,
     ) -> Result<Self, Refusal> {
         let pulse = stream.pulse.clone();
-        let objection = stream.objection.clone();
+        let fault = stream.fault.clone();
         let has_pushes = settings.protocol() != ProtocolVersion::RESP2;
-        let gate = Arc::new(Gate::before(hears));
+        let gate = Arc::new(Gate::before(hears, fault.clone()));
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -64,8 +68,8 @@ impl Multiplexed {
             });
         }
         let connected = MultiplexedConnection::new_with_config(settings, stream, config).await;
-        let (connection, driver) = connected.map_err(|error| match objection.get() {
-            Some(objection) => Refusal::For(objection.clone()),
+        let (connection, driver) = connected.map_err(|error| match fault.get() {
+            Some(fault) => Refusal::For(fault.clone()),
             None if error.is_io_error() || is_no_hello(&error) => {
                 Refusal::OfTheGreeting(refused(settings.db(), &error))
             }
@@ -82,17 +86,44 @@ impl Multiplexed {
             peer: None,
             has_pushes,
             pulse,
-            _driver: Driver(driver.abort_handle()),
+            numbers: RequestNumbers::new(has_pushes),
+            gate,
+            driver: Driver(driver.abort_handle()),
         })
+    }
+
+    /// Returns the reply, unless it or an earlier one was to another request: that ends the connection, and nothing that
+    /// arrived on it is used any more.
+    fn check(&self, number: Option<RequestNumber>, reply: Value) -> RedisResult<Value> {
+        let fault = &self.gate.fault;
+        let checked = match number {
+            Some(number) => number.remove_from(reply),
+            None => Some(reply),
+        };
+        match checked {
+            Some(reply) if fault.get().is_none() => return Ok(reply),
+            Some(_) => {}
+            None => {
+                let detail = "the server's reply was to another request, so the connection was closed; is it a Redis \
+                              server, and not a proxy that rewrites?";
+                // The first one counts.
+                let _ = fault.set(Trouble::new(Outage::Unreachable, detail));
+                self.gate.tell_end();
+                self.driver.0.abort();
+            }
+        }
+        let detail = fault.get().map_or("", |fault| &fault.detail);
+        Err(io::Error::new(io::ErrorKind::ConnectionReset, detail).into())
     }
 }
 
 impl Connection for Multiplexed {
-    fn send<'a>(&'a self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>> {
+    fn send(&self, mut command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         let mut connection = self.connection.clone();
         Box::pin(async move {
-            let answer = connection.send_packed_command(command).await?;
-            answer.extract_error()
+            let number = self.numbers.append_to(&mut command);
+            let answer = connection.send_packed_command(&command).await?;
+            self.check(number, answer)?.extract_error()
         })
     }
 
@@ -103,10 +134,24 @@ impl Connection for Multiplexed {
         let mut connection = self.connection.clone();
         Box::pin(async move {
             let mut pipe = redis::pipe();
-            for command in commands {
-                pipe.add_command(command.clone());
+            // A numbered reply behind the others shows that theirs, such as that of `WAIT`, are not shifted either.
+            let last = self.has_pushes.then(|| redis::cmd("PING"));
+            let mut numbers = Vec::with_capacity(commands.len() + 1);
+            for mut command in commands.iter().cloned().chain(last) {
+                numbers.push(self.numbers.append_to(&mut command));
+                pipe.add_command(command);
             }
-            pipe.ignore_errors().query_async(&mut connection).await
+            let sent = pipe.ignore_errors().query_async(&mut connection);
+            let answers: Vec<RedisResult<Value>> = sent.await?;
+            let mut checked = Vec::with_capacity(answers.len());
+            for (number, answer) in numbers.into_iter().zip(answers) {
+                checked.push(match answer {
+                    Ok(answer) => Ok(self.check(number, answer)?),
+                    Err(error) => Err(error),
+                });
+            }
+            checked.truncate(commands.len());
+            Ok(checked)
         })
     }
 
@@ -132,6 +177,7 @@ impl Connection for Multiplexed {
 struct Gate {
     hears: Hears,
     opened: Mutex<Opened>,
+    fault: Fault,
 }
 
 #[derive(Clone, Copy)]
@@ -141,9 +187,10 @@ enum Opened {
 }
 
 impl Gate {
-    fn before(hears: Hears) -> Self {
+    fn before(hears: Hears, fault: Fault) -> Self {
         Gate {
             hears,
+            fault,
             opened: Mutex::new(Opened::NotYet { has_ended: false }),
         }
     }
@@ -151,16 +198,17 @@ impl Gate {
     fn open(&self) {
         let before = std::mem::replace(&mut *lock(&self.opened), Opened::Yes);
         if let Opened::NotYet { has_ended: true } = before {
-            (self.hears)(Heard::End);
+            (self.hears)(Heard::End(self.fault.get().cloned()));
         }
     }
 
     fn tell(&self, push: PushInfo) {
         match push.kind {
             PushKind::Disconnection => self.tell_end(),
+            _ if self.fault.get().is_some() => {}
             PushKind::Message | PushKind::SMessage => (self.hears)(Heard::Message(push.data)),
             PushKind::SSubscribe => (self.hears)(Heard::Subscribed(push.data)),
-            PushKind::Other(name) if name == ended::RENAMED => {
+            PushKind::Other(name) if name == reply_scanner::RENAMED => {
                 (self.hears)(Heard::Unsubscribed(push.data));
             }
             _ => {}
@@ -175,7 +223,13 @@ impl Gate {
             }
             Opened::Yes => {}
         }
-        (self.hears)(Heard::End);
+        (self.hears)(Heard::End(self.fault.get().cloned()));
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").finish_non_exhaustive()
     }
 }
 

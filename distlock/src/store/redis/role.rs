@@ -9,7 +9,7 @@ use crate::store::redis::transport::Connection;
 use crate::store::redis::trouble;
 
 async fn role(connection: &dyn Connection) -> Result<String, Trouble> {
-    let role = connection.send(&redis::cmd("ROLE")).await;
+    let role = connection.send(redis::cmd("ROLE")).await;
     Reply::list(role.map_err(|error| trouble::of(&error))?)?.text()
 }
 
@@ -53,7 +53,7 @@ pub(super) fn check_alone(mode: Option<&str>) -> Result<(), Trouble> {
 pub(super) async fn check_version(connection: &dyn Connection) -> Result<(), Trouble> {
     let mut info = redis::cmd("INFO");
     info.arg("server");
-    let Ok(info) = connection.send(&info).await else {
+    let Ok(info) = connection.send(info).await else {
         return Ok(());
     };
     let info = from_redis_value::<String>(info).unwrap_or_default();

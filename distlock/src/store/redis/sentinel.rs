@@ -185,7 +185,7 @@ impl Sentinels {
         let connection = self.connect(host, deaf).await?;
         let mut command = redis::cmd("SENTINEL");
         command.arg("MASTER").arg(&self.service);
-        let reply = connection.send(&command).await;
+        let reply = connection.send(command).await;
         let fields = reply.and_then(|reply| Ok(from_redis_value(reply)?));
         Ok(fields.map_err(|error| trouble::of(&error)))
     }
@@ -208,7 +208,7 @@ impl Sentinels {
     pub(super) async fn ask(&self, connection: &dyn Connection) -> Result<Option<Host>, Trouble> {
         let mut ask = redis::cmd("SENTINEL");
         ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
-        let answer = connection.send(&ask).await.map_err(|error| {
+        let answer = connection.send(ask).await.map_err(|error| {
             let trouble = trouble::of(&error);
             let detail = &trouble.detail;
             if detail.contains("unknown command") {

@@ -21,8 +21,8 @@ use tokio_rustls::client::TlsStream;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::config::RedisConfig;
-use crate::store::redis::ended::Renames;
 use crate::store::redis::other_protocol;
+use crate::store::redis::reply_scanner::{self, ReplyScanner, TooLarge};
 #[cfg(feature = "tls")]
 use crate::store::redis::tls;
 use crate::store::redis::trouble;
@@ -79,8 +79,8 @@ impl Wire {
         Ok(Stream {
             socket,
             pulse: Pulse::default(),
-            objection: Arc::default(),
-            renames: self.in_cluster.then(Renames::new),
+            fault: Fault::default(),
+            replies: ReplyScanner::new(self.in_cluster),
         })
     }
 
@@ -148,16 +148,17 @@ impl Pulse {
     }
 }
 
+/// Why a connection is unusable: this side has ended it, the other side speaks another protocol, or it rejects our certificate
+/// after TLS seemed to be established. Nothing that arrives after this is used.
+pub(super) type Fault = Arc<OnceCell<Trouble>>;
+
 /// A connected socket.
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: Socket,
     pub(super) pulse: Pulse,
-    /// Why the other side is not a server that can be used: it speaks another protocol, or rejects our certificate after
-    /// TLS seemed to be established.
-    pub(super) objection: Arc<OnceCell<Trouble>>,
-    /// In a cluster.
-    renames: Option<Renames>,
+    pub(super) fault: Fault,
+    replies: ReplyScanner,
 }
 
 #[derive(Debug)]
@@ -206,11 +207,17 @@ impl AsyncRead for Stream {
             if this.pulse.count() == 0
                 && let Some(error) = other_protocol::of_first_bytes(&buffer.filled()[before..])
             {
-                let _ = this.objection.set(error);
+                let _ = this.fault.set(error);
             }
             this.pulse.beat();
-            if let Some(renames) = &mut this.renames {
-                renames.read(&mut buffer.filled_mut()[before..]);
+            if let Err(TooLarge) = this.replies.read(&mut buffer.filled_mut()[before..]) {
+                buffer.set_filled(before);
+                let trouble = Trouble::new(Outage::Unreachable, reply_scanner::TOO_LARGE);
+                // The first one counts.
+                let _ = this.fault.set(trouble);
+                let error =
+                    io::Error::new(io::ErrorKind::ConnectionReset, reply_scanner::TOO_LARGE);
+                return Poll::Ready(Err(error));
             }
         }
         #[cfg(feature = "tls")]
@@ -218,7 +225,7 @@ impl AsyncRead for Stream {
             && let Some(trouble) = tls::objection(error)
         {
             // The first one counts.
-            let _ = this.objection.set(trouble);
+            let _ = this.fault.set(trouble);
         }
         read
     }

@@ -88,7 +88,7 @@ impl Sockets {
         let Ok(Ok(connection)) = self.greeted(address, &plainly, &hears).await else {
             return Err(self.wire.explain(address, refusal).await);
         };
-        if connection.send(&redis::cmd("PING")).await.is_err() {
+        if connection.send(redis::cmd("PING")).await.is_err() {
             return Err(self.wire.explain(address, refusal).await);
         }
         match self.greeted(address, &settings, &hears).await? {

@@ -21,7 +21,7 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
 /// A connection to a server. Commands are sent when their futures are first polled, in that order, and stay sent when
 /// those are dropped. The last clone closes it.
 pub(crate) trait Connection: Send + Sync + fmt::Debug {
-    fn send<'a>(&'a self, command: &'a Cmd) -> BoxFuture<'a, RedisResult<Value>>;
+    fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>>;
 
     /// Sends several commands together. Each has its own answer.
     fn send_all<'a>(
@@ -54,8 +54,8 @@ pub(crate) enum Heard {
     Subscribed(Vec<Value>),
     /// The server has ended one.
     Unsubscribed(Vec<Value>),
-    /// The connection was lost.
-    End,
+    /// The connection has ended; why, if it was ended from this side.
+    End(Option<Trouble>),
 }
 
 /// The receiver of what a connection hears. It must not block.

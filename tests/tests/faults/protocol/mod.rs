@@ -34,6 +34,9 @@ const FENCE_TTL: &str = "7200000";
 /// Never too late.
 const WHENEVER: &str = "9000000000000000";
 
+/// Of each request, which only the fast paths of the scripts repeat by themselves.
+const NUMBER: &str = "7";
+
 const HELD: i64 = 1;
 const QUEUED: i64 = 2;
 const BUSY: i64 = 3;
@@ -94,7 +97,7 @@ impl Bench {
         let client = client_of(owner);
         let apply_by = format!("{apply_by:0>16}");
         let rest = format!("{lease} {wait} {max_waiters} {client} {CHANNELS}");
-        let args = [owner, ttl, &apply_by, FENCE_TTL, "name", &rest];
+        let args = [owner, ttl, &apply_by, FENCE_TTL, "name", &rest, NUMBER];
         self.run(ASK, &ALL, &args)
     }
 
@@ -126,7 +129,10 @@ impl Bench {
 
     fn release_keeping(&mut self, owner: &str, keep: &str) -> Reply {
         let rest = format!("{FENCE_TTL} {} {CHANNELS}", client_of(owner));
-        self.run(RELEASE, &ALL, &[owner, keep, &rest])
+        match self.run(RELEASE, &ALL, &[owner, keep, &rest, NUMBER]) {
+            Reply::Bulk(numbered) => Reply::Int(numbered[..1].parse().unwrap()),
+            reply => reply,
+        }
     }
 
     /// Whether it was the holder.

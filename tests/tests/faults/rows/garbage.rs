@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use distlock::LockManager;
+use distlock_tests::garbage::numbered;
 use distlock_tests::resp::{command_name, request_len};
 use distlock_tests::{RedisServer, eventually_async, within};
 
@@ -96,9 +97,20 @@ const NONSENSE: &[&[u8]] = &[
     b"=1\r\nx\r\n",
 ];
 
+/// What would be right, but is the reply to another request, or to none: a hold, an empty list of failures, a release.
+const SHIFTED: &[&[u8]] = &[
+    b"$21\r\nheld 1700000000000000\r\n",
+    b"$23\r\nheld 1700000000000000 7\r\n",
+    b"*0\r\n",
+    b"*1\r\n$1\r\n7\r\n",
+    b"$1\r\n1\r\n",
+    b"$3\r\n1 7\r\n",
+];
+
 /// Nonsense that is made: nested deeply, and random.
 fn all_nonsense() -> Vec<Vec<u8>> {
-    let mut all: Vec<Vec<u8>> = NONSENSE.iter().map(|bytes| bytes.to_vec()).collect();
+    let all = NONSENSE.iter().chain(SHIFTED);
+    let mut all: Vec<Vec<u8>> = all.map(|bytes| bytes.to_vec()).collect();
     all.push(b"*1\r\n".repeat(5_000));
     all.push([b"*1\r\n".repeat(50), b":1\r\n".to_vec()].concat());
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
@@ -121,6 +133,8 @@ enum Mood {
     /// To scripts that have keys; who connects is served.
     Scripts(Vec<u8>),
     Everything(Vec<u8>),
+    /// To scripts that have keys: the first bytes, and then the others for ever.
+    Endless(&'static [u8], &'static [u8]),
 }
 
 /// A server that can be honest, as far as one lock that nobody else wants goes.
@@ -187,9 +201,21 @@ fn serve(mut stream: TcpStream, mood: &Mutex<Mood>, answered: &AtomicUsize) {
                 .unwrap_or_default()
                 .to_ascii_uppercase();
             let is_script = name.starts_with(b"EVAL") && words.get(2).is_some_and(|n| n != b"0");
-            let reply = match &*mood.lock().unwrap() {
+            let number = words
+                .last()
+                .map_or("", |word| std::str::from_utf8(word).unwrap());
+            // Not locked while it is answered.
+            let mood = mood.lock().unwrap().clone();
+            let reply = match &mood {
                 Mood::Everything(bytes) => Err(bytes.clone()),
+                Mood::Scripts(bytes) if is_script && !SHIFTED.contains(&&**bytes) => {
+                    Err(numbered(bytes, number))
+                }
                 Mood::Scripts(bytes) if is_script => Err(bytes.clone()),
+                Mood::Endless(first, rest) if is_script => {
+                    return flood(stream, first, rest, answered);
+                }
+                _ if is_script => Ok(numbered(&honestly(&name, &words), number)),
                 _ => Ok(honestly(&name, &words)),
             };
             if reply.is_err() {
@@ -204,6 +230,18 @@ fn serve(mut stream: TcpStream, mood: &Mutex<Mood>, answered: &AtomicUsize) {
             Ok(0) | Err(_) => return,
             Ok(read) => buffer.extend(&chunk[..read]),
         }
+    }
+}
+
+/// Sends until the client hangs up, or has accepted too much. `accepted` is the most of any connection, in bytes.
+fn flood(mut stream: TcpStream, first: &[u8], rest: &[u8], accepted: &AtomicUsize) {
+    let rest = rest.repeat(64 * 1024 / rest.len());
+    let mut next = first;
+    let mut sent = 0;
+    while sent < 4 * MOST_ACCEPTED && stream.write_all(next).is_ok() {
+        sent += next.len();
+        accepted.fetch_max(sent, Ordering::SeqCst);
+        next = &rest;
     }
 }
 
@@ -242,10 +280,14 @@ fn honestly(name: &[u8], words: &[Vec<u8>]) -> Vec<u8> {
         (b"INFO", _) => b"$0\r\n\r\n".to_vec(),
         // What is loaded only, the probe, an ask, a release, a renewal.
         (b"EVAL", 3) => b":0\r\n".to_vec(),
-        (b"EVAL" | b"EVALSHA", 4) => format!("*2\r\n:{now}\r\n$0\r\n\r\n").into(),
-        (b"EVAL" | b"EVALSHA", 13) => format!("$21\r\nheld {now}\r\n").into(),
-        (b"EVAL" | b"EVALSHA", 10) => b":1\r\n".to_vec(),
-        (b"EVAL" | b"EVALSHA", 6) => b"*0\r\n".to_vec(),
+        (b"EVAL" | b"EVALSHA", 5) => format!("*2\r\n:{now}\r\n$0\r\n\r\n").into(),
+        (b"EVAL" | b"EVALSHA", 14) => format!("$21\r\nheld {now}\r\n").into(),
+        (b"EVAL" | b"EVALSHA", 11) => b"$1\r\n1\r\n".to_vec(),
+        (b"EVAL" | b"EVALSHA", 7) => b"*0\r\n".to_vec(),
+        (b"PING", 2) => {
+            let number = String::from_utf8_lossy(&words[1]);
+            format!("${}\r\n{number}\r\n", number.len()).into()
+        }
         (b"PING", _) => b"+PONG\r\n".to_vec(),
         _ => b"-ERR not that honest\r\n".to_vec(),
     }
@@ -380,6 +422,41 @@ async fn is_lost_over(nonsense: &[u8], lease: Duration) -> bool {
     let shown = nonsense.escape_ascii();
     assert!(lost.is_ok(), "renewed by \"{shown}\"");
     impostor.answered() > 0
+}
+
+/// The limit of a reply, and what the sockets of both sides hold.
+const MOST_ACCEPTED: usize = 32 << 20;
+
+/// Replies that never end, or announce that they will be larger than memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_has_a_limit() {
+    let x: &[u8] = b"x";
+    for (first, rest) in [
+        (&b"+"[..], x),
+        (b"$7000000\r\n", x),
+        (b"$2000000000\r\n", x),
+        (b"*2000000000\r\n", b":1\r\n"),
+        (b"*500000\r\n", b"$5\r\nabcde\r\n"),
+        (b"*2\r\n$4\r\nheld\r\n+", x),
+        (b">3\r\n$7\r\nmessage\r\n$8000000\r\n", x),
+    ] {
+        let impostor = Impostor::start();
+        let manager = connect(&impostor.url()).await;
+        impostor.mood(Mood::Endless(first, rest));
+        let lock = manager.lock("k").lease(ms(500)).wait(ms(2_000));
+        assert_refused(lock.acquire().await, first);
+        let accepted = impostor.answered();
+        assert!(accepted > 0, "nothing was asked");
+        assert!(
+            accepted < MOST_ACCEPTED,
+            "{accepted} bytes behind {:?}",
+            first.escape_ascii().to_string()
+        );
+        impostor.mood(Mood::Honest);
+        let guard = lock.wait(LONG).acquire().await.unwrap();
+        guard.release().await.unwrap();
+        manager.shutdown().await;
+    }
 }
 
 /// Messages that anybody may publish on a client's channel.

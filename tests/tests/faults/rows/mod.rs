@@ -17,6 +17,7 @@ mod partitions;
 mod power_loss;
 mod retries;
 mod rights;
+mod shifted;
 mod suspended;
 mod table;
 mod thread_local;

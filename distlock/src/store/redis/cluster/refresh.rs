@@ -156,7 +156,7 @@ async fn ask(nodes: &Nodes, address: &Address) -> Result<Map, Trouble> {
 async fn slots(connection: &dyn Connection) -> Result<Value, Trouble> {
     let mut cmd = redis::cmd("CLUSTER");
     cmd.arg("SLOTS");
-    let answer = connection.send(&cmd).await;
+    let answer = connection.send(cmd).await;
     answer.map_err(|error| {
         let trouble = trouble::of(&error);
         if trouble.detail.contains("cluster support disabled") {

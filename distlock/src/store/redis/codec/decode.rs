@@ -425,11 +425,11 @@ pub(crate) struct Removed {
 }
 
 pub(crate) fn release(answer: Value) -> Result<Removed, Trouble> {
-    let (was_held, more) = match Reply::one(answer).int()? {
-        0 => (false, false),
-        1 => (true, false),
-        2 => (false, true),
-        3 => (true, true),
+    let (was_held, more) = match Reply::one(answer).text()?.as_str() {
+        "0" => (false, false),
+        "1" => (true, false),
+        "2" => (false, true),
+        "3" => (true, true),
         other => return Err(reply::nonsense(&format!("{other} to a release"))),
     };
     Ok(Removed { was_held, more })

@@ -1,9 +1,25 @@
-//! Subscriptions that a server ends by itself, told apart from answers.
+//! Reads along while replies and pushes arrive, before the `redis` crate parses them.
 //!
-//! A node that gives a slot away ends the subscriptions in it with the same push that answers a `SUNSUBSCRIBE`. The
-//! `redis` crate takes each for an answer: that of the oldest command under way, so that each later command would get
+//! It limits what one reply may take: the crate buffers a reply until it is complete, and so an endless one would take all
+//! memory.
+//!
+//! In a cluster it also renames a push. A node that gives a slot away ends the subscriptions in it with the same push
+//! that answers a `SUNSUBSCRIBE`. The `redis` crate takes each for an answer: that of the oldest command under way, so that each later command would get
 //! the answer of the one before it, and a lock would be believed by whoever asked next. distlock never unsubscribes,
 //! so none of these pushes is an answer. They are renamed before the crate reads them, which then passes them on.
+
+/// What a reply may take, in bytes. The largest known is that of `CLUSTER SLOTS`: 1 MiB for thousands of ranges.
+const MAX_SIZE: u64 = 8 << 20;
+
+/// What a value inside another takes besides its text, at least.
+const VALUE_SIZE: u64 = 16;
+
+pub(super) const TOO_LARGE: &str =
+    "a reply was larger than 8 MiB, so the connection was closed; is it a Redis server?";
+
+/// A reply takes more than the limit, or says that it will.
+#[derive(Debug)]
+pub(super) struct TooLarge;
 
 /// What the push is called.
 const NAME: &[u8; 12] = b"sunsubscribe";
@@ -13,8 +29,11 @@ pub(super) const RENAMED: &str = "sunsubscribd";
 
 /// Reads along, in whatever pieces the bytes come.
 #[derive(Debug)]
-pub(super) struct Renames {
+pub(super) struct ReplyScanner {
     at: At,
+    renames: bool,
+    /// What the current reply has taken so far.
+    size: u64,
     /// Values of the current answer or push that are still to come.
     missing: u64,
     /// The next value says what push this is.
@@ -31,21 +50,24 @@ enum At {
     Text { left: u64, alike: Option<usize> },
 }
 
-impl Renames {
-    pub(super) fn new() -> Self {
-        Renames {
+impl ReplyScanner {
+    pub(super) fn new(renames: bool) -> Self {
+        ReplyScanner {
             at: At::Start,
+            renames,
+            size: 0,
             missing: 0,
             is_name: false,
         }
     }
 
-    pub(super) fn read(&mut self, mut bytes: &mut [u8]) {
+    pub(super) fn read(&mut self, mut bytes: &mut [u8]) -> Result<(), TooLarge> {
         while let Some(first) = bytes.first_mut() {
             let used = match self.at {
                 At::Start => {
                     if self.missing == 0 {
                         self.missing = 1;
+                        self.size = 0;
                     }
                     let kind = *first;
                     self.at = At::Line {
@@ -56,7 +78,7 @@ impl Renames {
                 }
                 At::Line { kind, number } => {
                     match *first {
-                        b'\n' => self.line_ends(kind, number),
+                        b'\n' => self.line_ends(kind, number)?,
                         b'\r' => {}
                         digit @ b'0'..=b'9' => {
                             let digit = u64::from(digit - b'0');
@@ -82,19 +104,30 @@ impl Renames {
                 }
             };
             bytes = &mut bytes[used..];
+            self.take(used as u64)?;
         }
+        Ok(())
     }
 
-    fn line_ends(&mut self, kind: u8, number: Option<u64>) {
+    fn take(&mut self, size: u64) -> Result<(), TooLarge> {
+        self.size = self.size.saturating_add(size);
+        (self.size <= MAX_SIZE).then_some(()).ok_or(TooLarge)
+    }
+
+    fn line_ends(&mut self, kind: u8, number: Option<u64>) -> Result<(), TooLarge> {
         self.missing -= 1;
         let is_first = std::mem::take(&mut self.is_name);
         self.at = At::Start;
         let Some(number) = number else {
-            return;
+            return Ok(());
         };
         let inside = match kind {
             b'$' | b'=' | b'!' => {
-                let alike = (is_first && number == NAME.len() as u64).then_some(0);
+                // Its bytes are counted as they arrive.
+                if self.size.saturating_add(number) > MAX_SIZE {
+                    return Err(TooLarge);
+                }
+                let alike = (self.renames && is_first && number == NAME.len() as u64).then_some(0);
                 // The end of the line belongs to it.
                 self.at = At::Text {
                     left: number.saturating_add(2),
@@ -113,6 +146,7 @@ impl Renames {
             _ => 0,
         };
         self.missing = self.missing.saturating_add(inside);
+        self.take(inside.saturating_mul(VALUE_SIZE))
     }
 
     fn compare(&mut self, byte: &mut u8, left: u64, alike: usize) {
@@ -169,6 +203,29 @@ mod tests {
         ">3\r\n$12\r\npunsubscribe\r\n$1\r\na\r\n:1\r\n",
     ];
 
+    #[test]
+    fn a_reply_that_takes_too_much_is_rejected_as_soon_as_that_is_known() {
+        let text = format!("$1000000\r\n{}\r\n", "x".repeat(1_000_000));
+        let line = format!("+{}", "x".repeat(9_000_000));
+        let list = format!("*9\r\n{}", text.repeat(8));
+        for (said, is_too_large) in [
+            (&*text.repeat(20), false),
+            (&*format!("{list}{text}"), true),
+            (&*list, false),
+            (&*line, true),
+            ("$8000000\r\n", false),
+            ("$2000000000\r\n", true),
+            ("*500000\r\n", false),
+            ("*600000\r\n", true),
+            ("%300000\r\n", true),
+            (">18446744073709551615\r\n", true),
+        ] {
+            let mut scanner = ReplyScanner::new(false);
+            let read = scanner.read(&mut said.as_bytes().to_vec());
+            assert_eq!(read.is_err(), is_too_large, "{:.30}", said);
+        }
+    }
+
     proptest! {
         #[test]
         fn what_ends_a_subscription_is_renamed_and_nothing_else(
@@ -179,18 +236,18 @@ mod tests {
                 said.iter().map(|index| *OTHERS.get(*index).unwrap_or(&push)).collect()
             };
             let mut bytes = text(PUSH).into_bytes();
-            let mut renames = Renames::new();
+            let mut scanner = ReplyScanner::new(true);
             let mut rest = &mut bytes[..];
             for piece in pieces.iter().cycle() {
                 if rest.is_empty() {
                     break;
                 }
                 let (piece, behind) = rest.split_at_mut((*piece).min(rest.len()));
-                renames.read(piece);
+                scanner.read(piece).unwrap();
                 rest = behind;
             }
             prop_assert_eq!(String::from_utf8(bytes).unwrap(), text(ITS_OWN));
-            prop_assert_eq!(renames.missing, 0);
+            prop_assert_eq!(scanner.missing, 0);
         }
     }
 }
