@@ -99,7 +99,9 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     // A dead connection is tested and replaced, and the old one killed. A short lease tests the next one, too.
     proxy.hold_requests();
     let later = acquire_later(&first, "other", ms(1_000), LONG);
-    within(LONG, later).await.unwrap().0?.release().await?;
+    let tested = within(LONG, later).await.unwrap().0?;
+    // So short a lease may have ended.
+    let _ = tested.release().await;
     // Expired while somebody waits, and kept for a while.
     raw.cmd(&["DEL", &lock_key("k")]);
     let next = first
@@ -195,7 +197,10 @@ fn every_right_of_the_minimal_user_is_used() {
             if !denied(&mut raw).is_empty() && !was_slow {
                 break result;
             }
-            assert!(rounds.next().is_some(), "{missing} is not needed");
+            assert!(
+                rounds.next().is_some(),
+                "{missing} is not needed: {result:?}"
+            );
         };
         if USEFUL.contains(&missing) {
             assert!(result.is_ok(), "without {missing}: {result:?}");

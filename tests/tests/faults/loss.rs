@@ -192,7 +192,7 @@ async fn resets_lose_nothing() {
     let manager = connect(&server.url_via(&proxy)).await;
     let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
     let mut resets = 0;
-    for _ in 0..6 {
+    for _ in 0..12 {
         resets += proxy.reset_connections();
         renewed(&guard).await.unwrap();
     }
