@@ -96,10 +96,12 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     guard.release().await?;
     within(LONG, waiting).await.unwrap().0?.release().await?;
     proxy.drop_pushes(false);
-    // A dead connection is tested and replaced, and the old one killed.
+    // A dead connection is tested and replaced, and the old one killed. A short lease tests the next one, too.
     proxy.hold_requests();
-    let later = acquire_later(&first, "other", lease, LONG);
-    within(LONG, later).await.unwrap().0?.release().await?;
+    let later = acquire_later(&first, "other", ms(1_000), LONG);
+    let tested = within(LONG, later).await.unwrap().0?;
+    // So short a lease may have ended.
+    let _ = tested.release().await;
     // Expired while somebody waits, and kept for a while.
     raw.cmd(&["DEL", &lock_key("k")]);
     let next = first
@@ -180,7 +182,7 @@ fn every_right_of_the_minimal_user_is_used() {
             .into_iter()
             .filter(|right| *right != missing)
             .collect();
-        // On a busy machine a connection is replaced before it could be tested.
+        // On a busy machine a connection is replaced before it could be tested, or a lock is lost.
         let mut rounds = 1..=5;
         let result = loop {
             let server = RedisServer::start();
@@ -190,10 +192,14 @@ fn every_right_of_the_minimal_user_is_used() {
                 .enable_all()
                 .build();
             let result = runtime.expect("a runtime").block_on(exercise(&server));
-            if !denied(&mut raw).is_empty() {
+            let was_slow = USEFUL.contains(&missing) && result.is_err();
+            if !denied(&mut raw).is_empty() && !was_slow {
                 break result;
             }
-            assert!(rounds.next().is_some(), "{missing} is not needed");
+            assert!(
+                rounds.next().is_some(),
+                "{missing} is not needed: {result:?}"
+            );
         };
         if USEFUL.contains(&missing) {
             assert!(result.is_ok(), "without {missing}: {result:?}");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use distlock::__inside::lanes_at_once;
-use distlock::{Error, FencingToken, Held, LockGuard, LockManager};
+use distlock::{Error, FencingToken, Held, Lock, LockGuard, LockManager};
 use distlock_tests::{RedisServer, Resp, equal, eventually_async};
 use tokio::task::JoinHandle;
 
@@ -132,6 +132,21 @@ fn statistic(raw: &mut Resp, command: &str, field: &str) -> u64 {
 pub(crate) async fn taken_once(manager: &LockManager, key: &str) {
     let guard = manager.lock(key).acquire().await.unwrap();
     guard.release().await.unwrap();
+}
+
+/// Tries once, and again if the machine was too slow to answer: that says nothing of the lock.
+///
+/// # Panics
+///
+/// If the store cannot be used for long, or refuses.
+pub(crate) async fn tried(lock: &Lock) -> Option<LockGuard> {
+    for _ in 0..20 {
+        match lock.try_acquire().await {
+            Err(error) if error.is_unavailable() => {}
+            answered => return answered.unwrap(),
+        }
+    }
+    panic!("{lock:?}: no try was answered");
 }
 
 /// A call that acquires in a task of its own: the outcome, and when it came.

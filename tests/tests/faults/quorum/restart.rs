@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Error, LockManager, Outage, Quorum};
 use distlock_tests::{RedisQuorum, RedisServer, Resp, eventually_async, within};
 
-use crate::kit::{HELD, LONG, acquire_later, give_back, lock_key, ms, taken_once};
+use crate::kit::{HELD, LONG, acquire_later, give_back, lock_key, ms, taken_once, tried};
 use crate::quorum::stage::{Fault, Stage, for_each};
 use crate::quorum::{connect, three, until_clean, with_leases_up_to};
 
@@ -54,7 +54,7 @@ async fn who_forgot_does_not_vote_until_the_longest_lease_is_over() {
         let mut raw = stage.quorum.server(0).client();
         let forgot = now_at(&mut raw);
         let lock = stage.other.lock("k");
-        assert!(lock.lease(longest).try_acquire().await.unwrap().is_none());
+        assert!(tried(&lock.lease(longest)).await.is_none());
         eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
         let from = votes_from(&mut raw);
         assert!(from >= forgot + micros(longest), "{from} after {forgot}");
@@ -165,8 +165,7 @@ async fn servers_that_never_forget_vote_as_soon_as_they_are_back() {
         let lock = manager.lock("k").wait(LONG);
         lock.acquire().await.unwrap().release().await.unwrap();
     }
-    let tried = second.lock("held").try_acquire().await.unwrap();
-    assert!(tried.is_none());
+    assert!(tried(&second.lock("held")).await.is_none());
     assert!(guard.is_held());
     guard.release().await.unwrap();
     until_clean(&quorum).await;
