@@ -48,7 +48,7 @@ use crate::visible::Visible;
 #[non_exhaustive]
 pub enum Error {
     /// Another call held the lock for as long as this call was willing to wait, or the lock's queue was full.
-    #[error("lock `{}` is busy: {}", Visible(.key), Contention { waited: *.waited, queue_full: *.queue_full, holders: &*.holders })]
+    #[error("lock `{}` is busy: {}", Visible(.key), Contention(*.waited, *.queue_full, .holders))]
     #[non_exhaustive]
     Busy {
         /// The key as the caller wrote it.
@@ -463,19 +463,11 @@ impl fmt::Display for Outage {
 }
 
 /// Why a call did not get the lock, and the remedy.
-struct Contention<'a> {
-    waited: Duration,
-    queue_full: bool,
-    holders: &'a [Holder],
-}
+struct Contention<'a>(Duration, bool, &'a [Holder]);
 
 impl fmt::Display for Contention<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Contention {
-            waited,
-            queue_full,
-            holders,
-        } = *self;
+        let Contention(waited, queue_full, holders) = *self;
         if !waited.is_zero() {
             write!(f, "waited {waited:.1?}, ")?;
         }

@@ -50,7 +50,7 @@ pub(crate) struct Claim {
 
 #[derive(Debug)]
 enum Stage {
-    Asking(Asking),
+    Asking(Box<Asking>),
     Held(Holding),
     /// It was given up; how its hold ended, if there was one.
     Over(Option<End>),
@@ -86,7 +86,7 @@ impl Claim {
         Claim {
             request,
             rules,
-            stage: Stage::Asking(Asking::new(obstacle)),
+            stage: Stage::Asking(Box::new(Asking::new(obstacle))),
             grip: None,
             leaving: None,
             taken: false,
