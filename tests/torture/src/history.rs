@@ -292,6 +292,12 @@ pub(crate) enum SupervisorEvent {
         at: Nanos,
         keys: Vec<String>,
     },
+    /// A process was starved: one of its threads was ready to run, and waited for a processor for at least half of this time.
+    Starved {
+        from: Nanos,
+        until: Nanos,
+        pid: u32,
+    },
     /// Connections of the workers, as the server lists them.
     Connections {
         at: Nanos,

@@ -21,6 +21,7 @@ mod resource;
 mod sabotage;
 mod saboteurs;
 mod server_log;
+mod starvation;
 mod supervisor;
 mod suspend;
 mod topology;
@@ -74,8 +75,15 @@ enum Part {
     Check { dir: PathBuf },
 }
 
-fn main() -> anyhow::Result<ExitCode> {
-    let args = Args::parse();
+fn main() -> ExitCode {
+    run(Args::parse()).unwrap_or_else(|error| {
+        // Without the backtrace that `main` would print if it returned the error.
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.part {
         Some(Part::Worker(args)) => worker::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Part::Resource(args)) => resource::run(&args).map(|()| ExitCode::SUCCESS),

@@ -39,6 +39,8 @@ pub(crate) fn check(run: &Run) -> Finding {
             finding.violation(run, || {
                 let detail = op.detail.as_deref().unwrap_or("the loss was told");
                 let what = format!("lost its hold although nothing had happened: {detail}");
+                // From then on it was not renewed.
+                let span = Span::new(acquired.max(over.saturating_sub(op.lease)), over);
                 Violation::of(run, &[op], span, what)
             });
         }

@@ -66,7 +66,12 @@ pub(crate) fn check(run: &Run) -> Finding {
 /// A call that returned far too late, or never although its process lived on for long.
 fn hangs(run: &Run, op: &Op, finding: &mut Finding) {
     let limit = op.wait + run.patience(op.lease) + 1_000 * MILLI;
-    let span = op.waiting();
+    let mut span = op.waiting();
+    if op.returned.is_none() && op.acquired.is_none() {
+        // Nothing returns in a process that is being killed.
+        let killed = run.faults.killed(op.id.worker, span);
+        span.until = killed.unwrap_or(span.until);
+    }
     if span.length() > limit {
         finding.violation(run, || {
             Violation::of(
@@ -187,5 +192,21 @@ mod tests {
             generation: 0,
         });
         assert_eq!(found(&history), 2);
+    }
+
+    #[test]
+    fn a_killed_process_hangs_only_before_it_is_killed() {
+        for (killed_at, expected) in [(1_500, 0), (2_200, 1)] {
+            let mut history = History::default();
+            history.call(Story::new(1, 1, "k", 0));
+            history.fault(killed_at, 4_000, "client_kill", Some(1), true);
+            history.supervisor.push(SupervisorEvent::WorkerEnded {
+                at: 4_000 * MILLI,
+                worker: 1,
+                generation: 0,
+                killed: true,
+            });
+            assert_eq!(found(&history), expected, "{killed_at}");
+        }
     }
 }

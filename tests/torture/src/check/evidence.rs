@@ -156,10 +156,16 @@ impl Finding {
         }
     }
 
+    /// Counts a violation; it is only reported if the machine was too busy for a bound on time.
     pub(crate) fn violation(&mut self, run: &Run, violation: impl FnOnce() -> Violation) {
+        let violation = violation();
+        if run.starvation.explains(self.id, &violation) {
+            self.report(run, || violation);
+            return;
+        }
         self.violations += 1;
         if self.evidence.len() < KEPT {
-            self.evidence.push(surrounded(run, violation()));
+            self.evidence.push(surrounded(run, violation));
         }
     }
 

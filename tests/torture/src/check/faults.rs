@@ -283,6 +283,17 @@ impl Faults {
         self.stops.get(&worker).unwrap_or(&self.none)
     }
 
+    /// When this worker was killed, if it was in this time. Until its process is gone, a busy machine may take seconds.
+    pub(crate) fn killed(&self, worker: u32, span: Span) -> Option<Nanos> {
+        let of_worker = self.effects.iter().filter(|f| f.worker == Some(worker));
+        let kills = of_worker
+            .filter(|f| f.kind == "client_kill")
+            .map(|f| f.span.from);
+        kills
+            .filter(|at| (span.from..=span.until).contains(at))
+            .min()
+    }
+
     pub(crate) fn suspends_of(&self, worker: u32) -> &Spans {
         self.suspends.get(&worker).unwrap_or(&self.none)
     }

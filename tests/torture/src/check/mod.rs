@@ -28,6 +28,7 @@ mod quorum;
 mod resource;
 mod run;
 mod spans;
+mod starvation;
 #[cfg(test)]
 pub(crate) mod testing;
 mod timeline;

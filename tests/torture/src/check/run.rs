@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::check::faults::Faults;
 use crate::check::spans::{Span, Spans};
+use crate::check::starvation::Starvation;
 use crate::history::{
     Body, Call, Nanos, OnLost, Outcome, Phase, SupervisorEvent, When, WorkerEvent, Workload,
 };
@@ -219,6 +220,7 @@ pub(crate) struct Run {
     pub(crate) stuck: Vec<(Nanos, u32, u32)>,
     pub(crate) leftovers: Option<(Nanos, Vec<String>)>,
     pub(crate) connections: Vec<(When, u32)>,
+    pub(crate) starvation: Starvation,
 }
 
 impl Run {
@@ -230,6 +232,7 @@ impl Run {
     /// Takes what the supervisor recorded; before any worker's events.
     pub(crate) fn supervise(&mut self, events: &[SupervisorEvent]) {
         self.faults = Faults::of(events, &mut self.keys);
+        self.starvation = Starvation::of(events);
         for event in events {
             match event {
                 SupervisorEvent::Run {
@@ -310,6 +313,7 @@ impl Run {
                 SupervisorEvent::Connections { when, count, .. } => {
                     self.connections.push((*when, *count));
                 }
+                SupervisorEvent::Starved { .. } => {}
             }
         }
     }

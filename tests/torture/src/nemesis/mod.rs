@@ -3,6 +3,7 @@
 mod link;
 mod server;
 mod sharded;
+mod stall;
 mod voters;
 mod watched;
 
@@ -10,12 +11,15 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
+
 use crate::history::{SupervisorEvent, now};
 use crate::plan::{Kind, Planned};
 use crate::server_log::ServerLog;
 use crate::supervisor::{Crew, Setup};
 use server::Server;
 use sharded::Shards;
+use stall::Stall;
 use voters::Voters;
 use watched::Failovers;
 
@@ -33,6 +37,7 @@ pub(crate) struct Nemesis<'a, 'b> {
     voters: Option<Voters<'a>>,
     /// Since when processes are suspended.
     stopped: HashMap<u32, Instant>,
+    stall: Stall,
 }
 
 /// What is done about one fault.
@@ -55,6 +60,7 @@ impl<'a, 'b> Nemesis<'a, 'b> {
             shards: Shards::new(setup, logs),
             voters: Voters::new(setup),
             stopped: HashMap::new(),
+            stall: Stall::default(),
         }
     }
 
@@ -75,6 +81,8 @@ impl<'a, 'b> Nemesis<'a, 'b> {
             let fault = &planned[number];
             match step {
                 Step::Begin if !self.is_possible(fault)? => {
+                    self.stall.postponed(fault, began.elapsed());
+                    self.go_on(began.elapsed())?;
                     // Whatever it waits for, there is no point in it after the chaos.
                     let next = began.elapsed() + LOOK;
                     if next + fault.length < chaos {
@@ -82,6 +90,7 @@ impl<'a, 'b> Nemesis<'a, 'b> {
                     }
                 }
                 Step::Begin => {
+                    self.stall.began(fault);
                     let late = began.elapsed().saturating_sub(fault.at);
                     self.record_begin(number, fault);
                     self.begin(fault)?;
@@ -110,14 +119,24 @@ impl<'a, 'b> Nemesis<'a, 'b> {
         Ok(())
     }
 
+    /// Ends a run whose servers can have no more faults, because it would test nothing.
+    fn go_on(&self, elapsed: Duration) -> anyhow::Result<()> {
+        let Some(stalled) = self.stall.describe(elapsed) else {
+            return Ok(());
+        };
+        let shards = self.shards.as_ref().map(Shards::last_words);
+        let servers = shards.or_else(|| self.failovers.as_ref().map(Failovers::last_words));
+        bail!("{stalled}\n{}", servers.unwrap_or_default())
+    }
+
     /// Ends whatever is left of any fault.
-    pub(crate) fn heal(&self) -> anyhow::Result<()> {
+    pub(crate) fn heal(&mut self) -> anyhow::Result<()> {
         for link in &self.setup.field.links {
             link.heal();
             link.release_held();
         }
         self.failovers.as_ref().map_or(Ok(()), Failovers::settle)?;
-        self.shards.as_ref().map_or(Ok(()), Shards::settle)
+        self.shards.as_mut().map_or(Ok(()), Shards::settle)
     }
 
     fn record_begin(&self, number: usize, fault: &Planned) {

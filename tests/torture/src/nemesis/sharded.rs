@@ -8,7 +8,7 @@ use distlock_tests::RedisServer;
 use crate::plan::{Kind, Planned};
 use crate::server_log::ServerLog;
 use crate::supervisor::Setup;
-use crate::topology::{Removal, Sharded, ask, connections};
+use crate::topology::{Removal, Sharded, ask, begin_move, connections, move_keys};
 
 /// How long a replica may take to become the master, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,6 +20,8 @@ const LEAVING: Duration = Duration::from_secs(2);
 const SPREADING: Duration = Duration::from_secs(1);
 /// Who was ready a moment ago to replace a node, waits for slots to arrive. Those of others stay so long.
 const WAITING: Duration = Duration::from_millis(200);
+/// How long the cluster may take to agree on its slots by itself, before they are repaired.
+const REPAIR_AFTER: Duration = Duration::from_secs(5);
 /// How many lines of its log are shown of each node.
 const LAST_LINES: usize = 25;
 
@@ -36,6 +38,8 @@ pub(super) struct Shards<'a> {
     waited: Option<Instant>,
     /// What else is in force.
     busy: Option<Kind>,
+    /// Since when the nodes disagree, or when their slots were last repaired.
+    disagree: Option<Instant>,
 }
 
 /// How far a failover has come.
@@ -54,6 +58,8 @@ enum Stage {
     Both,
     /// Since then the old one follows the new one.
     Followed(Instant),
+    /// The shard has its new master, and not all masters agree about all slots yet.
+    Agreeing,
 }
 
 impl<'a> Shards<'a> {
@@ -67,6 +73,7 @@ impl<'a> Shards<'a> {
             arrived: None,
             waited: None,
             busy: None,
+            disagree: None,
         })
     }
 
@@ -102,7 +109,7 @@ impl<'a> Shards<'a> {
             let is_stalled = self.busy.is_some_and(Kind::stalls);
             let is_waited_for = self.waited.is_some_and(|at| at.elapsed() < WAITING);
             let is_possible = !is_stalled && !is_waited_for && self.moving.is_none();
-            return Ok(is_possible && self.sharded.masters_agree());
+            return Ok(is_possible && (self.sharded.masters_agree() || self.repaired(false)));
         }
         if self.busy.is_some() {
             return Ok(false);
@@ -115,13 +122,33 @@ impl<'a> Shards<'a> {
         }
         self.stayed()?;
         let is_of_nodes = fault.kind.is_failover() || fault.kind == Kind::ReplicaStop;
-        Ok(!is_of_nodes || self.sharded.is_in_order())
+        Ok(!is_of_nodes || self.repaired(self.sharded.is_in_order()))
+    }
+
+    /// Returns whether the nodes agree. Where they have not for a while, it repairs the slots as an operator would.
+    fn repaired(&mut self, agree: bool) -> bool {
+        if agree {
+            self.disagree = None;
+            return true;
+        }
+        let since = *self.disagree.get_or_insert_with(Instant::now);
+        // A move keeps slots open on purpose.
+        if since.elapsed() > REPAIR_AFTER && self.moving.is_none() {
+            match self.sharded.repair() {
+                Ok(sent) if sent.is_empty() => {}
+                Ok(sent) => eprintln!("repaired the cluster's slots: {}", sent.join(", ")),
+                Err(error) => eprintln!("cannot repair the cluster's slots: {error:#}"),
+            }
+            self.disagree = Some(Instant::now());
+        }
+        false
     }
 
     /// After the last fault.
-    pub(super) fn settle(&self) -> anyhow::Result<()> {
+    pub(super) fn settle(&mut self) -> anyhow::Result<()> {
         let began = Instant::now();
-        while !self.sharded.is_in_order() {
+        while !self.repaired(self.sharded.is_in_order()) {
+            self.stayed()?;
             ensure!(
                 began.elapsed() < PATIENCE,
                 "the cluster was not in order {PATIENCE:?} after the last fault:\n{}",
@@ -145,7 +172,7 @@ impl<'a> Shards<'a> {
         )
     }
 
-    fn last_words(&self) -> String {
+    pub(super) fn last_words(&self) -> String {
         let places = self.sharded.ports();
         let last = |node: &RedisServer| {
             let log = node.log();
@@ -191,7 +218,7 @@ impl<'a> Shards<'a> {
                 let removal = self.sharded.removal(fault.choice);
                 let (from, to) = self.ends(&removal);
                 for slot in &removal.slots {
-                    (self.sharded.cluster).begin_migration_from(*slot, from, to);
+                    begin_move(*slot, from, to)?;
                 }
                 self.moving = Some(removal);
             }
@@ -212,7 +239,10 @@ impl<'a> Shards<'a> {
         {
             let (from, to) = self.ends(removal);
             for (index, slot) in removal.slots.iter().enumerate() {
-                (self.sharded.cluster).migrate_some_keys(*slot, from, to, 1 + index);
+                if move_keys(*slot, from, to, 1 + index).is_err() {
+                    // The rest of the move makes up for it, unless a node was replaced.
+                    self.stayed()?;
+                }
             }
         }
         if fault.kind == Kind::FailoverBehind {
@@ -227,11 +257,7 @@ impl<'a> Shards<'a> {
     pub(super) fn end(&mut self, fault: &Planned) -> anyhow::Result<Option<bool>> {
         let shard = self.sharded.shard(fault.choice);
         if fault.kind == Kind::SlotsMove {
-            if let Some(removal) = self.moving.take() {
-                self.arrive(&removal);
-                self.arrived = Some(Instant::now());
-            }
-            return Ok(Some(true));
+            return self.arrive().map(Some);
         }
         let is_over = match fault.kind {
             kind if kind.is_failover() => Some(self.go_on(fault, shard)?),
@@ -247,19 +273,31 @@ impl<'a> Shards<'a> {
         Ok(is_over)
     }
 
-    fn arrive(&self, removal: &Removal) {
-        let (from, to) = self.ends(removal);
-        let cluster = &self.sharded.cluster;
-        let others: Vec<_> = self.sharded.masters().collect();
-        for slot in &removal.slots {
-            while cluster.migrate_keys(*slot, from, to) > 0 {}
-            cluster.end_migration_at(*slot, to, &others);
-        }
+    /// Moves the rest of the slots; returns whether they have arrived.
+    fn arrive(&mut self) -> anyhow::Result<bool> {
+        let Some(removal) = &self.moving else {
+            return Ok(true);
+        };
         self.sharded.has_moved(removal);
+        for slot in &removal.slots {
+            if let Err(error) = self.sharded.assign(*slot, removal.to) {
+                self.stayed()?;
+                let since = *self.disagree.get_or_insert_with(Instant::now);
+                ensure!(
+                    since.elapsed() < PATIENCE,
+                    "slot {slot} has not arrived within {PATIENCE:?}: {error:#}"
+                );
+                return Ok(false);
+            }
+        }
+        self.disagree = None;
+        self.moving = None;
+        self.arrived = Some(Instant::now());
+        Ok(true)
     }
 
     fn go_on(&mut self, fault: &Planned, shard: usize) -> anyhow::Result<bool> {
-        let Some(failover) = &mut self.failover else {
+        let Some(mut failover) = self.failover else {
             return Ok(true);
         };
         let (master, replica) = (self.sharded.master(shard), self.sharded.replica(shard));
@@ -295,11 +333,17 @@ impl<'a> Shards<'a> {
                 if connections(master)? == 0 || since.elapsed() > LEAVING {
                     self.logs[shard].follow(replica.addr());
                     self.sharded.turn(shard);
+                    failover.stage = Stage::Agreeing;
+                }
+            }
+            Stage::Agreeing => {
+                if self.repaired(self.sharded.masters_agree()) {
                     self.failover = None;
                     return Ok(true);
                 }
             }
         }
+        self.failover = Some(failover);
         Ok(false)
     }
 }

@@ -68,8 +68,20 @@ impl<'a> Failovers<'a> {
 
     /// After the last fault.
     pub(super) fn settle(&self) -> anyhow::Result<()> {
-        self.watched.until_in_order();
+        let began = Instant::now();
+        while !self.watched.is_in_order() {
+            ensure!(
+                began.elapsed() < PATIENCE,
+                "the servers are not in order {PATIENCE:?} after the last fault:\n{}",
+                self.last_words()
+            );
+            std::thread::sleep(LOOK);
+        }
         self.stayed()
+    }
+
+    pub(super) fn last_words(&self) -> String {
+        self.watched.last_words()
     }
 
     fn stayed(&self) -> anyhow::Result<()> {

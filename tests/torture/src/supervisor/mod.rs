@@ -17,6 +17,7 @@ use crate::plan::{Kind, Planned, plan};
 use crate::profile::Profile;
 use crate::sabotage;
 use crate::server_log::{Layout, ServerLog, Timing};
+use crate::starvation;
 use crate::suspend::Suspends;
 use crate::topology::{Field, Needs, Topology};
 pub(crate) use crew::Crew;
@@ -89,7 +90,13 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
         resource: address,
     };
     let logs = listen(&setup.field, dir)?;
-    torment(&setup, suspends, &logs, planned, chaos)?;
+    std::thread::scope(|scope| {
+        // Dropped at the end, which ends the observer.
+        let (_running, ended) = std::sync::mpsc::channel();
+        let log = &setup.log;
+        scope.spawn(move || starvation::observe(log, &ended));
+        torment(&setup, suspends, &logs, planned, chaos)
+    })?;
     for log in logs {
         log.stop()?;
     }

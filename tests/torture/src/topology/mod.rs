@@ -2,6 +2,7 @@
 
 mod ask;
 mod independent;
+mod repair;
 mod sealed;
 mod sharded;
 mod user;
@@ -17,6 +18,7 @@ use crate::profile::{Faults, Profile};
 use crate::worker::all_keys;
 pub(crate) use ask::ask;
 pub(crate) use independent::{Independent, terms};
+pub(crate) use repair::{begin_move, move_keys};
 use sealed::Sealed;
 pub(crate) use sharded::{Removal, Sharded};
 use user::{PASSWORD, USER, is_workers};

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use distlock_tests::{RedisCluster, RedisServer, RedisServerBuilder};
 
+use super::repair;
 use super::user::{PASSWORD, USER};
 
 /// With fewer masters nobody could agree that one of them is dead.
@@ -180,6 +181,31 @@ impl Sharded {
         }
     }
 
+    /// Makes a shard serve a slot, with all its keys. Returns the commands that were sent.
+    pub(crate) fn assign(&self, slot: u16, shard: usize) -> anyhow::Result<Vec<String>> {
+        let masters: Vec<_> = self.masters().collect();
+        repair::assign(slot, self.master(shard), &masters)
+    }
+
+    /// Makes each slot belong to its shard again. Returns the commands that were sent.
+    pub(crate) fn repair(&self) -> anyhow::Result<Vec<String>> {
+        let places = self.places();
+        let places: Vec<_> = places
+            .iter()
+            .map(|place| (place.slot, place.shard))
+            .collect();
+        let mut sent = Vec::new();
+        for (slot, shard) in places {
+            let commands = self.assign(slot, shard)?;
+            sent.extend(
+                commands
+                    .iter()
+                    .map(|command| format!("slot {slot}: {command}")),
+            );
+        }
+        Ok(sent)
+    }
+
     /// Whether all masters know where the slots are.
     pub(crate) fn masters_agree(&self) -> bool {
         let ports = self.ports();
@@ -207,8 +233,37 @@ impl Sharded {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use distlock_tests::eventually;
+
     use super::*;
+    use crate::topology::begin_move;
     use crate::worker::all_keys;
+
+    #[test]
+    fn a_slot_that_lost_its_owner_in_a_move_gets_an_owner_and_its_keys_back() {
+        let sharded = Sharded::start(RedisServer::builder(), all_keys(64).collect());
+        for has_moved in [false, true] {
+            let removal = sharded.removal(0);
+            let (from, to) = (sharded.master(removal.from), sharded.master(removal.to));
+            let (slot, key) = (removal.slots[0], removal.keys[0].as_str());
+            from.client().cmd(&["SET", key, "value"]);
+            begin_move(slot, from, to).unwrap();
+            for master in sharded.masters() {
+                sharded.cluster.abandon(master, slot);
+            }
+            assert!(!sharded.masters_agree());
+            if has_moved {
+                sharded.has_moved(&removal);
+            }
+            assert!(!sharded.repair().unwrap().is_empty());
+            eventually(Duration::from_secs(60), || sharded.is_in_order());
+            let owner = if has_moved { to } else { from };
+            assert_eq!(owner.client().get(key).as_deref(), Some("value"));
+            assert!(sharded.repair().unwrap().is_empty());
+        }
+    }
 
     #[test]
     fn what_is_to_move_is_where_it_is_to_be_taken_from() {

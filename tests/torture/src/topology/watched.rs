@@ -83,9 +83,9 @@ impl Watched {
         self.group.has_replicas(self.master())
     }
 
-    /// Waits for it.
-    pub(crate) fn until_in_order(&self) {
-        self.group.until_complete();
+    /// The ends of the logs of all servers and sentinels.
+    pub(crate) fn last_words(&self) -> String {
+        last_lines(self.all())
     }
 
     /// That the sentinels have replaced the master although nobody made them: what each of them wrote last.

@@ -1,0 +1,106 @@
+//! Observes how long the processes of a run wait for a processor, as far as the kernel counts it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use crate::history::{Nanos, Recorder, SupervisorEvent, now};
+
+/// Between two samples.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long each thread of a process, by their ids, has waited for a processor.
+type Waits = HashMap<(u32, u32), Nanos>;
+
+/// Records whenever this process, or one that it has started, was starved, until the other end of `stop` is dropped.
+pub(crate) fn observe(log: &Recorder, stop: &Receiver<()>) {
+    let mut known = HashMap::new();
+    let mut before = waits(&mut known);
+    let mut from = now();
+    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(INTERVAL) {
+        let after = waits(&mut known);
+        let until = now();
+        for (pid, waited) in longest(&before, &after) {
+            // A wait counts when it ends, so it may be longer than the time between the samples.
+            let from = from.min(until.saturating_sub(waited));
+            if 2 * waited >= until - from {
+                log.record(&SupervisorEvent::Starved { from, until, pid });
+            }
+        }
+        (before, from) = (after, until);
+    }
+}
+
+/// The longest wait of a thread of each process.
+fn longest(before: &Waits, after: &Waits) -> HashMap<u32, Nanos> {
+    let mut longest: HashMap<u32, Nanos> = HashMap::new();
+    for (thread, waited) in after {
+        let earlier = before.get(thread).copied().unwrap_or(0);
+        let of_process = longest.entry(thread.0).or_default();
+        *of_process = (*of_process).max(waited.saturating_sub(earlier));
+    }
+    longest
+}
+
+/// The waits of all threads of this process and of its children. `known`: which processes are observed.
+fn waits(known: &mut HashMap<u32, bool>) -> Waits {
+    let mut waits = Waits::new();
+    for pid in numbers("/proc") {
+        if !*known.entry(pid).or_insert_with(|| is_observed(pid)) {
+            continue;
+        }
+        for thread in numbers(&format!("/proc/{pid}/task")) {
+            let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat"));
+            // Nanoseconds on a processor, nanoseconds of waiting for one, and how often.
+            let stat = stat.unwrap_or_default();
+            if let Some(waited) = stat.split(' ').nth(1).and_then(|ns| ns.parse().ok()) {
+                waits.insert((pid, thread), waited);
+            }
+        }
+    }
+    waits
+}
+
+/// Returns true for this process and its children.
+fn is_observed(pid: u32) -> bool {
+    let own = std::process::id();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // 6530 (redis-server) S 6499
+    let parent = stat.rsplit_once(") ").and_then(|(_, rest)| {
+        let parent = rest.split(' ').nth(1)?;
+        parent.parse().ok()
+    });
+    pid == own || parent == Some(own)
+}
+
+/// The entries of a directory whose names are numbers.
+fn numbers(directory: &str) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name());
+    names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_wait_of_a_thread_is_that_of_its_process() {
+        let waits = |of: &[((u32, u32), Nanos)]| of.iter().copied().collect::<Waits>();
+        let before = waits(&[((1, 1), 5), ((1, 2), 90), ((2, 2), 7)]);
+        let after = waits(&[((1, 1), 25), ((1, 2), 91), ((2, 2), 7), ((3, 3), 4)]);
+        let expected = [(1, 20), (2, 0), (3, 4)].into();
+        assert_eq!(longest(&before, &after), expected);
+    }
+
+    #[test]
+    fn this_process_and_its_children_are_observed() {
+        let server = distlock_tests::RedisServer::start();
+        let processes = longest(&Waits::new(), &waits(&mut HashMap::new()));
+        assert!(processes.contains_key(&std::process::id()));
+        assert!(processes.contains_key(&server.pid()));
+    }
+}
