@@ -214,7 +214,8 @@ impl<'a, 'b> Nemesis<'a, 'b> {
         match (fault.worker, &mut self.failovers, &mut self.shards) {
             (None, Some(failovers), _) => failovers.are_ready_for(fault),
             (None, None, Some(shards)) => shards.are_ready_for(fault),
-            _ => Ok(true),
+            (None, None, None) => Ok(self.server.is_ready()),
+            (Some(_), ..) => Ok(true),
         }
     }
 

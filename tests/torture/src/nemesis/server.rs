@@ -26,6 +26,8 @@ pub(super) struct Server<'a> {
     /// The one that was hit last.
     server: &'a RedisServer,
     busy: Option<Resp>,
+    /// A fault is in force.
+    is_faulty: bool,
 }
 
 impl<'a> Server<'a> {
@@ -36,6 +38,7 @@ impl<'a> Server<'a> {
             logs,
             server: setup.field.master(0),
             busy: None,
+            is_faulty: false,
         }
     }
 
@@ -49,7 +52,13 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// Whether the fault before has ended. A nemesis that is late begins and ends faults later than planned.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.is_faulty
+    }
+
     pub(super) fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
+        self.is_faulty = !fault.kind.is_instant();
         let server = self.turn_to(fault);
         match fault.kind {
             Kind::ServerStop | Kind::ServerStopAndKill | Kind::NodeStop | Kind::NodeStopLong => {
@@ -101,6 +110,7 @@ impl<'a> Server<'a> {
     }
 
     pub(super) fn end(&mut self, fault: &Planned) -> anyhow::Result<()> {
+        self.is_faulty = false;
         let server = self.turn_to(fault);
         match fault.kind {
             Kind::ServerStop | Kind::ServerStopAndKill | Kind::NodeStop | Kind::NodeStopLong => {
