@@ -302,8 +302,8 @@ mod tests {
                 _ => None,
             })
             .collect();
-        for (ttl, expected) in ttls.iter().zip([3.3, 1.25, 59.0]) {
-            assert!((ttl - expected).abs() < 1.1, "{ttls:?}");
+        for (ttl, expected) in ttls.iter().zip([3.0..3.5, 1.0..1.5, 45.0..60.0]) {
+            assert!(expected.contains(ttl), "{ttls:?}");
         }
         // All that a script did belongs to it.
         let published = events.iter().find_map(|event| match event {
