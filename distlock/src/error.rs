@@ -341,7 +341,11 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(until) = self.kept_until {
             let until = TimeOfDay(until);
-            return write!(f, "kept until {until}, work finished by {}", Visible(&self.client));
+            return write!(
+                f,
+                "kept until {until}, work finished by {}",
+                Visible(&self.client)
+            );
         }
         write!(f, "held by {}", Visible(&self.client))?;
         if let Ok(elapsed) = self.held_since.elapsed() {

@@ -227,37 +227,18 @@ impl RedisCluster {
     #[track_caller]
     pub fn begin_migration(&self, slot: u16, to: &RedisServer) -> &RedisServer {
         let from = self.owner(slot);
-        self.begin_migration_from(slot, from, to);
-        from
-    }
-
-    /// The same where it is known who has the slot.
-    #[track_caller]
-    pub fn begin_migration_from(&self, slot: u16, from: &RedisServer, to: &RedisServer) {
         let slot = slot.to_string();
         does(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
         does(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+        from
     }
 
     /// Moves some keys of a slot that is on its way. How many.
     #[track_caller]
     pub fn migrate_keys(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> usize {
-        self.migrate_some_keys(slot, from, to, 100)
-    }
-
-    /// The same, of at most so many keys.
-    #[track_caller]
-    pub fn migrate_some_keys(
-        &self,
-        slot: u16,
-        from: &RedisServer,
-        to: &RedisServer,
-        count: usize,
-    ) -> usize {
         let (slot, port) = (slot.to_string(), to.port().to_string());
         let mut raw = from.client();
-        let count = count.to_string();
-        let keys = raw.cmd(&["CLUSTER", "GETKEYSINSLOT", &slot, &count]);
+        let keys = raw.cmd(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
         let keys: Vec<_> = keys.array().iter().filter_map(Reply::text).collect();
         if !keys.is_empty() {
             let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
@@ -275,20 +256,14 @@ impl RedisCluster {
     /// Says that a slot has arrived, and waits until all know it.
     #[track_caller]
     pub fn end_migration(&self, slot: u16, from: &RedisServer, to: &RedisServer) {
-        self.end_migration_at(slot, to, &[from]);
+        let (text, new) = (slot.to_string(), id(to));
+        for node in [to, from] {
+            does(node, &["CLUSTER", "SETSLOT", &text, "NODE", &new]);
+        }
         eventually(DEADLINE, || {
             let knows = |node| self.owner_by(node, slot).map(RedisServer::port) == Some(to.port());
             self.nodes().filter(|node| node.is_running()).all(knows)
         });
-    }
-
-    /// Says to where a slot has gone, and to others, that it has arrived.
-    #[track_caller]
-    pub fn end_migration_at(&self, slot: u16, to: &RedisServer, others: &[&RedisServer]) {
-        let (slot, new) = (slot.to_string(), id(to));
-        for node in std::iter::once(&to).chain(others) {
-            does(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &new]);
-        }
     }
 
     /// Whether a node takes itself for a master.

@@ -86,7 +86,9 @@ fn a_frozen_process_that_comes_back_late_writes_nothing() {
     // The other has done the rest, and no lease is left.
     run.until("1192/1200");
     let mut client = server.client();
-    eventually(DELAY * 5, || client.keys("inventory-demo:lock:*").is_empty());
+    eventually(DELAY * 5, || {
+        client.keys("inventory-demo:lock:*").is_empty()
+    });
     signal("CONT", &[victim]);
     let (code, text, errors) = run.end();
     assert_eq!(code, Some(0), "{errors}");

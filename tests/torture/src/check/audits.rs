@@ -3,7 +3,7 @@
 //! Some holders look there themselves; and every token that anybody believed in was written.
 
 use crate::check::evidence::{Finding, Id, Violation};
-use crate::check::run::Run;
+use crate::check::run::{Op, Run};
 use crate::check::spans::Span;
 use crate::check::truth::Truth;
 
@@ -43,7 +43,10 @@ pub(crate) fn looked(run: &Run) -> Finding {
             };
             // A master that is being replaced may have answered, and not know it, whether its data is lost or not.
             let site = run.faults.at(op.key);
-            if site.replacing.touches(audit.span) || site.lossy_within(audit.span, op.memory()) {
+            if site.replacing.touches(audit.span)
+                || site.lossy_within(audit.span, op.memory())
+                || stepped_meanwhile(run, op, audit.span)
+            {
                 finding.report(run, violation);
             } else {
                 finding.violation(run, violation);
@@ -51,6 +54,18 @@ pub(crate) fn looked(run: &Run) -> Finding {
         }
     }
     finding
+}
+
+/// Returns true if the server's clock stepped since the worker was stopped: what the worker knows of that clock is older.
+fn stepped_meanwhile(run: &Run, op: &Op, span: Span) -> bool {
+    let before = span.widened(op.memory(), 0);
+    let mut stops = run.faults.stops_of(op.id.worker).iter();
+    let Some(stop) = stops.find(|stop| before.from <= stop.until && stop.from <= span.until) else {
+        return false;
+    };
+    let since = Span::new(stop.from, span.until).widened(op.memory(), 0);
+    let mut steps = run.faults.list.iter().filter(|f| f.kind == "clock_step");
+    steps.any(|step| step.span.from <= since.until && since.from <= step.span.until)
 }
 
 #[cfg(test)]
@@ -90,6 +105,20 @@ mod tests {
         let mut history = audited(None);
         history.fault(1000, 1000, "flush_all", None, false);
         assert_eq!(found(&history), (0, 1));
+    }
+
+    #[test]
+    fn a_step_of_the_clock_before_a_stop_explains_it_and_other_losses_do_not() {
+        for (kind, stopped, expected) in [
+            ("clock_step", "client_suspend_stop", (0, 1)),
+            ("clock_step", "client_kill", (1, 0)),
+            ("flush_all", "client_suspend_stop", (1, 0)),
+        ] {
+            let mut history = audited(None);
+            history.fault(100, 300, kind, None, false);
+            history.fault(250, 2_005, stopped, Some(1), true);
+            assert_eq!(found(&history), expected, "{kind} {stopped}");
+        }
     }
 
     #[test]

@@ -172,6 +172,21 @@ mod tests {
     }
 
     #[test]
+    fn what_expired_by_a_clock_that_was_ahead_may_be_replaced() {
+        for (at, expected) in [(700, 0), (400, 1)] {
+            let mut server = Server {
+                ahead_ms: 400,
+                ..Server::default()
+            };
+            // Until 1000 by the clock that is ahead, which is at 600.
+            server.take(100, "k", "a:1", 100, 500);
+            server.ahead_ms = 0;
+            server.take(at, "k", "b:1", 101, 500);
+            assert_eq!(breaches(server).len(), expected, "{at}");
+        }
+    }
+
+    #[test]
     fn a_foreign_release_may_not() {
         let mut server = Server::default();
         server.take(10, "k", "a:1", 100, 100);

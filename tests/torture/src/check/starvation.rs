@@ -50,7 +50,7 @@ impl Starvation {
 
     /// Returns true if a violation of an invariant about time happened while a process that it is about was starved.
     pub(crate) fn explains(&self, id: Id, violation: &Violation) -> bool {
-        let is_of_time = matches!(id, Id::I6 | Id::I7 | Id::I9 | Id::I13 | Id::I16);
+        let is_of_time = matches!(id, Id::I6 | Id::I7 | Id::I9 | Id::I13 | Id::I14 | Id::I16);
         let concerns = |process: &(u32, u32)| {
             let mut ops = violation.ops.iter();
             violation.ops.is_empty() || ops.any(|op| (op.worker, op.generation) == *process)

@@ -34,6 +34,9 @@ pub(crate) enum End {
 /// How far the server's clock may be behind within a script.
 const SAME_MOMENT: Nanos = 5 * MILLI;
 
+/// By less the server's clock was not set back: lines come late on a busy machine.
+const STEP_BACK_US: u64 = 90_000;
+
 /// A lock, as long as the server kept it for one owner and token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LockSpan {
@@ -178,6 +181,8 @@ pub(crate) struct Replay<'a> {
     others: HashMap<usize, Doing>,
     arrivals: u64,
     last_at: Nanos,
+    /// When the last script began, and the server's clock then.
+    last_script: (Nanos, u64),
     /// A queue that nobody joins disappears; entries older than this may have.
     oldest: Nanos,
     /// Until then there may be entries that came before or in a gap, of which nothing is known.
@@ -210,6 +215,7 @@ impl<'a> Replay<'a> {
             others: HashMap::new(),
             arrivals: 0,
             last_at: 0,
+            last_script: (0, 0),
             oldest: longest_wait + 12 * SECOND,
             blurred_until: 0,
             more_blurred: HashMap::new(),
@@ -405,6 +411,7 @@ impl<'a> Replay<'a> {
 
     /// Ends what has expired by the server's clock.
     fn expire(&mut self, at: Nanos, wall_us: u64) {
+        self.doubt_expired(at, wall_us);
         while let Some(&Reverse((until, key))) = self.expiries.peek() {
             if until >= wall_us {
                 break;
@@ -418,6 +425,22 @@ impl<'a> Replay<'a> {
                 let ago = (wall_us - until) * MICRO;
                 let when = at.saturating_sub(ago).max(self.last_at);
                 self.end(key, when, End::Expired);
+            }
+        }
+    }
+
+    /// Where the server's clock was set back, a lock may have expired before by the clock that was ahead.
+    fn doubt_expired(&mut self, at: Nanos, wall_us: u64) {
+        let passed = at.saturating_sub(self.last_script.0) / MICRO;
+        let ahead = self.last_script.1 + passed;
+        self.last_script = (at, wall_us);
+        if ahead > wall_us + STEP_BACK_US {
+            for live in self
+                .live
+                .values_mut()
+                .filter(|live| live.until_us.0 < ahead)
+            {
+                live.until_us.0 = live.until_us.0.min(wall_us);
             }
         }
     }
