@@ -256,14 +256,20 @@ impl RedisCluster {
     /// Says that a slot has arrived, and waits until all know it.
     #[track_caller]
     pub fn end_migration(&self, slot: u16, from: &RedisServer, to: &RedisServer) {
-        let (text, new) = (slot.to_string(), id(to));
-        for node in [to, from] {
-            does(node, &["CLUSTER", "SETSLOT", &text, "NODE", &new]);
-        }
+        self.end_migration_at(slot, to, &[from]);
         eventually(DEADLINE, || {
             let knows = |node| self.owner_by(node, slot).map(RedisServer::port) == Some(to.port());
             self.nodes().filter(|node| node.is_running()).all(knows)
         });
+    }
+
+    /// Informs the new owner of a slot, and the `others`, that the slot has arrived.
+    #[track_caller]
+    pub fn end_migration_at(&self, slot: u16, to: &RedisServer, others: &[&RedisServer]) {
+        let (slot, new) = (slot.to_string(), id(to));
+        for node in std::iter::once(&to).chain(others) {
+            does(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &new]);
+        }
     }
 
     /// Whether a node takes itself for a master.
