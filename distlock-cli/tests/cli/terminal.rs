@@ -121,7 +121,17 @@ impl Drop for Terminal {
 fn help_is_as_wide_as_the_terminal() {
     for (columns, least) in [(60, 55), (120, 100)] {
         let page = Terminal::of_width(columns, &bare(&["run", "--help"])).page();
-        let widths = page.lines().map(|line| line.trim_end().chars().count());
+        // Escapes take no columns: they end with the first letter.
+        let shown = |line: &str| {
+            let mut parts = line.trim_end().split('\u{1b}');
+            let first = parts.next().map_or(0, |part| part.chars().count());
+            let after = |part: &str| {
+                let end = part.find(|c: char| c.is_ascii_alphabetic());
+                part[end.map_or(0, |end| end + 1)..].chars().count()
+            };
+            first + parts.map(after).sum::<usize>()
+        };
+        let widths = page.lines().map(shown);
         let widest = widths.max().unwrap_or_default();
         let range = least..=usize::from(columns);
         assert!(

@@ -3,7 +3,6 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::error::Outage;
@@ -85,11 +84,16 @@ async fn probe(
     bytes: &[u8],
 ) -> Option<[u8; 2]> {
     let probed = async {
-        let mut stream = connecting.await?;
-        stream.write_all(bytes).await?;
+        let stream = connecting.await?;
+        stream.writable().await?;
+        // The send buffer of a new socket has room for a few bytes.
+        stream.try_write(bytes)?;
         let mut reply = [0; 2];
-        stream.read_exact(&mut reply).await?;
-        Ok::<_, io::Error>(reply)
+        let length = stream.peek(&mut reply).await?;
+        Ok::<_, io::Error>((length == reply.len()).then_some(reply))
     };
-    tokio::time::timeout(PROBE_TIMEOUT, probed).await.ok()?.ok()
+    tokio::time::timeout(PROBE_TIMEOUT, probed)
+        .await
+        .ok()?
+        .ok()?
 }

@@ -43,6 +43,12 @@ impl Translator {
             ("EVALSHA" | "EVAL", [_, count, rest @ ..]) if !line.in_script => {
                 let keys: usize = count.parse().ok()?;
                 let (keys, args) = rest.split_at_checked(keys)?;
+                // The last argument of a call with keys is the number of the request.
+                let args = if keys.is_empty() {
+                    args
+                } else {
+                    args.split_last()?.1
+                };
                 let (verb, owner) = match self.layout {
                     Layout::Single => (verb(keys, args), args.first()),
                     Layout::Node => node_verb(keys, args),
