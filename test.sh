@@ -16,9 +16,9 @@ Without options, at most 15 minutes on two cores: formatting, lints, unit tests,
 compile-fail cases, doctests, the fault tests that do not take minutes, and the first command of the README.
 
 What every change must pass, at most 45 minutes:
-  --all        also all fault tests, the simulation at length, the models, conformance against the oldest and the newest server,
-               the short list of saboteurs, documentation, the published library in all features, and the examples with
-               PostgreSQL and OpenTelemetry
+  --all        also all fault tests, conformance on every topology and against the oldest and the newest server, the command line,
+               the simulation at length, the models, the short list of saboteurs, documentation, the published library in all
+               features, and the examples with PostgreSQL and OpenTelemetry
 
 What takes longer, every night:
   --saboteurs  all saboteurs: breaks the lock on purpose in one way after another, and shows that the checker notices each
@@ -126,7 +126,12 @@ visitor_packages=(-p distlock -p distlock-macros -p distlock-cli -p distlock-tes
 slow_tests=(a_minute:: rows::garbage:: stampede::)
 
 visitor_tests() {
-    DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test "${visitor_packages[@]}" -- "${slow_tests[@]/#/--skip=}"
+    DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test "${visitor_packages[@]}" --lib --bins
+    cargo test "${visitor_packages[@]}" --test conformance -- memory:: redis::
+    cargo test "${visitor_packages[@]}" --test attribute --test attribute_forbid --test ui --test install --test secrets \
+        --test observing --test testing --test inventory
+    cargo test "${visitor_packages[@]}" --test faults -- "${slow_tests[@]/#/--skip=}"
+    cargo test "${visitor_packages[@]}" --doc
 }
 
 # Whether a server is built with TLS: then it misses its certificate, and otherwise it does not get so far.
