@@ -74,8 +74,9 @@ impl Known {
     }
 }
 
+/// With room for differences, whatever time a server claims.
 fn micros(micros: u64) -> i64 {
-    i64::try_from(micros).unwrap_or(i64::MAX / 4)
+    micros.min(i64::MAX as u64 / 4) as i64
 }
 
 #[cfg(test)]
@@ -146,5 +147,15 @@ mod tests {
         assert_eq!(seen.jump, Some(-9_999_000));
         let seen = see(&watch, 7_000, 7_001, 7_200).expect("later");
         assert_eq!(seen.jump, None, "it was set by a little");
+    }
+
+    #[test]
+    fn an_absurd_time_is_a_jump() {
+        let watch = ClockWatch::default();
+        for server in [0, i64::MAX as u64] {
+            watch.next.store(0, Ordering::Relaxed);
+            let seen = watch.see(ms(1_000), server, &At(ms(1_001), 0));
+            assert_eq!(seen.unwrap().jump.is_some(), server > 0);
+        }
     }
 }

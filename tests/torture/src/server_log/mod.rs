@@ -21,8 +21,8 @@ use translate::Translator;
 
 /// How often the reader looks whether it is to stop.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How far the reader may be behind the server.
-const LAG: Nanos = 10_000_000;
+/// How far the reader can be behind the server. (A server whose clock was set back seems to be further behind.)
+const MOST_BEHIND: Nanos = 1_000_000_000;
 /// Between two attempts to connect to a server that is down.
 const REDIAL: Duration = Duration::from_millis(1);
 
@@ -82,7 +82,7 @@ impl ServerLog {
             file: BufWriter::new(File::create(file)?),
             translator: Translator::new(layout),
             timing,
-            last_line: now(),
+            last_executed: now(),
             last_event: 0,
         };
         let flags = Arc::new(Flags::default());
@@ -124,8 +124,8 @@ impl ServerLog {
 struct Log {
     file: BufWriter<File>,
     translator: Translator,
-    /// When the last line came. A server that is killed takes with it what it executed after that.
-    last_line: Nanos,
+    /// When the command of the last line was executed. A server that is killed may have executed more.
+    last_executed: Nanos,
     timing: Timing,
     last_event: Nanos,
 }
@@ -135,7 +135,7 @@ impl Log {
         let mut connection = first;
         loop {
             self.read(&mut connection, flags)?;
-            let from = self.last_line.saturating_sub(LAG);
+            let from = self.last_executed;
             loop {
                 if flags.stop.load(Ordering::Acquire) {
                     self.file.flush()?;
@@ -187,12 +187,13 @@ impl Log {
 
     fn line(&mut self, line: &str) -> anyhow::Result<()> {
         let at = now();
-        self.last_line = at;
         let line = line.trim_start_matches('+').trim_end();
         if let Some(line) = Line::parse(line) {
+            let executed = at.saturating_sub(age(line.wall_us));
+            self.last_executed = executed.max(at.saturating_sub(MOST_BEHIND));
             let at = match self.timing {
                 Timing::Received => at,
-                Timing::Executed => at.saturating_sub(age(line.wall_us)).max(self.last_event),
+                Timing::Executed => executed.max(self.last_event),
             };
             self.last_event = at;
             if let Some(event) = self.translator.translate(at, &line) {

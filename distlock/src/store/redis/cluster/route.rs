@@ -124,7 +124,12 @@ impl<'a> Route<'a> {
                 return Err(trouble.unsent());
             }
             let left = self.left();
-            if left.is_zero() {
+            // An attempt without the time for an answer would hide the reason of the one before it.
+            let needed = match &self.last {
+                Some(_) => self.pause.min(self.within / 10),
+                None => Duration::ZERO,
+            };
+            if left <= needed {
                 return Err(self.is_over());
             }
             let mut changed = pin!(topology.changed.notified());
