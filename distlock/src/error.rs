@@ -159,7 +159,7 @@ pub enum Error {
     )]
     AlreadyInstalled,
 
-    /// The manager was shut down, or its I/O thread is gone (after `fork`, for one).
+    /// The manager was shut down, or its I/O thread is gone.
     #[error("the lock manager was shut down: {detail}")]
     #[non_exhaustive]
     ShutDown {

@@ -404,9 +404,6 @@ impl LockGuard {
     fn start_release(&mut self, success: bool, awaited: bool) -> Option<Tried> {
         match std::mem::replace(&mut self.kind, Kind::Spent) {
             Kind::Spent | Kind::Reentered { .. } => None,
-            // After a fork the lock is the parent's, and nothing of this copy is touched: the parent may
-            // have been inside of any of its mutexes.
-            Kind::Owner if !self.manager.is_of_this_process() => None,
             Kind::Owner => {
                 let hold = self.hold();
                 let ended = hold.error();

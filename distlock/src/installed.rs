@@ -5,35 +5,7 @@ use once_cell::sync::OnceCell;
 use crate::error::Error;
 use crate::manager::LockManager;
 
-static INSTALLED: Installed = Installed(OnceCell::new());
-
-/// The manager of one process, and in its forked children the one of theirs: what the parent installed is
-/// of no use to them.
-struct Installed(OnceCell<(LockManager, Box<Installed>)>);
-
-impl Installed {
-    fn install(&self, manager: LockManager) -> Result<(), Error> {
-        match self.0.get() {
-            Some((installed, of_child)) if !installed.is_of_this_process() => {
-                of_child.install(manager)
-            }
-            _ => {
-                let of_child = Box::new(Installed(OnceCell::new()));
-                let installed = self.0.set((manager, of_child));
-                installed.map_err(|_| Error::AlreadyInstalled)
-            }
-        }
-    }
-
-    /// The one of this process, or else the nearest parent's, which says why it does not work.
-    fn get(&self) -> Option<&LockManager> {
-        let (installed, of_child) = self.0.get()?;
-        if installed.is_of_this_process() {
-            return Some(installed);
-        }
-        of_child.get().or(Some(installed))
-    }
-}
+static INSTALLED: OnceCell<LockManager> = OnceCell::new();
 
 /// Makes a manager the default of this process: the one that annotated functions use.
 ///
@@ -46,10 +18,9 @@ impl Installed {
 ///
 /// # Errors
 ///
-/// [`Error::AlreadyInstalled`] the second time, also after [`shutdown`]. A forked child may install its
-/// own, for its parent's does not work there.
+/// [`Error::AlreadyInstalled`] the second time, also after [`shutdown`].
 pub fn install(manager: LockManager) -> Result<(), Error> {
-    INSTALLED.install(manager)
+    INSTALLED.set(manager).map_err(|_| Error::AlreadyInstalled)
 }
 
 /// The default manager of this process, if one was [installed](install).

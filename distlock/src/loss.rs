@@ -33,8 +33,7 @@ pub enum LossReason {
         /// The name of the client that took it, or an empty string where that is not known.
         by: String,
     },
-    /// The manager was shut down while the lock was held, or this is a forked child of the process that
-    /// holds it.
+    /// The manager was shut down while the lock was held.
     ShutDown,
     /// It was not lost at all: it had been released before this was asked.
     Released,
@@ -54,9 +53,7 @@ impl fmt::Display for LossReason {
             ),
             LossReason::Revoked { by } if by.is_empty() => f.write_str("it was taken away (`unlock`)"),
             LossReason::Revoked { by } => write!(f, "it was taken away by {} (`unlock`)", Visible(by)),
-            LossReason::ShutDown => {
-                f.write_str("the lock manager was shut down, or is that of the process that forked")
-            }
+            LossReason::ShutDown => f.write_str("the lock manager was shut down"),
             LossReason::Released => f.write_str("it was released before"),
         }
     }

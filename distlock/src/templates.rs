@@ -27,9 +27,6 @@ struct Seen {
 /// Notes that an annotated function locks with this manager, while that one is installed. Told once for
 /// each template, when it was locked on two servers.
 pub(crate) fn note(template: &'static str, used: &LockManager, installed: &LockManager) {
-    if !used.is_of_this_process() {
-        return;
-    }
     let (Some(used), Some(installed)) = (used.address(), installed.address()) else {
         // A store inside this process is for tests.
         return;
@@ -42,8 +39,7 @@ pub(crate) fn note(template: &'static str, used: &LockManager, installed: &LockM
         ANY_OTHER.store(true, Ordering::Relaxed);
     }
     let told = {
-        // Somebody else notes something: this is noted another time. A forked child must not wait for a
-        // thread that it does not have.
+        // Another thread notes something: this is noted another time.
         let Ok(mut seen) = SEEN.try_lock() else {
             return;
         };

@@ -68,15 +68,13 @@ struct Asker {
     /// Told when a command that is done for it at home has been answered.
     at_home: Option<oneshot::Receiver<()>>,
     holds: bool,
-    process: u32,
     /// A shutdown waits for what was asked here, so that it is undone.
     under_way: Option<Counted>,
 }
 
 impl Drop for Asker {
     fn drop(&mut self) {
-        // After a fork nothing of this copy is touched.
-        if self.holds || self.process != std::process::id() {
+        if self.holds {
             return;
         }
         let answered = self.at_home.take().is_none_or(|mut at_home| {
@@ -106,7 +104,6 @@ impl Asker {
             entry,
             at_home: None,
             holds: false,
-            process: std::process::id(),
             under_way: None,
         }
     }

@@ -24,7 +24,6 @@ struct Begun {
     key: Arc<str>,
     started: Moment,
     told: Told,
-    process: u32,
 }
 
 /// A call that did not get its lock.
@@ -73,7 +72,6 @@ impl Call {
                 key,
                 started,
                 told,
-                process: std::process::id(),
             })
         });
         Call {
@@ -128,10 +126,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // After a fork nothing of this copy is touched.
-        if let Some(begun) = &self.begun
-            && begun.process == std::process::id()
-        {
+        if let Some(begun) = &self.begun {
             begun.refused(Refused::Cancelled);
         }
     }

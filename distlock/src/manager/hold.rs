@@ -22,18 +22,11 @@ pub(crate) struct Hold {
     pub(crate) core: Arc<Core>,
     pub(crate) entry: Arc<Entry>,
     pub(crate) grip: Grip,
-    /// A forked child has a copy of the hold, but the lock stays its parent's.
-    process: u32,
 }
 
 impl Hold {
     pub(crate) fn new(core: Arc<Core>, entry: Arc<Entry>, grip: Grip) -> Self {
-        Hold {
-            core,
-            entry,
-            grip,
-            process: std::process::id(),
-        }
+        Hold { core, entry, grip }
     }
 
     /// The hold of a claim, if it is or was one.
@@ -74,7 +67,7 @@ impl Hold {
 
     /// Whether the lock can be proven ours at this moment. Once false, it stays false.
     pub(crate) fn is_held(&self) -> bool {
-        self.is_of_this_process() && self.grip.belief.holds_at(self.core.clock.now())
+        self.grip.belief.holds_at(self.core.clock.now())
     }
 
     /// For how long the hold is believed if no further renewal succeeds.
@@ -96,18 +89,10 @@ impl Hold {
         self.core.clock.now().since(self.believed_until())
     }
 
-    /// A forked child touches nothing of its copy: its parent may have held a mutex, and owns the wakers.
-    pub(crate) fn is_of_this_process(&self) -> bool {
-        self.process == std::process::id()
-    }
-
     /// The error of a hold that is over, `None` while it is held.
     pub(crate) fn error(&self) -> Option<Error> {
         if self.is_held() {
             return None;
-        }
-        if !self.is_of_this_process() {
-            return Some(self.ended_by(&End::ShutDown));
         }
         let now = self.core.clock.now();
         let end = self.core.claims.with(&self.entry, |claim| {
@@ -157,9 +142,6 @@ impl Hold {
 
     /// Resolves as soon as the hold is over.
     pub(crate) async fn lost(&self) -> Error {
-        if !self.is_of_this_process() {
-            return self.ended_by(&End::ShutDown);
-        }
         loop {
             let mut over = pin!(self.entry.over.notified());
             over.as_mut().enable();

@@ -59,6 +59,8 @@ pub(crate) mod watch;
 /// When the last clone and the last guard are gone it finishes the releases under way (for at most 2 s)
 /// and ends; the end of the process does not wait for that, but [`shutdown`](LockManager::shutdown) does.
 ///
+/// A child process made with `fork` must not use the manager of its parent, nor a guard of it: connect after `fork`.
+///
 /// ```
 /// # use distlock::LockManager;
 /// # #[tokio::main(flavor = "current_thread")]
@@ -83,8 +85,6 @@ struct Inner {
     client_name: String,
     /// What its locks need, unless they say otherwise.
     durability: Durability,
-    /// A child process has no I/O thread.
-    pid: u32,
     /// Kept to be dropped: then the thread drains and ends.
     io: Option<IoThread>,
 }
@@ -102,7 +102,6 @@ impl LockManager {
                 core,
                 client_name,
                 durability,
-                pid: std::process::id(),
                 io,
             }),
         }
@@ -133,9 +132,6 @@ impl LockManager {
     ///
     /// Dropping the future does not stop the shutdown.
     pub async fn shutdown(&self) {
-        if !self.is_of_this_process() {
-            return;
-        }
         let core = self.core().clone();
         let (done, finished) = oneshot::channel();
         self.core().executor.spawn_later(async move {
@@ -165,21 +161,8 @@ impl LockManager {
         self.inner.durability
     }
 
-    /// A forked child has no I/O thread, and its parent's locks are not its own.
-    pub(crate) fn is_of_this_process(&self) -> bool {
-        self.inner.pid == std::process::id()
-    }
-
-    /// An error at once, instead of a wait for a thread that is not there.
+    /// An error at once, instead of a wait for a thread that has ended.
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
-        if !self.is_of_this_process() {
-            return Err(Error::ShutDown {
-                detail:
-                    "this process was forked from the one that connected it; connect a new manager \
-                         after fork"
-                        .into(),
-            });
-        }
         if self.core().phase() != Phase::Running {
             return Err(shut_down_error());
         }
@@ -212,9 +195,6 @@ impl fmt::Debug for LockManager {
         shown
             .field("store", &self.inner.identity)
             .field("client", &self.inner.client_name);
-        if !self.is_of_this_process() {
-            return shown.finish_non_exhaustive();
-        }
         let (held, waiting) = self.core().claims.count();
         let releasing = self.core().releases.count();
         shown

@@ -44,7 +44,6 @@ pub(crate) fn release(core: &Arc<Core>, hold: &Hold, keep: Duration) -> Tried {
                 core,
                 entry,
                 lane,
-                process: std::process::id(),
                 is_done: false,
             })
         }
@@ -275,7 +274,6 @@ pub(crate) struct Here {
     core: Arc<Core>,
     entry: Arc<Entry>,
     lane: Box<dyn Lane>,
-    process: u32,
     is_done: bool,
 }
 
@@ -313,8 +311,7 @@ impl Here {
 
 impl Drop for Here {
     fn drop(&mut self) {
-        // After a fork nothing of this copy is touched.
-        if !self.is_done && self.process == std::process::id() {
+        if !self.is_done {
             take_over(&self.core, self.entry.owner);
         }
     }

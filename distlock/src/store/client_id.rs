@@ -1,9 +1,9 @@
 //! What a client is called in its store.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use once_cell::sync::OnceCell;
-
+use crate::mutex::lock;
 use crate::protocol::words::Owner;
 use crate::random::Random;
 
@@ -15,7 +15,7 @@ impl ClientId {
     pub(crate) fn new(random: &dyn Random) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self::named(&format!("{}{number:08x}", process_name(random)))
+        Self::named(&format!("{}{number:08x}", PROCESS.latest(random)))
     }
 
     /// As it stands in a store.
@@ -27,7 +27,7 @@ impl ClientId {
     /// while it ran has the same memory as its clones.
     pub(crate) fn renewed(&self, random: &dyn Random) -> Self {
         let (_, number) = self.0.split_at(PROCESS_DIGITS);
-        Self::named(&format!("{}{number}", rename_process(random)))
+        Self::named(&format!("{}{number}", PROCESS.rename(random)))
     }
 
     /// The name of a client that is told nothing by its store, and looks instead: a digit longer, by which the store
@@ -55,7 +55,7 @@ impl ClientId {
         };
         let process = client.get(..PROCESS_DIGITS);
         let this_process = process == self.0.get(..PROCESS_DIGITS)
-            || process.is_some_and(|name| PROCESS.is_known(std::process::id(), name));
+            || process.is_some_and(|name| PROCESS.is_known(name));
         let ours = (client == &*self.0).then(|| plain_number(number)).flatten();
         (this_process, ours)
     }
@@ -76,71 +76,34 @@ const PROCESS_DIGITS: usize = 24;
 
 const MANAGER_DIGITS: usize = 8;
 
-/// What this process calls itself.
-static PROCESS: ProcessNames = ProcessNames(OnceCell::new());
-
-/// The names of a process, the oldest first: clients that did not change theirs still have an older one.
-/// Nothing is locked to read them, for a forked child must be able to.
-#[derive(Debug)]
-struct ProcessNames(OnceCell<Named>);
+/// The names of this process, the oldest first: clients that were not renamed still have an older one.
+static PROCESS: ProcessNames = ProcessNames(Mutex::new(Vec::new()));
 
 #[derive(Debug)]
-struct Named {
-    pid: u32,
-    name: String,
-    next: Box<ProcessNames>,
-}
+struct ProcessNames(Mutex<Vec<String>>);
 
 /// Names that are remembered, to say of a holder that it is this very process.
 const REMEMBERED: usize = 1_000;
 
 impl ProcessNames {
-    fn all(&self) -> impl Iterator<Item = &Named> {
-        std::iter::successors(self.0.get(), |named| named.next.0.get())
+    fn latest(&self, random: &dyn Random) -> String {
+        let latest = lock(&self.0).last().cloned();
+        latest.unwrap_or_else(|| self.rename(random))
     }
 
-    /// Drawn anew after a fork, for a child must not be taken for its parent or its siblings: it would
-    /// find their locks to be its own.
-    fn latest(&self, pid: u32, random: &dyn Random) -> String {
-        match self.all().filter(|named| named.pid == pid).last() {
-            Some(named) => named.name.clone(),
-            None => self.rename(pid, random),
-        }
-    }
-
-    fn rename(&self, pid: u32, random: &dyn Random) -> String {
+    fn rename(&self, random: &dyn Random) -> String {
         let name = drawn_name(random);
-        if self.all().count() < REMEMBERED {
-            let mut named = Named {
-                pid,
-                name: name.clone(),
-                next: Box::new(ProcessNames(OnceCell::new())),
-            };
-            let mut last = self;
-            // Somebody else may have been faster.
-            while let Err(again) = last.0.set(named) {
-                named = again;
-                match last.0.get() {
-                    Some(other) => last = &other.next,
-                    None => break,
-                }
-            }
+        let mut names = lock(&self.0);
+        if names.len() == REMEMBERED {
+            names.remove(0);
         }
+        names.push(name.clone());
         name
     }
 
-    fn is_known(&self, pid: u32, name: &str) -> bool {
-        self.all()
-            .any(|named| named.pid == pid && named.name == name)
+    fn is_known(&self, name: &str) -> bool {
+        lock(&self.0).iter().any(|known| known == name)
     }
-}
-
-fn process_name(random: &dyn Random) -> String {
-    PROCESS.latest(std::process::id(), random)
-}
-
-fn rename_process(random: &dyn Random) -> String {
-    PROCESS.rename(std::process::id(), random)
 }
 
 fn drawn_name(random: &dyn Random) -> String {
@@ -154,17 +117,6 @@ mod tests {
     use crate::random::SystemRandom;
 
     #[test]
-    fn a_forked_child_is_another_client() {
-        let known = ProcessNames(OnceCell::new());
-        let parent = known.latest(1, &SystemRandom);
-        assert_eq!(known.latest(1, &SystemRandom), parent);
-        // Both children start from what the parent knew.
-        let names = [2, 3].map(|child| known.latest(child, &SystemRandom));
-        assert!(names[0] != parent && names[1] != parent && names[0] != names[1]);
-        assert!(known.is_known(1, &parent) && !known.is_known(2, &parent));
-    }
-
-    #[test]
     fn a_renamed_client_is_of_the_same_process() {
         let client = ClientId::new(&SystemRandom);
         let renamed = client.renewed(&SystemRandom);
@@ -172,14 +124,16 @@ mod tests {
         let owner = |client: &ClientId| format!("{}:7", client.as_str());
         assert_eq!(renamed.recognise(&owner(&renamed)), (true, Some(7)));
         assert_eq!(renamed.recognise(&owner(&client)), (true, None));
-        // Names of its own, for the process may have more than are remembered.
-        let known = ProcessNames(OnceCell::new());
-        let (first, second) = (
-            known.latest(1, &SystemRandom),
-            known.rename(1, &SystemRandom),
-        );
-        assert!(first != second && known.is_known(1, &first) && known.is_known(1, &second));
-        assert_eq!(known.latest(1, &SystemRandom), second);
+        let known = ProcessNames(Mutex::new(Vec::new()));
+        let first = known.latest(&SystemRandom);
+        assert_eq!(known.latest(&SystemRandom), first);
+        let second = known.rename(&SystemRandom);
+        assert!(first != second && known.is_known(&first) && known.is_known(&second));
+        assert_eq!(known.latest(&SystemRandom), second);
+        for _ in 1..REMEMBERED {
+            known.rename(&SystemRandom);
+        }
+        assert!(!known.is_known(&first) && known.is_known(&second));
     }
 
     #[test]

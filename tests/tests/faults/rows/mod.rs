@@ -6,7 +6,6 @@ mod dropped;
 mod durations;
 mod ending;
 mod evicting;
-mod forked;
 mod garbage;
 mod herd;
 mod names;
