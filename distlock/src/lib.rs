@@ -19,6 +19,7 @@ mod manager;
 #[path = "observer/metrics.rs"]
 pub mod metrics;
 mod mutex;
+mod notified;
 pub mod observer;
 mod options;
 mod protocol;

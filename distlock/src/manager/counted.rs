@@ -1,10 +1,11 @@
 //! Counting what is there, for those who wait until nothing is.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
+
+use crate::notified::until;
 
 /// How many of something there are.
 #[derive(Clone, Debug, Default)]
@@ -28,14 +29,7 @@ impl Counter {
     }
 
     pub(crate) async fn none(&self) {
-        loop {
-            let mut none = pin!(self.0.none.notified());
-            none.as_mut().enable();
-            if self.is_none() {
-                return;
-            }
-            none.await;
-        }
+        until(&self.0.none, || self.is_none().then_some(())).await;
     }
 }
 

@@ -1,7 +1,6 @@
 //! One hold of a lock, as its guard and its body have it.
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use crate::key::LockKey;
 use crate::loss::LossReason;
 use crate::manager::core::Core;
 use crate::manager::table::{Entry, RunningBody};
+use crate::notified::until;
 use crate::options::Options;
 use crate::protocol::claim::{Claim, Grip};
 use crate::protocol::outcome::End;
@@ -142,33 +142,19 @@ impl Hold {
 
     /// Resolves as soon as the hold is over.
     pub(crate) async fn lost(&self) -> Error {
-        loop {
-            let mut over = pin!(self.entry.over.notified());
-            over.as_mut().enable();
-            if let Some(error) = self.error() {
-                return error;
-            }
-            over.await;
-        }
+        until(&self.entry.over, || self.error()).await
     }
 
     /// Waits until the store has confirmed the full lease, and makes a confirmation that is still to be sent due now.
     pub(crate) async fn confirmed(&self) -> Result<(), Error> {
-        let confirmed = async {
-            loop {
-                let mut confirmed = pin!(self.entry.confirmed.notified());
-                confirmed.as_mut().enable();
-                let now = self.core.clock.now();
-                let is_confirmed = self.core.claims.with(&self.entry, |claim| {
-                    claim.confirm_now(now);
-                    claim.is_confirmed()
-                });
-                if is_confirmed {
-                    return;
-                }
-                confirmed.await;
-            }
-        };
+        let confirmed = until(&self.entry.confirmed, || {
+            let now = self.core.clock.now();
+            let is_confirmed = self.core.claims.with(&self.entry, |claim| {
+                claim.confirm_now(now);
+                claim.is_confirmed()
+            });
+            is_confirmed.then_some(())
+        });
         tokio::select! {
             biased;
             error = self.lost() => Err(error),

@@ -1,7 +1,6 @@
 //! All claims of a manager, each until it is over: where they are found, and what is published of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use tokio::sync::Notify;
 use crate::clock::Moment;
 use crate::manager::counted::Counted;
 use crate::mutex::lock;
+use crate::notified::until;
 use crate::protocol::claim::{Claim, Standing};
 use crate::protocol::request::Request;
 use crate::protocol::timing::TICK;
@@ -135,14 +135,7 @@ impl Entry {
 
     /// Resolves when no body runs under the hold.
     pub(crate) async fn without_body(&self) {
-        loop {
-            let mut none = pin!(self.without_body.notified());
-            none.as_mut().enable();
-            if !self.has_body() {
-                return;
-            }
-            none.await;
-        }
+        until(&self.without_body, || (!self.has_body()).then_some(())).await;
     }
 }
 

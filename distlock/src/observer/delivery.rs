@@ -4,7 +4,6 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::mutex::lock;
+use crate::notified::until;
 use crate::observer::event::{Event, Link};
 use crate::observer::{Observer, Observers};
 
@@ -156,14 +156,8 @@ impl Delivery {
 
     /// Resolves when everything has been told.
     pub(crate) async fn all_told(&self) {
-        loop {
-            let mut idle = pin!(self.idle.notified());
-            idle.as_mut().enable();
-            if !lock(&self.queue).is_draining {
-                return;
-            }
-            idle.await;
-        }
+        let is_draining = || lock(&self.queue).is_draining;
+        until(&self.idle, || (!is_draining()).then_some(())).await;
     }
 
     /// From now on whoever notices something tells it.

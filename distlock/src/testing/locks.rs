@@ -1,6 +1,5 @@
 //! The kit: a manager whose outcomes are set, and what has happened with it.
 
-use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 
 use crate::__private::AsManager;
@@ -8,6 +7,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
 use crate::manager::table::Entry;
+use crate::notified::until;
 use crate::testing::acquisition::Acquisition;
 use crate::testing::loss::Loss;
 use crate::testing::outcomes::Outcomes;
@@ -246,14 +246,7 @@ impl TestLocks {
     ///
     /// Nothing is lost by dropping the future.
     pub async fn until_held(&self, key: impl AsRef<str>) {
-        loop {
-            let mut acquired = pin!(self.stage.acquired.notified());
-            acquired.as_mut().enable();
-            if self.hold(key.as_ref()).is_some() {
-                return;
-            }
-            acquired.await;
-        }
+        until(&self.stage.acquired, || self.hold(key.as_ref())).await;
     }
 
     /// The keys of the locks that are held here at this moment, in order. What [`busy`](Outcomes::busy) says of others, and a

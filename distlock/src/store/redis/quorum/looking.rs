@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Outage;
+use crate::notified::until;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Look, LookReply, Occupant};
 use crate::store::redis::quorum::Quorum;
@@ -26,15 +27,8 @@ impl Quorum {
         }
         let settled = async {
             for (_, ballot) in &ballots {
-                loop {
-                    let changed = ballot.changed.notified();
-                    tokio::pin!(changed);
-                    changed.as_mut().enable();
-                    if !matches!(ballot.count(), Count::UnderWay) {
-                        break;
-                    }
-                    changed.await;
-                }
+                let settled = || (!matches!(ballot.count(), Count::UnderWay)).then_some(());
+                until(&ballot.changed, settled).await;
             }
         };
         // Whatever is not answered by then is seen by the next look.
