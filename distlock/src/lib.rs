@@ -51,6 +51,9 @@ pub mod __private;
 #[doc(hidden)]
 pub use __private::{AsManager, FromLockErrorBehindImpl, KeyValue};
 
+#[doc(hidden)]
+pub use manager::doctor as __doctor;
+
 pub use credentials::Credentials;
 pub use error::{Error, Holder, Outage};
 pub use fencing::FencingToken;
@@ -63,7 +66,6 @@ pub use lock::Lock;
 pub use loss::LossReason;
 pub use manager::LockManager;
 pub use manager::builder::LockManagerBuilder;
-pub use manager::finding::{Finding, Verdict};
 pub use manager::inspect::{KeyState, ServerState, Waiter};
 pub use manager::unlock::{HowUnlocked, Unlock, Unlocked};
 pub use quorum::Quorum;

@@ -24,11 +24,10 @@ pub(crate) mod call;
 pub(crate) mod connect;
 pub(crate) mod core;
 pub(crate) mod counted;
-pub(crate) mod diagnose;
+pub mod doctor;
 pub(crate) mod durability;
 pub(crate) mod events;
 pub(crate) mod executor;
-pub(crate) mod finding;
 pub(crate) mod hold;
 pub(crate) mod in_memory;
 pub(crate) mod inspect;
@@ -47,7 +46,6 @@ pub(crate) mod sole;
 pub(crate) mod span;
 pub(crate) mod table;
 pub(crate) mod unlock;
-pub(crate) mod verdicts;
 pub(crate) mod watch;
 
 /// A client of a lock store: it owns the connections, the watchdog, and the calls that wait.

@@ -7,7 +7,7 @@ use crate::protocol::trouble::Trouble;
 
 /// What part a server plays for the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
     /// It has all locks.
     Whole,
     /// It has the locks of its slots.
@@ -20,33 +20,38 @@ pub(crate) enum Part {
 
 /// What one server says about itself.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub struct Facts {
     /// Its address.
-    pub(crate) server: String,
-    pub(crate) part: Part,
+    pub server: String,
+    pub part: Part,
     /// Why it cannot be asked anything.
-    pub(crate) outage: Option<Trouble>,
-    /// The fields of `INFO`.
-    pub(crate) info: Result<BTreeMap<String, String>, Trouble>,
-    /// What it is set to, as `CONFIG GET` tells it. A setting that it does not know is not there.
-    pub(crate) settings: Result<BTreeMap<String, String>, Trouble>,
+    pub outage: Option<String>,
+    /// The fields of `INFO`, or why they are not known.
+    pub info: Result<BTreeMap<String, String>, String>,
+    /// What it is set to, as `CONFIG GET` shows it, or why that is not known. A setting that it does not have is missing.
+    pub settings: Result<BTreeMap<String, String>, String>,
     /// How long round trips took.
-    pub(crate) rounds: Vec<Duration>,
+    pub rounds: Vec<Duration>,
     /// How many microseconds its clock is ahead of ours, and how much of that may be the way there.
-    pub(crate) clock: Option<(i64, Duration)>,
+    pub clock: Option<(i64, Duration)>,
 }
 
 impl Facts {
     /// A server that cannot be asked.
-    pub(crate) fn out_of_reach(server: &str, part: Part, trouble: Trouble) -> Self {
+    pub(crate) fn out_of_reach(server: &str, part: Part, trouble: &Trouble) -> Self {
         Facts {
             server: server.to_owned(),
             part,
-            info: Err(trouble.clone()),
-            settings: Err(trouble.clone()),
-            outage: Some(trouble),
+            info: Err(trouble.detail.clone()),
+            settings: Err(trouble.detail.clone()),
+            outage: Some(outage(trouble)),
             rounds: Vec::new(),
             clock: None,
         }
     }
+}
+
+/// A failure, as a reader of facts sees it.
+pub(crate) fn outage(trouble: &Trouble) -> String {
+    format!("{} ({})", trouble.detail, trouble.outage)
 }

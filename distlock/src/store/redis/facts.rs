@@ -8,7 +8,7 @@ use redis::{Cmd, from_redis_value};
 
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
-use crate::store::facts::{Facts, Part};
+use crate::store::facts::{Facts, Part, outage};
 use crate::store::redis::node::Node;
 use crate::store::redis::reply::nonsense;
 use crate::store::redis::session::Session;
@@ -33,14 +33,15 @@ impl Node {
         let _ = tokio::time::timeout(within, self.ready()).await;
         let session = match self.commands.session() {
             Ok(session) => session,
-            Err(trouble) => return Facts::out_of_reach(self.address(), part, trouble),
+            Err(trouble) => return Facts::out_of_reach(self.address(), part, &trouble),
         };
         let mut facts = Facts {
             server: self.address().to_owned(),
             part,
             outage: None,
-            info: self.info(&session, within).await,
-            settings: self.settings(&session, part, within).await,
+            info: (self.info(&session, within).await).map_err(|trouble| trouble.detail),
+            settings: (self.settings(&session, part, within).await)
+                .map_err(|trouble| trouble.detail),
             rounds: Vec::with_capacity(ROUNDS),
             clock: None,
         };
@@ -54,7 +55,7 @@ impl Node {
                     facts.rounds.push(took);
                 }
                 Err(trouble) => {
-                    facts.outage = Some(trouble);
+                    facts.outage = Some(outage(&trouble));
                     break;
                 }
             }

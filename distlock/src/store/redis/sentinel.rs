@@ -164,13 +164,13 @@ impl Sentinels {
                     server: name,
                     part: Part::Sentinel,
                     outage: None,
-                    info,
+                    info: info.map_err(|trouble| trouble.detail),
                     settings: Ok(BTreeMap::new()),
                     rounds: Vec::new(),
                     clock: None,
                 },
-                Ok(Err(error)) => Facts::out_of_reach(&name, Part::Sentinel, explained(error)),
-                Err(_) => Facts::out_of_reach(&name, Part::Sentinel, Trouble::timed_out(timeout)),
+                Ok(Err(error)) => Facts::out_of_reach(&name, Part::Sentinel, &explained(error)),
+                Err(_) => Facts::out_of_reach(&name, Part::Sentinel, &Trouble::timed_out(timeout)),
             });
         }
         facts

@@ -5,9 +5,9 @@ use distlock_tests::{RedisServer, Reply, Resp};
 use crate::kit::ms;
 
 mod bounded;
+mod fence_marks;
 mod full;
 mod granting;
-mod layouts;
 mod passing;
 mod rules;
 

@@ -79,7 +79,7 @@ impl Cluster {
         for primary in self.nodes.topology.map().primaries() {
             facts.push(match self.nodes.at(&primary) {
                 Ok(node) => node.facts(Part::Primary, within).await,
-                Err(trouble) => Facts::out_of_reach(&primary.to_string(), Part::Primary, trouble),
+                Err(trouble) => Facts::out_of_reach(&primary.to_string(), Part::Primary, &trouble),
             });
         }
         Ok(facts)

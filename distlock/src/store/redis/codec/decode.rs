@@ -19,7 +19,7 @@ use crate::store::redis::names::Names;
 use crate::store::redis::reply::{self, Reply};
 use crate::store::redis::trouble;
 
-/// How a lock's value begins. The first layout began with the owner: clients of the one find those of the other foreign.
+/// How a lock's value begins: with the number of its layout. A value of another layout is foreign.
 const LAYOUT: &str = "2 ";
 
 /// What the script of an ask answers first, unless the lock is held: then it answers a text.

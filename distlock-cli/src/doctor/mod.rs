@@ -1,13 +1,18 @@
 //! `distlock doctor`: whether a store is set up as locks need it.
 
+mod checks;
+mod finding;
+mod trial;
+
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use distlock::{Finding, Verdict};
+use distlock::{__doctor, Error, LockManager};
 use serde_json::{Value, json};
 
 use crate::cli::{Doctor, Global};
 use crate::connect::connect;
+use crate::doctor::finding::{Finding, Verdict};
 use crate::exit::{BAD, Ended};
 use crate::output;
 use crate::output::table::wrap;
@@ -18,7 +23,7 @@ const INDENT: usize = 28;
 pub(crate) async fn main(mut global: Global, options: Doctor) -> Ended {
     global.url = options.store.or(global.url);
     let manager = connect(&global).await?;
-    let findings = manager.diagnose().await;
+    let findings = findings(&manager).await;
     manager.shutdown().await;
     let findings = findings?;
     let is_bad = findings
@@ -31,6 +36,15 @@ pub(crate) async fn main(mut global: Global, options: Doctor) -> Ended {
         output::write(as_text(&findings).as_bytes())?;
     }
     Ok(ExitCode::from(if is_bad { BAD } else { 0 }))
+}
+
+/// Tries a lock out, and asks every primary of a cluster, every server of a quorum, and the primary and each sentinel how
+/// it is set up. A server that cannot be reached is a finding.
+async fn findings(manager: &LockManager) -> Result<Vec<Finding>, Error> {
+    let mut findings = vec![trial::of(manager).await];
+    let servers = __doctor::facts(manager).await?;
+    findings.extend(servers.iter().flat_map(checks::of));
+    Ok(findings)
 }
 
 fn as_json(finding: &Finding) -> Value {

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use crate::manager::finding::{Finding, Verdict};
-use crate::options::DEFAULT_LEASE;
-use crate::store::facts::{Facts, Part};
+use distlock::__doctor::{Facts, Part};
+
+use crate::doctor::finding::{Finding, Verdict};
+
+/// The lease of a lock for which none is set.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// Older servers lack what the scripts need.
 const OLDEST: (u32, u32) = (6, 2);
@@ -22,17 +25,16 @@ const LEAST_BUFFER: u64 = 1 << 20;
 /// The shortest lease that people use is not much longer.
 const LONG_FAILOVER: u64 = 15_000;
 
-/// The findings about one server, if `replicas` are to acknowledge its locks.
-pub(crate) fn of(facts: &Facts, replicas: u32) -> Vec<Finding> {
+/// The findings about one server.
+pub(super) fn of(facts: &Facts) -> Vec<Finding> {
     let mut judge = Judge {
         facts,
         findings: Vec::new(),
     };
-    if let Some(trouble) = &facts.outage {
-        let found = format!("{} ({})", trouble.detail, trouble.outage);
+    if let Some(outage) = &facts.outage {
         judge.bad(
             "connection",
-            found,
+            outage,
             "see that the server runs, and that it can be reached from here",
         );
         return judge.findings;
@@ -49,7 +51,7 @@ pub(crate) fn of(facts: &Facts, replicas: u32) -> Vec<Finding> {
     judge.memory();
     judge.clients();
     judge.persistence();
-    judge.replicas(replicas);
+    judge.replicas();
     judge.messages();
     if facts.part == Part::Primary {
         judge.cluster();
@@ -116,7 +118,7 @@ impl Judge<'_> {
         ];
         let denied: Vec<_> = asked
             .into_iter()
-            .filter_map(|(command, trouble)| Some(format!("{command}: {}", trouble?.detail)))
+            .filter_map(|(command, error)| Some(format!("{command}: {}", error?)))
             .collect();
         if denied.is_empty() {
             self.good("rights", "INFO and CONFIG GET may be asked");
@@ -255,7 +257,7 @@ impl Judge<'_> {
         }
     }
 
-    fn replicas(&mut self, wanted: u32) {
+    fn replicas(&mut self) {
         let (Some(role), Some(connected)) = (self.info("role"), self.number("connected_slaves"))
         else {
             return self.unknown("replicas", "INFO");
@@ -274,10 +276,7 @@ impl Judge<'_> {
         };
         let online = (0..connected).filter(|place| is_online(*place)).count();
         let found = format!("{online} of {connected} replicas online");
-        if u64::from(wanted) > online as u64 {
-            let advice = format!("min_replicas({wanted}) cannot be had: see INFO replication");
-            self.bad("replicas", found, &advice);
-        } else if (online as u64) < connected {
+        if (online as u64) < connected {
             self.mind(
                 "replicas",
                 found,
@@ -285,15 +284,13 @@ impl Judge<'_> {
             );
         } else if connected == 0 {
             self.good("replicas", "none, so no failover can forget a lock");
-        } else if wanted == 0 {
+        } else {
             self.mind(
                 "replicas",
                 found,
                 "a failover may forget a lock that was not copied yet: set min_replicas(n) for as many as can be promoted, and \
                  show fencing tokens to what must not be written twice",
             );
-        } else {
-            self.good("replicas", format!("{found}, {wanted} acknowledge"));
         }
     }
 

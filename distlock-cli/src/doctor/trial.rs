@@ -1,0 +1,90 @@
+//! A lock that one call holds and another waits for, with the rights of the user who asks.
+
+use std::time::{Duration, Instant};
+
+use distlock::{__doctor, Error, LockManager, Outage};
+
+use crate::doctor::finding::{Finding, Verdict};
+
+/// The lock that is tried out.
+const KEY: &str = "distlock-doctor";
+
+/// How long another doctor is waited for, and a hand-off.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// A hand-off that takes longer was found by polling, and not announced.
+const PROMPT: Duration = Duration::from_millis(40);
+
+/// The pause before the queue of the trial is looked at again.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// Acquires a lock, has a second call wait for it, hands it over, and releases it.
+pub(super) async fn of(manager: &LockManager) -> Finding {
+    let (verdict, found, advice) = match hand_off(manager).await {
+        Ok(took) => {
+            let found = format!("acquired, waited for, handed on after {took:.1?} and released");
+            if took <= PROMPT {
+                (Verdict::Good, found, "")
+            } else {
+                (
+                    Verdict::Mind,
+                    found,
+                    "if that is so each time, waiters are not notified and poll instead: give the user the rights for \
+                     quick hand-off (docs/storage.md lists them), and let no proxy stand between that keeps messages back",
+                )
+            }
+        }
+        Err(error) => {
+            let (verdict, advice) = match &error {
+                Error::Busy { .. } => (
+                    Verdict::Mind,
+                    "another doctor runs at this moment; try again",
+                ),
+                Error::Unavailable {
+                    outage: Outage::Denied,
+                    ..
+                } => (
+                    Verdict::Bad,
+                    "give the user the rights that docs/storage.md lists",
+                ),
+                Error::Config { .. }
+                | Error::Unavailable {
+                    outage: Outage::Misconfigured,
+                    ..
+                } => (Verdict::Bad, "change the URL or the setting that it names"),
+                _ => (Verdict::Bad, "no lock can be had as long as this is so"),
+            };
+            (verdict, error.to_string(), advice)
+        }
+    };
+    Finding {
+        server: __doctor::address(manager).to_owned(),
+        check: "locking",
+        verdict,
+        found,
+        advice: advice.to_owned(),
+    }
+}
+
+/// How long the lock takes from one call to the next.
+async fn hand_off(manager: &LockManager) -> Result<Duration, Error> {
+    let lock = manager.lock(KEY).wait(WAIT).lease(WAIT * 2);
+    let first = lock.acquire().await?;
+    let release = async {
+        let began = Instant::now();
+        while began.elapsed() < WAIT
+            && matches!(manager.inspect(KEY).await, Ok(state) if state.waiters == 0)
+        {
+            tokio::time::sleep(AGAIN).await;
+        }
+        let released = Instant::now();
+        first.release().await.map(|()| released)
+    };
+    let wait = async {
+        let second = lock.acquire().await?;
+        let acquired = Instant::now();
+        second.release().await.map(|()| acquired)
+    };
+    let (released, acquired) = tokio::join!(release, wait);
+    Ok(acquired?.saturating_duration_since(released?))
+}
