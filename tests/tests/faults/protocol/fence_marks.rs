@@ -2,7 +2,7 @@
 
 use distlock_tests::{Reply, Resp};
 
-use super::{Bench, FENCE, HELD, LEASE, LOCK, QUEUED, TTL, WHENEVER};
+use super::{Bench, FENCE, HELD, LEASE, LOCK, QUEUED, TTL, WHENEVER, message};
 
 fn fence(raw: &mut Resp) -> String {
     raw.get(FENCE).unwrap_or_default()
