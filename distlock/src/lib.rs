@@ -3,6 +3,7 @@
 
 #[cfg(feature = "axum")]
 mod axum;
+mod backoff;
 mod clock;
 mod credentials;
 mod error;

@@ -23,6 +23,7 @@ pub enum Part {
 pub struct Facts {
     /// Its address.
     pub server: String,
+    /// Its part in the store.
     pub part: Part,
     /// Why it cannot be asked anything.
     pub outage: Option<String>,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::Outage;
 use crate::observer::event::Path;
@@ -13,8 +14,7 @@ use crate::protocol::words::{AskReply, Grant, Occupant, Proof};
 
 /// The pause after a transient failure of an ask: it doubles while the server answers and refuses, for many
 /// may wait.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 #[derive(Debug)]
 pub(super) struct Asking {
@@ -26,7 +26,7 @@ pub(super) struct Asking {
     /// It stands in the queue, as far as is known.
     in_queue: bool,
     was_late: bool,
-    pause: Duration,
+    backoff: Backoff,
     obstacle: Option<Obstacle>,
     /// Who had the lock when it was last looked at.
     occupant: Option<Occupant>,
@@ -65,7 +65,7 @@ impl Asking {
             before: Before::default(),
             in_queue: false,
             was_late: false,
-            pause: FIRST_PAUSE,
+            backoff: BACKOFF,
             obstacle,
             occupant: None,
             pushed: None,
@@ -194,7 +194,7 @@ impl Asking {
     pub(super) fn failed(&mut self, request: &Request, trouble: Trouble, now: Moment) {
         if trouble.unsent {
             self.asked = self.before.asked;
-            self.pause = FIRST_PAUSE;
+            self.backoff.reset();
         }
         let stop = request.tries_once() || !trouble.outage.is_transient();
         // An ask that the end of the wait cut short says less than what was known before.
@@ -207,8 +207,7 @@ impl Asking {
         if stop {
             self.refuse(request);
         } else {
-            self.next = Next::Retry(now + self.pause);
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            self.next = Next::Retry(now + self.backoff.pause());
         }
     }
 

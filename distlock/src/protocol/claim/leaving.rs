@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
+use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::ReleaseReply;
 
 /// The pause before what the store refused is tried again. It doubles each time, so that what is always refused
 /// does not stand before others.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// How often a release that was answered is sent once more, at most.
 const MOST_AGAIN: u32 = 3;
@@ -28,7 +28,7 @@ pub(super) struct Leaving {
     was_unanswered: bool,
     /// How often it was sent once more after an answer.
     again: u32,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 /// What came of an attempt to release.
@@ -51,7 +51,7 @@ impl Leaving {
             place_until: None,
             was_unanswered: false,
             again: 0,
-            pause: FIRST_PAUSE,
+            backoff: BACKOFF,
         }
     }
 
@@ -105,9 +105,7 @@ impl Leaving {
                 if trouble.is_no_answer() {
                     return Left::Again(now);
                 }
-                let due = now + self.pause;
-                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-                Left::Again(due)
+                Left::Again(now + self.backoff.pause())
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use crate::backoff::Backoff;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::node::Node;
 use crate::store::redis::sentinel::Sentinels;
@@ -16,8 +17,7 @@ use crate::store::redis::url::Host;
 /// How often a sentinel is asked whose channel is silent.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// Has a node leave a server that is not the master any more.
 pub(super) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
@@ -32,7 +32,7 @@ async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
     let Some(mut opened) = node.upgrade().map(|node| node.opens()) else {
         return;
     };
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = BACKOFF;
     loop {
         let said = Arc::new(Notify::new());
         let heard = said.clone();
@@ -48,7 +48,7 @@ async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
             while let Ok(Ok(Some(master))) =
                 tokio::time::timeout(ASK_EVERY, sentinels.ask(&connection)).await
             {
-                pause = FIRST_PAUSE;
+                backoff.reset();
                 follow(&node, &sentinels, &master).await;
                 // It says so when that changes. A connection that was being opened meanwhile leads to the old one, if that
                 // was frozen and has woken up.
@@ -61,8 +61,7 @@ async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
                 let _ = tokio::time::timeout(ASK_EVERY, changes).await;
             }
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(backoff.pause()).await;
     }
 }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::backoff::Backoff;
 use crate::key::LockKey;
 use crate::mutex::lock;
 use crate::protocol::timing::LOOK_EVERY;
 use crate::protocol::words::{Look, Owner};
 
 /// How soon after it queued a call is looked for.
-const FIRST_LOOK: Duration = Duration::from_millis(50);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), LOOK_EVERY);
 
 /// At most this many owners are asked after in one script.
 const MOST: usize = 500;
@@ -29,15 +30,16 @@ pub(super) struct Polls {
 struct Polled {
     key: LockKey,
     at: Instant,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 impl Polls {
     pub(super) fn add(&self, key: &LockKey, owner: Owner) {
+        let mut backoff = BACKOFF;
         let polled = Polled {
             key: key.clone(),
-            at: Instant::now() + FIRST_LOOK,
-            pause: FIRST_LOOK,
+            at: Instant::now() + backoff.pause(),
+            backoff,
         };
         lock(&self.polled).entry(owner).or_insert(polled);
         self.added.notify_one();
@@ -57,8 +59,7 @@ impl Polls {
         let mut due: HashMap<LockKey, Vec<Owner>> = HashMap::new();
         for (owner, polled) in &mut *lock(&self.polled) {
             if polled.at <= now {
-                polled.pause = (polled.pause * 2).min(LOOK_EVERY);
-                polled.at = now + polled.pause;
+                polled.at = now + polled.backoff.pause();
                 due.entry(polled.key.clone()).or_default().push(*owner);
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
+use crate::backoff::Backoff;
 use crate::clock::Moment;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
@@ -22,7 +23,7 @@ const HOPS: u32 = 3;
 
 /// The pauses before a slot that is being moved is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const BACKOFF: Backoff = Backoff::new(FIRST_PAUSE, Duration::from_millis(100));
 
 /// The way of one command, to as many nodes as it takes within its deadline. A redirect means that nothing was done.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ pub(super) struct Route<'a> {
     /// Who was named by the last answer, to be asked just this once.
     detour: Option<Address>,
     hops: u32,
-    pause: Duration,
+    backoff: Backoff,
     last: Option<Trouble>,
 }
 
@@ -76,7 +77,7 @@ impl<'a> Route<'a> {
             opened_by: give_up,
             detour: None,
             hops: 0,
-            pause: FIRST_PAUSE,
+            backoff: BACKOFF,
             last: None,
         }
     }
@@ -126,7 +127,7 @@ impl<'a> Route<'a> {
             let left = self.left();
             // An attempt without the time for an answer would hide the reason of the one before it.
             let needed = match &self.last {
-                Some(_) => self.pause.min(self.within / 10),
+                Some(_) => self.backoff.peek().min(self.within / 10),
                 None => Duration::ZERO,
             };
             if left <= needed {
@@ -216,8 +217,7 @@ impl<'a> Route<'a> {
         }
         self.last = Some(here);
         if self.hops > HOPS {
-            tokio::time::sleep(self.pause.min(self.left())).await;
-            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(self.backoff.pause().min(self.left())).await;
             self.hops = 0;
         }
         Ok(())
