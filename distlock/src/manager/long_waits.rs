@@ -61,7 +61,7 @@ fn holder(core: &Core, entry: &Entry) -> Option<Holder> {
 fn observe(core: &Arc<Core>, entries: &[Arc<Entry>], now: Moment) {
     for entry in entries {
         let request = &entry.request;
-        if request.begins_long_wait(now) {
+        if request.mark_long_wait(now) {
             core.tell_more(request.told, || Event::WaitingLong {
                 lock: name(request.options.label.as_ref()),
                 key: request.key.shared(),

@@ -25,7 +25,7 @@ impl Hold {
 
     /// Its holder is done with it, or has gone.
     pub(crate) fn tell_ended(&self, outcome: HoldOutcome) {
-        if self.core.observed.is_none() || !self.entry.ends() {
+        if self.core.observed.is_none() || !self.entry.mark_ended() {
             return;
         }
         self.core

@@ -116,7 +116,7 @@ impl Entry {
     }
 
     /// Its end is told: whether that is to be done, for it is done once.
-    pub(crate) fn ends(&self) -> bool {
+    pub(crate) fn mark_ended(&self) -> bool {
         !self.has_ended.swap(true, Ordering::AcqRel)
     }
 

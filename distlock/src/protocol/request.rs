@@ -51,7 +51,7 @@ impl Request {
     }
 
     /// Marks a call that waits for long; returns true the first time.
-    pub(crate) fn begins_long_wait(&self, now: Moment) -> bool {
+    pub(crate) fn mark_long_wait(&self, now: Moment) -> bool {
         now >= self.long_wait_from() && !self.waits_long.swap(true, Ordering::AcqRel)
     }
 

@@ -80,7 +80,7 @@ impl Asking {
     }
 
     /// Looks after a call that is to go on. Whether it has not done so for so long.
-    pub(super) fn is_stuck(&mut self, patience: Duration, now: Moment) -> bool {
+    pub(super) fn notice_stuck(&mut self, patience: Duration, now: Moment) -> bool {
         let is_due = self.is_due() && self.retry_at().is_none_or(|at| now >= at);
         if !is_due {
             self.due_since = None;
@@ -212,7 +212,7 @@ impl Asking {
     }
 
     /// A grant was pushed. One that comes while an ask is under way is kept for later.
-    pub(super) fn is_granted(&mut self, grant: &Grant) -> bool {
+    pub(super) fn receive_grant(&mut self, grant: &Grant) -> bool {
         match self.next {
             Next::Place | Next::Retry(_) => true,
             Next::Ask | Next::Answer => {

@@ -197,7 +197,7 @@ impl Claim {
     /// A grant was pushed. One that comes to a hold changes nothing: a hold is proven by replies (R13).
     pub(crate) fn handle_grant(&mut self, grant: &Grant, now: Moment) {
         if let Stage::Asking(asking) = &mut self.stage
-            && asking.is_granted(grant)
+            && asking.receive_grant(grant)
         {
             self.take(grant, now);
         }
@@ -333,7 +333,7 @@ impl Claim {
     pub(crate) fn handle_look(&mut self, now: Moment) {
         let patience = self.request.timing.command_deadline() * 2;
         if let Stage::Asking(asking) = &mut self.stage
-            && asking.is_stuck(patience, now)
+            && asking.notice_stuck(patience, now)
             && self.rules.take_or_leave
         {
             self.give_back(now);

@@ -111,7 +111,7 @@ impl Dialer {
             ));
         }
         if self.role == Role::Commands && !connection.has_pushes() {
-            if !shared.polls() {
+            if !shared.start_polling() {
                 return Err(Trouble::new(
                     Outage::Misconfigured,
                     "it tells nothing unasked, which it did when this client connected: connect a new manager if a proxy \
@@ -155,7 +155,7 @@ impl Dialer {
         }
         if connection.has_pushes()
             && self.role != Role::Lane
-            && (shared.same_server).is_entered(server.as_deref(), &end, self.role == Role::Commands)
+            && (shared.same_server).enter(server.as_deref(), &end, self.role == Role::Commands)
         {
             // Under a name of several servers they would leave each other without a pause.
             tokio::time::sleep(SEVERAL_SERVERS).await;

@@ -15,7 +15,7 @@ impl SameServer {
     /// Another connection is being opened. A name may mean another server by now, so those that lead elsewhere are left,
     /// whatever they are used for. Where a server does not say who it is, `leads` decides: what follows the connection
     /// that leads is left with it. Whether one was left.
-    pub(super) fn is_entered(&self, server: Option<&str>, end: &Arc<End>, leads: bool) -> bool {
+    pub(super) fn enter(&self, server: Option<&str>, end: &Arc<End>, leads: bool) -> bool {
         let mut known = lock(&self.0);
         let mut left = Vec::new();
         known.retain(|(theirs, other)| {
@@ -51,14 +51,14 @@ mod tests {
     fn connections_to_another_server_are_left() {
         let servers = SameServer::default();
         let opened: Vec<_> = (0..6).map(|_| Arc::new(End::default())).collect();
-        assert!(!servers.is_entered(Some("a"), &opened[0], true));
-        assert!(!servers.is_entered(Some("a"), &opened[1], false));
-        assert!(servers.is_entered(Some("b"), &opened[2], false));
+        assert!(!servers.enter(Some("a"), &opened[0], true));
+        assert!(!servers.enter(Some("a"), &opened[1], false));
+        assert!(servers.enter(Some("b"), &opened[2], false));
         assert!(opened[0].is_told() && opened[1].is_told());
-        assert!(!servers.is_entered(Some("b"), &opened[3], true));
-        assert!(!servers.is_entered(None, &opened[4], false));
+        assert!(!servers.enter(Some("b"), &opened[3], true));
+        assert!(!servers.enter(None, &opened[4], false));
         assert!(!opened[2].is_told());
-        assert!(servers.is_entered(None, &opened[5], true));
+        assert!(servers.enter(None, &opened[5], true));
         assert!(opened[..5].iter().all(|end| end.is_told()));
         assert!(!opened[5].is_told());
     }

@@ -221,7 +221,7 @@ impl Candidate {
 
     /// A node is about to be told of the hold that it has lost; `false` if there is none any more, or something else is under way
     /// to it.
-    pub(super) fn repairs(&mut self, node: usize) -> bool {
+    pub(super) fn begin_repair(&mut self, node: usize) -> bool {
         let end = &mut self.ends[node];
         let may = matches!(self.phase, Phase::Held(_)) && !end.busy;
         if may {

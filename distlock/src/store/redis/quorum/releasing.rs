@@ -56,7 +56,7 @@ impl Quorum {
                         Some(Ok(reply)) => reply.again_after.is_some(),
                         Some(Err(_)) => true,
                     };
-                    if is_again && ballot.owes(node) {
+                    if is_again && ballot.mark_owed(node) {
                         let runtime = polls.runtime.clone();
                         runtime.spawn(release_later(polls, ballot, node, within));
                     }

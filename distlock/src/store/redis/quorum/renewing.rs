@@ -97,7 +97,7 @@ impl Quorum {
             return;
         };
         // A release that began before it is never followed by it, and one that begins now waits for it.
-        if !ballot.repairs(node) {
+        if !ballot.begin_repair(node) {
             return;
         }
         let (polls, token) = (self.polls.clone(), *token);

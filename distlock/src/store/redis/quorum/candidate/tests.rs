@@ -260,14 +260,14 @@ fn a_hold_is_repaired_only_while_it_is_one() {
     for node in [0, 2] {
         candidate.answered(node, granted(7), at(1));
     }
-    assert!(!candidate.repairs(0), "it is none yet");
+    assert!(!candidate.begin_repair(0), "it is none yet");
     for node in [0, 2] {
         assert_eq!(candidate.poll(node, at(1)), Some(Say::Confirm(7)));
         candidate.answered(node, confirmed(7, 1), at(2));
     }
-    assert!(!candidate.repairs(1), "an ask is under way there");
+    assert!(!candidate.begin_repair(1), "an ask is under way there");
     candidate.answered(1, Heard::Unanswered, at(3));
-    assert!(candidate.repairs(1));
+    assert!(candidate.begin_repair(1));
     candidate.end();
     assert!(
         candidate.is_busy(1) && candidate.is_at(1),
@@ -275,5 +275,5 @@ fn a_hold_is_repaired_only_while_it_is_one() {
     );
     candidate.has_repaired(1);
     assert!(!candidate.is_busy(1) && candidate.is_at(1));
-    assert!(!candidate.repairs(1), "it is released");
+    assert!(!candidate.begin_repair(1), "it is released");
 }
