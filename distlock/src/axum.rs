@@ -59,14 +59,11 @@ use crate::error::Error;
 /// ```
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
-        let answer = Answer::to(&self);
-        let mut response = (answer.status, answer.body()).into_response();
-        let headers = response.headers_mut();
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
-        if answer.again {
+        let (status, body) = problem(&self);
+        let content_type = [(CONTENT_TYPE, "application/problem+json")];
+        let mut response = (status, content_type, body).into_response();
+        if self.is_retryable() || matches!(self, Error::ShutDown { .. }) {
+            let headers = response.headers_mut();
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response.extensions_mut().insert(self);
@@ -74,71 +71,49 @@ impl IntoResponse for Error {
     }
 }
 
-/// What the other side is told of an error: nothing that was not known when this was compiled.
-struct Answer {
-    status: StatusCode,
-    code: &'static str,
-    detail: &'static str,
-    /// Whether the same request may be sent again.
-    again: bool,
-}
-
-impl Answer {
-    fn to(error: &Error) -> Self {
-        let (status, code, detail) = match error {
-            Error::Busy { .. } => (
-                StatusCode::LOCKED,
-                "lock-busy",
-                "another request has this lock; this lock was not taken",
-            ),
-            Error::Unavailable { .. } => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "lock-store-unavailable",
-                "the service cannot use its locks; this lock was not taken",
-            ),
-            Error::ShutDown { .. } => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "lock-shut-down",
-                "this instance is ending; this lock was not taken",
-            ),
-            Error::Lost { .. } => (
-                StatusCode::CONFLICT,
-                "lock-lost",
-                "the request lost its lock while it was worked on; look at what was done before you repeat it",
-            ),
-            Error::HoldLimit { .. } => (
-                StatusCode::CONFLICT,
-                "lock-hold-limit",
-                "the request took too long under its lock; look at what was done before you repeat it",
-            ),
-            Error::InvalidKey { .. }
-            | Error::ForeignKey { .. }
-            | Error::Config { .. }
-            | Error::NotInstalled
-            | Error::AlreadyInstalled => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "lock-misused",
-                "the service uses its locks wrongly; this lock was not taken",
-            ),
-        };
-        Answer {
-            status,
-            code,
-            detail,
-            again: error.is_retryable() || matches!(error, Error::ShutDown { .. }),
-        }
-    }
-
-    /// These need no escapes.
-    fn body(&self) -> String {
-        format!(
-            r#"{{"title":"{}","status":{},"code":"{}","detail":"{}"}}"#,
-            self.status.canonical_reason().unwrap_or_default(),
-            self.status.as_u16(),
-            self.code,
-            self.detail,
-        )
-    }
+/// What the client is told of an error: nothing that was not known when this was compiled, and nothing to escape.
+fn problem(error: &Error) -> (StatusCode, String) {
+    let (status, code, detail) = match error {
+        Error::Busy { .. } => (
+            StatusCode::LOCKED,
+            "lock-busy",
+            "another request has this lock; this lock was not taken",
+        ),
+        Error::Unavailable { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "lock-store-unavailable",
+            "the service cannot use its locks; this lock was not taken",
+        ),
+        Error::ShutDown { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "lock-shut-down",
+            "this instance is ending; this lock was not taken",
+        ),
+        Error::Lost { .. } => (
+            StatusCode::CONFLICT,
+            "lock-lost",
+            "the request lost its lock while it was worked on; look at what was done before you repeat it",
+        ),
+        Error::HoldLimit { .. } => (
+            StatusCode::CONFLICT,
+            "lock-hold-limit",
+            "the request took too long under its lock; look at what was done before you repeat it",
+        ),
+        Error::InvalidKey { .. }
+        | Error::ForeignKey { .. }
+        | Error::Config { .. }
+        | Error::NotInstalled
+        | Error::AlreadyInstalled => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "lock-misused",
+            "the service uses its locks wrongly; this lock was not taken",
+        ),
+    };
+    let title = status.canonical_reason().unwrap_or_default();
+    let number = status.as_u16();
+    let body =
+        format!(r#"{{"title":"{title}","status":{number},"code":"{code}","detail":"{detail}"}}"#);
+    (status, body)
 }
 
 #[cfg(test)]
@@ -180,7 +155,7 @@ mod tests {
 
     /// Status, `Retry-After` and body of the answer to an error.
     fn answer(error: Error) -> (u16, Option<String>, String) {
-        let body = Answer::to(&error).body();
+        let (_, body) = problem(&error);
         let response = error.into_response();
         let headers = response.headers();
         assert_eq!(headers[CONTENT_TYPE], "application/problem+json");

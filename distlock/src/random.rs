@@ -1,22 +1,58 @@
-//! Where chance comes from: the names of clients, and the pauses between attempts to connect.
+//! Where chance comes from: the names and ids of clients, and the pauses between attempts to connect.
 
+use std::cell::RefCell;
 use std::fmt;
 
 /// A source of random numbers, injected like the clock, so that a simulation can be repeated.
 pub(crate) trait Random: Send + Sync + fmt::Debug {
+    /// A number that nobody can guess.
     fn next(&self) -> u64;
+
+    /// The same, and no copy of this process draws it as well: a machine that was cloned while it ran has the same memory as
+    /// its clones.
+    fn fresh(&self) -> u64 {
+        self.next()
+    }
 }
 
-/// What the system offers.
+/// What the system offers. A system call for each number would be dear, so each thread draws some in advance.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SystemRandom;
 
+/// As many numbers are drawn at once.
+const DRAWN: usize = 64;
+
+thread_local! {
+    static IN_ADVANCE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Random for SystemRandom {
     fn next(&self) -> u64 {
+        // A thread that ends has none left.
+        let drawn = IN_ADVANCE.try_with(|numbers| {
+            let mut numbers = numbers.borrow_mut();
+            if numbers.is_empty() {
+                *numbers = draw();
+            }
+            numbers.pop()
+        });
+        drawn.ok().flatten().unwrap_or_else(|| self.fresh())
+    }
+
+    fn fresh(&self) -> u64 {
         // Some bits of a UUID are fixed; turned, each half covers those of the other.
         let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
         high.rotate_left(32) ^ low
     }
+}
+
+/// Some numbers; none if the system refuses.
+fn draw() -> Vec<u64> {
+    let mut bytes = [0; DRAWN * 8];
+    let drawn = getrandom::fill(&mut bytes);
+    let (numbers, _) = bytes.as_chunks::<8>();
+    let numbers = numbers.iter().map(|bytes| u64::from_ne_bytes(*bytes));
+    drawn.map_or_else(|_| Vec::new(), |()| numbers.collect())
 }
 
 #[cfg(test)]
@@ -25,10 +61,11 @@ mod tests {
 
     #[test]
     fn the_systems_numbers_differ() {
-        let mut drawn: Vec<_> = (0..64).map(|_| SystemRandom.next()).collect();
+        let both = |_| [SystemRandom.next(), SystemRandom.fresh()];
+        let mut drawn: Vec<_> = (0..2 * DRAWN).flat_map(both).collect();
         drawn.sort_unstable();
         drawn.dedup();
-        assert_eq!(drawn.len(), 64);
+        assert_eq!(drawn.len(), 4 * DRAWN);
         // Every bit is free.
         assert_eq!(drawn.iter().fold(0, |all, one| all | one), u64::MAX);
         assert_eq!(drawn.iter().fold(u64::MAX, |all, one| all & one), 0);

@@ -107,7 +107,7 @@ impl ProcessNames {
 }
 
 fn drawn_name(random: &dyn Random) -> String {
-    let text = format!("{:016x}{:016x}", random.next(), random.next());
+    let text = format!("{:016x}{:016x}", random.fresh(), random.fresh());
     text[..PROCESS_DIGITS].to_owned()
 }
 

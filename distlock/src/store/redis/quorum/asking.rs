@@ -133,7 +133,8 @@ impl Quorum {
                 if is_taken || is_late && occupant.is_some() {
                     return Ok(AskReply::Busy(occupant));
                 }
-            } else if matches!(count, Count::Settled) && occupant.is_some() && ballot.enter_queue() {
+            } else if matches!(count, Count::Settled) && occupant.is_some() && ballot.enter_queue()
+            {
                 return Ok(AskReply::Queued(occupant));
             }
             if is_late {
