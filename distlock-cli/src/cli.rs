@@ -33,7 +33,8 @@ impl Cli {
         Self::try_parse()?.with_key()
     }
 
-    /// Takes the key of `run -- KEY -- COMMAND`, which is how a key begins with `-`, out of the command.
+    /// Takes the key of `run -- KEY -- COMMAND`, which is how a key begins with `-`, out of the
+    /// command.
     fn with_key(mut self) -> Result<Self, clap::Error> {
         if let Command::Run(run) = &mut self.command
             && run.key.is_empty()
@@ -65,8 +66,8 @@ fn max_width() -> usize {
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// Where the locks are, such as redis://host:6379 [default: $DISTLOCK_URL, with $DISTLOCK_USERNAME and
-    /// $DISTLOCK_PASSWORD]
+    /// Where the locks are, such as redis://host:6379 [default: $DISTLOCK_URL, with
+    /// $DISTLOCK_USERNAME and $DISTLOCK_PASSWORD]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// What the locks' keys in the store begin with
@@ -137,8 +138,8 @@ pub(crate) enum Command {
     override_usage = "distlock run [OPTIONS] <KEY> -- <COMMAND>...\n       distlock run [OPTIONS] -- <KEY> -- <COMMAND>..."
 )]
 pub(crate) struct Run {
-    /// How long the lock outlives the last renewal: how soon it is free when this machine dies, and how long an outage
-    /// of the store is survived
+    /// How long the lock outlives the last renewal: how soon it is free when this machine dies, and
+    /// how long an outage of the store is survived
     #[arg(long, default_value = "15s", value_parser = duration, value_name = "TIME")]
     pub(crate) lease: Duration,
     /// How long to wait for the lock; 0 tries once
@@ -147,8 +148,9 @@ pub(crate) struct Run {
     /// How the command is stopped when the lock is about to be lost
     #[arg(long, value_enum, default_value = "signal", value_name = "HOW")]
     pub(crate) on_lost: OnLost,
-    /// How long before the lock is lost SIGTERM is sent, with `--on-lost signal`, and how long processes that the
-    /// command leaves behind may take after theirs; at most half of the lease [default: a third of the lease]
+    /// How long before the lock is lost SIGTERM is sent, with `--on-lost signal`, and how long
+    /// processes that the command leaves behind may take after theirs; at most half of the lease
+    /// [default: a third of the lease]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) grace: Option<Duration>,
     /// The key of the lock; one that begins with `-` is written after `--`, and `--` after it
@@ -192,10 +194,12 @@ pub(crate) struct Unlock {
     /// How long to wait until it is free
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     pub(crate) wait: Duration,
-    /// Waits for as long as it takes the lease and the grace of the holder to end, if it does not release
+    /// Waits for as long as it takes the lease and the grace of the holder to end, if it does not
+    /// release
     #[arg(long)]
     pub(crate) force: bool,
-    /// Your word that the holder's process is dead: the lock is deleted at once, unless its client is connected
+    /// Your word that the holder's process is dead: the lock is deleted at once, unless its client
+    /// is connected
     #[arg(long, requires = "force")]
     pub(crate) holder_is_gone: bool,
 }

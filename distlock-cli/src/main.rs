@@ -1,4 +1,5 @@
-//! The command line of distlock. `distlock --help` explains it, docs/operations/command-line.md with examples.
+//! The command line of distlock. `distlock --help` explains it, docs/operations/command-line.md
+//! with examples.
 
 mod cli;
 mod completions;
@@ -45,7 +46,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Reports a wrong command line as JSON if it asks for JSON, otherwise as clap does. `--help` and `--version` are no errors.
+/// Reports a wrong command line as JSON if it asks for JSON, otherwise as clap does. `--help` and
+/// `--version` are no errors.
 fn misused(error: &clap::Error) -> ExitCode {
     let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
     if error.use_stderr() && words.any(|word| word == "--json") {
@@ -60,8 +62,8 @@ fn misused(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
 }
 
-/// One thread: a command that is to die with the thread that started it must be started by one that lives for as long as the
-/// process does.
+/// One thread: a command that is to die with the thread that started it must be started by one that
+/// lives for as long as the process does.
 fn on_runtime(work: impl Future<Output = Ended>) -> Ended {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -359,7 +359,8 @@ fn read_duration(argument: &str, value: &Expr, range: Range) -> syn::Result<u64>
     Err(syn::Error::new_spanned(value, message))
 }
 
-/// The lines that do without the attribute what an option does whose value is known only at run time.
+/// The lines that do without the attribute what an option does whose value is known only at run
+/// time.
 fn with_lock(option: &str, value: &Expr) -> String {
     let value = value.to_token_stream().to_string();
     let value = [" . ", " :: "]

@@ -7,7 +7,8 @@ use syn::{Expr, ExprClosure};
 
 use crate::function::bound_names;
 
-/// Where a closure mentions one of `parameters`. What may be a name of its own is left to the compiler.
+/// Where a closure mentions one of `parameters`. What may be a name of its own is left to the
+/// compiler.
 pub(crate) fn captured(closure: &ExprClosure, parameters: &[String]) -> Option<Ident> {
     let mut own = Vec::new();
     for input in &closure.inputs {
@@ -61,7 +62,8 @@ fn mentioned(body: TokenStream, names: &[&str]) -> Option<Ident> {
         .find_map(|(at, token)| match token {
             TokenTree::Group(group) => mentioned(group.stream(), names),
             TokenTree::Ident(name) if names.contains(&&*name.unraw().to_string()) => {
-                // A field, a step of a path, a lifetime; the name of a field, a path's start, a macro.
+                // A field, a step of a path, a lifetime; the name of a field, a path's start, a
+                // macro.
                 let before = at.checked_sub(1);
                 let part = is(before, '.') && !is(at.checked_sub(2), '.');
                 let part = part || is(before, ':') || is(before, '\'');

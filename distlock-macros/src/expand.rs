@@ -152,8 +152,9 @@ fn generated(place: Span) -> Span {
 //     )
 //     .lease(15000u64)
 //
-// `is_generic`: a value may have a type parameter's type. Without `KeyValue` in between, the compiler asks for the missing bound
-// by the name of `Display`; of a type that is known, `KeyValue` says more.
+// `is_generic`: a value may have a type parameter's type. Without `KeyValue` in between, the
+// compiler asks for the missing bound by the name of `Display`; of a type that is known, `KeyValue`
+// says more.
 fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> TokenStream {
     let krate = &args.krate;
     let site = Span::mixed_site();
@@ -295,7 +296,8 @@ impl Lock<'_> {
         let succeeded = self.succeeded();
         quote_spanned! {place=>
             #krate::__private::run(
-                // Alive across the await, and for that nothing but mutable will do: `run` says what for.
+                // Alive across the await, and for that nothing but mutable will do: `run` says what
+                // for.
                 &mut ::core::marker::PhantomData,
                 &mut ::core::marker::PhantomData,
                 // A statement of its own: what the key borrows must not live across the await. In

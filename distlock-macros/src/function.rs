@@ -63,7 +63,8 @@ impl Function {
         }
     }
 
-    /// Returns true if a value of the key may be of a generic type. The generics of an `impl` around a method are not seen.
+    /// Returns true if a value of the key may be of a generic type. The generics of an `impl`
+    /// around a method are not seen.
     pub(crate) fn may_be_generic(&self) -> bool {
         let has_type = self.sig.generics.type_params().next().is_some();
         let has_receiver = self.sig.receiver().is_some();

@@ -70,12 +70,13 @@ mod template;
 /// format or an expression; `#name` and `$name`; `/:name`, and `:name` at the key's start. With a
 /// colon at its end, any text in braces is a hash tag: `{item_id:}`.
 ///
-/// Values are inserted by `Display`, by reference and once, before the body starts. They are escaped
-/// as by `distlock::escape`, and so is, in a value, the first character of the text between it and the
-/// next: of `move-<from>-<to>`, no two lists of arguments give the same key. Hence there must be text
-/// between two values, and it does not begin with `%`. Text that begins with `:` is what `escape`
-/// escapes anyway; keys with it look the same in code that makes them by hand. An empty value fails with
-/// `Error::InvalidKey`. A key is at most 512 bytes long, and making it takes one allocation.
+/// Values are inserted by `Display`, by reference and once, before the body starts. They are
+/// escaped as by `distlock::escape`, and so is, in a value, the first character of the text between
+/// it and the next: of `move-<from>-<to>`, no two lists of arguments give the same key. Hence there
+/// must be text between two values, and it does not begin with `%`. Text that begins with `:` is
+/// what `escape` escapes anyway; keys with it look the same in code that makes them by hand. An
+/// empty value fails with `Error::InvalidKey`. A key is at most 512 bytes long, and making it takes
+/// one allocation.
 ///
 /// # Failure
 ///
@@ -106,12 +107,13 @@ mod template;
 ///
 /// Each call puts the body's future into a box, so a chain of calls makes no future large. But the
 /// compiler follows the chain when it proves that what is spawned is `Send`, and gives up at the
-/// crate's `recursion_limit`, by default 128, with "overflow evaluating the requirement". Measured with
-/// rustc 1.95, 18 annotated functions nest, or 10 with `#[tracing::instrument]` on each; one less if the
-/// last of them awaits something as deep as a `TcpStream`; and 64 where no `Send` is asked for.
+/// crate's `recursion_limit`, by default 128, with "overflow evaluating the requirement". Measured
+/// with rustc 1.95, 18 annotated functions nest, or 10 with `#[tracing::instrument]` on each; one
+/// less if the last of them awaits something as deep as a `TcpStream`; and 64 where no `Send` is
+/// asked for.
 ///
-/// The remedy is `Box::pin` around one call of the chain, as a trait object, into which the compiler
-/// does not look:
+/// The remedy is `Box::pin` around one call of the chain, as a trait object, into which the
+/// compiler does not look:
 ///
 /// ```text
 /// let next: Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(reserve(db, item_id));

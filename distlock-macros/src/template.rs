@@ -295,8 +295,8 @@ impl Parser<'_> {
         for step in path.steps {
             expr.extend(match step {
                 Step::Field(name) => {
-                    // The user's span, so that rustc lists the fields there are, and does not end in
-                    // "this error originates in the attribute macro".
+                    // The user's span, so that rustc lists the fields there are, and does not end
+                    // in "this error originates in the attribute macro".
                     let name = identifier(&name, span);
                     quote::quote_spanned!(span=> .#name)
                 }

@@ -19,8 +19,8 @@ use crate::options::Options;
 use crate::scope;
 use crate::templates;
 
-/// Builds a key from a template's parts, in one allocation: `capacity` has room for the longest legal
-/// key wherever a value's length is not known at compile time.
+/// Builds a key from a template's parts, in one allocation: `capacity` has room for the longest
+/// legal key wherever a value's length is not known at compile time.
 #[derive(Debug)]
 pub struct KeyBuilder {
     template: &'static str,
@@ -50,8 +50,8 @@ impl KeyBuilder {
         self.value_before(placeholder, value, ':')
     }
 
-    /// A value with text behind it that begins with `end`, and another value behind that: escaped in
-    /// the value, `end` is where the value ends.
+    /// A value with text behind it that begins with `end`, and another value behind that: escaped
+    /// in the value, `end` is where the value ends.
     #[must_use]
     pub fn value_before(
         mut self,
@@ -234,15 +234,16 @@ pub const fn returns<T>() -> Option<T> {
     None
 }
 
-/// Acquires, runs the body, releases. Instantiated once per annotated function, so it is kept thin, and
-/// what is not the body's is boxed: the annotated future is to be small.
+/// Acquires, runs the body, releases. Instantiated once per annotated function, so it is kept thin,
+/// and what is not the body's is boxed: the annotated future is to be small.
 ///
-/// How deep annotated functions nest is decided here, for the compiler follows a chain of calls only as
-/// far as its `recursion_limit`. When it lays the futures out it stops at a box, so the body is in one. When
-/// it proves them `Send` it goes on through boxes, and through a caller's variables one after the other. The
-/// first two arguments are temporaries of the caller that live as long as this future: they make it prove
-/// first what is deep in the runtime, which is then known wherever the chain ends, and next the body,
-/// with nothing between it and its caller. What is `erased` is not looked into at all.
+/// How deep annotated functions nest is decided here, for the compiler follows a chain of calls
+/// only as far as its `recursion_limit`. When it lays the futures out it stops at a box, so the
+/// body is in one. When it proves them `Send` it goes on through boxes, and through a caller's
+/// variables one after the other. The first two arguments are temporaries of the caller that live
+/// as long as this future: they make it prove first what is deep in the runtime, which is then
+/// known wherever the chain ends, and next the body, with nothing between it and its caller. What
+/// is `erased` is not looked into at all.
 pub fn run<F: Future>(
     _runtime: &mut PhantomData<LockGuard>,
     _body: &mut PhantomData<F>,

@@ -8,8 +8,9 @@ use crate::error::Error;
 
 /// With the feature `axum`, for axum 0.8: a handler may return `Result<_, distlock::Error>`.
 ///
-/// The status says whether the body under the lock has begun, for that decides who may repeat the request. An error knows of
-/// its own lock alone, so the table is for handlers that make one locked call:
+/// The status says whether the body under the lock has begun, for that decides who may repeat the
+/// request. An error knows of its own lock alone, so the table is for handlers that make one locked
+/// call:
 ///
 /// | error | status | `code` | `Retry-After` | |
 /// |---|---|---|---|---|
@@ -20,16 +21,18 @@ use crate::error::Error;
 /// | [`HoldLimit`](Error::HoldLimit) | 409 Conflict | `lock-hold-limit` | none | the same |
 /// | all others | 500 Internal Server Error | `lock-misused` | none | a mistake of the service; this lock was not taken |
 ///
-/// With a second locked call, after the first or within it, half of the work may be done when that one is
-/// [`Busy`](Error::Busy): the answer is 423 all the same, and a client that repeats the request does that half twice. Map such
-/// errors yourself, or make the half one that may be repeated. So it is with what
-/// [`LockManager::unlock`](crate::LockManager::unlock) returns: its [`Unavailable`](Error::Unavailable) does not tell whether
-/// the lock was taken away.
+/// With a second locked call, after the first or within it, half of the work may be done when that
+/// one is [`Busy`](Error::Busy): the answer is 423 all the same, and a client that repeats the
+/// request does that half twice. Map such errors yourself, or make the half one that may be
+/// repeated. So it is with what [`LockManager::unlock`](crate::LockManager::unlock) returns: its
+/// [`Unavailable`](Error::Unavailable) does not tell whether the lock was taken away.
 ///
-/// `Retry-After` is in seconds, and only keeps clients from asking at once: nobody knows when a lock will be free.
+/// `Retry-After` is in seconds, and only keeps clients from asking at once: nobody knows when a
+/// lock will be free.
 ///
-/// The body is `application/problem+json` (RFC 9457) and constant for each line of the table: no key, holder, address or
-/// message of the store is in it. For a log the error itself is among the response's extensions:
+/// The body is `application/problem+json` (RFC 9457) and constant for each line of the table: no
+/// key, holder, address or message of the store is in it. For a log the error itself is among the
+/// response's extensions:
 ///
 /// ```
 /// # use axum_core as axum;
@@ -71,7 +74,8 @@ impl IntoResponse for Error {
     }
 }
 
-/// What the client is told of an error: nothing that was not known when this was compiled, and nothing to escape.
+/// What the client is told of an error: nothing that was not known when this was compiled, and
+/// nothing to escape.
 fn problem(error: &Error) -> (StatusCode, String) {
     let (status, code, detail) = match error {
         Error::Busy { .. } => (

@@ -47,7 +47,8 @@ use crate::visible::Visible;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another call held the lock for as long as this call was willing to wait, or the lock's queue was full.
+    /// Another call held the lock for as long as this call was willing to wait, or the lock's queue
+    /// was full.
     #[error("lock `{}` is busy: {}", Visible(.key), Contention(*.waited, *.queue_full, .holders))]
     #[non_exhaustive]
     Busy {
@@ -62,7 +63,8 @@ pub enum Error {
         holders: Vec<Holder>,
     },
 
-    /// The store could not be reached, or refused to work, for as long as the call was willing to wait.
+    /// The store could not be reached, or refused to work, for as long as the call was willing to
+    /// wait.
     #[error("{}the lock store is unavailable ({outage}) after {}: {detail}", Prefix(.key.as_deref()), Tried(*.waited))]
     #[non_exhaustive]
     Unavailable {
@@ -78,8 +80,9 @@ pub enum Error {
         source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
 
-    /// The lock was held and could no longer be proven ours. A body was `stopped`, or its work had been done when
-    /// this was found (`completed`); nothing stops the code that has a guard. Another process may have run since.
+    /// The lock was held and could no longer be proven ours. A body was `stopped`, or its work had
+    /// been done when this was found (`completed`); nothing stops the code that has a guard.
+    /// Another process may have run since.
     #[error("lock `{}` was lost (fencing token {fencing_token}): {reason}; {}", Visible(.key), Work { completed: *.completed, stopped: *.stopped })]
     #[non_exhaustive]
     Lost {
@@ -95,8 +98,9 @@ pub enum Error {
         reason: LossReason,
     },
 
-    /// The hold reached its `max_hold`: a body was stopped and the lock released. A guard is no longer
-    /// held, but nothing stops the code that has it, and others wait until it is dropped or the lease ends.
+    /// The hold reached its `max_hold`: a body was stopped and the lock released. A guard is no
+    /// longer held, but nothing stops the code that has it, and others wait until it is dropped or
+    /// the lease ends.
     #[error("lock `{}` was held for its max_hold of {max_hold:?} (fencing token {fencing_token}): {}", Visible(.key), Work { completed: *.completed, stopped: *.stopped })]
     #[non_exhaustive]
     HoldLimit {
@@ -135,8 +139,8 @@ pub enum Error {
         detail: String,
     },
 
-    /// The configuration cannot work: a URL, a credential, a right or an option is wrong. While connecting this includes a
-    /// server of another kind than the URL says.
+    /// The configuration cannot work: a URL, a credential, a right or an option is wrong. While
+    /// connecting this includes a server of another kind than the URL says.
     #[error("distlock is misconfigured: {}", Visible(.detail))]
     #[non_exhaustive]
     Config {
@@ -271,7 +275,8 @@ impl Error {
         }
     }
 
-    /// Who held the lock, for a call that found it busy; otherwise, and where that is not known, nobody.
+    /// Who held the lock, for a call that found it busy; otherwise, and where that is not known,
+    /// nobody.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -330,8 +335,8 @@ pub struct Holder {
     pub client: String,
     /// Since when, by the store's clock.
     pub held_since: SystemTime,
-    /// Until when [`min_hold`](crate::Lock::min_hold) keeps the key although the work is finished, by the store's clock;
-    /// `None` while the lock is held.
+    /// Until when [`min_hold`](crate::Lock::min_hold) keeps the key although the work is finished,
+    /// by the store's clock; `None` while the lock is held.
     pub kept_until: Option<SystemTime>,
     /// Whether it is this very process: then look for a call that waits for itself.
     pub this_process: bool,
@@ -397,14 +402,16 @@ pub enum Outage {
     OutOfMemory,
     /// The server refuses writes (`MISCONF`, `NOREPLICAS`).
     WritesRefused,
-    /// Fewer replicas acknowledged the lock in time than `min_replicas` asks for, or no disk did in time (`fsync`).
+    /// Fewer replicas acknowledged the lock in time than `min_replicas` asks for, or no disk did in
+    /// time (`fsync`).
     TooFewReplicas,
     /// The server is loading, busy with a script, or has lost its master.
     NotReady,
     /// The user lacks a right, or its password was changed.
     Denied,
-    /// The server is of another kind than the URL says: another protocol, a node of a cluster, a sentinel, or a version
-    /// that is too old. The detail names what to write. While connecting this is [`Error::Config`].
+    /// The server is of another kind than the URL says: another protocol, a node of a cluster, a
+    /// sentinel, or a version that is too old. The detail names what to write. While connecting
+    /// this is [`Error::Config`].
     Misconfigured,
     /// TLS: a certificate is not accepted, here or there, or its files cannot be read.
     Untrusted,

@@ -11,12 +11,15 @@ use std::str::FromStr;
 /// for longer than its lease and does not know it yet.
 ///
 /// Tokens are made from the server's time in microseconds and the previous token, so they keep
-/// rising after `FLUSHALL` or a restart without persistence, and while the previous one is remembered whatever the server's clock does.
-/// Renewal and re-entry keep the token; each new acquisition has a new one.
+/// rising after `FLUSHALL` or a restart without persistence, and while the previous one is
+/// remembered whatever the server's clock does. Renewal and re-entry keep the token; each new
+/// acquisition has a new one.
 ///
-/// The limit: the previous token is remembered for the [`fence_ttl`](crate::LockManagerBuilder::fence_ttl) after its
-/// acquisition. If a key is not acquired for that long (or the server loses its data), and the server's clock is
-/// meanwhile set back by more than that pause, because it had been ahead, then the next token is lower than the last.
+/// The limit: the previous token is remembered for the
+/// [`fence_ttl`](crate::LockManagerBuilder::fence_ttl) after its acquisition. If a key is not
+/// acquired for that long (or the server loses its data), and the server's clock is meanwhile set
+/// back by more than that pause, because it had been ahead, then the next token is lower than the
+/// last.
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -35,7 +38,8 @@ use std::str::FromStr;
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// A token that was written down before: what a resource remembers, to compare the next one with.
+    /// A token that was written down before: what a resource remembers, to compare the next one
+    /// with.
     ///
     /// ```
     /// # use distlock::FencingToken;
@@ -50,7 +54,8 @@ impl FencingToken {
         FencingToken(token)
     }
 
-    /// The token as a number. Those that a lock gives are below 2^63, so they fit a signed SQL `BIGINT`.
+    /// The token as a number. Those that a lock gives are below 2^63, so they fit a signed SQL
+    /// `BIGINT`.
     ///
     /// ```
     /// let token = distlock::FencingToken::new(1_790_000_000_000_000);

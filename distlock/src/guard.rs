@@ -81,8 +81,8 @@ impl LockGuard {
         }
     }
 
-    /// What code that works under the lock may have of it: cheap to clone, for tasks and helpers. The lock stays
-    /// this guard's.
+    /// What code that works under the lock may have of it: cheap to clone, for tasks and helpers.
+    /// The lock stays this guard's.
     ///
     /// ```
     /// # use distlock::{LockManager, Error};
@@ -244,8 +244,8 @@ impl LockGuard {
     }
 
     /// Releases the lock, and waits for the store's answer for about one command deadline (a tenth
-    /// of the lease, 50 ms to 1 s; up to three of them if an ask of this call was never answered); after that it
-    /// goes on in the background until it is answered, or the lease has ended.
+    /// of the lease, 50 ms to 1 s; up to three of them if an ask of this call was never answered);
+    /// after that it goes on in the background until it is answered, or the lease has ended.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -264,9 +264,10 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::HoldLimit`] with `completed: true` if the hold was over before, or if
-    /// the store answers that it no longer had this lock: what was done last may have overlapped with
-    /// another holder. A release that the store did not answer is no error; it is logged.
+    /// [`Error::Lost`] or [`Error::HoldLimit`] with `completed: true` if the hold was over before,
+    /// or if the store answers that it no longer had this lock: what was done last may have
+    /// overlapped with another holder. A release that the store did not answer is no error; it is
+    /// logged.
     ///
     /// # Cancel safety
     ///
@@ -280,9 +281,9 @@ impl LockGuard {
         }
     }
 
-    /// Runs a future with this hold on the re-entry stack: inside, [`current`](crate::current) is this
-    /// hold, and calls that need the same key re-enter it. The future is *not* stopped when the lock
-    /// is lost; [`Lock::run`](crate::Lock::run) does that.
+    /// Runs a future with this hold on the re-entry stack: inside, [`current`](crate::current) is
+    /// this hold, and calls that need the same key re-enter it. The future is *not* stopped when
+    /// the lock is lost; [`Lock::run`](crate::Lock::run) does that.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -325,8 +326,8 @@ impl LockGuard {
         Frame::push(self.held(), store, self.children.clone())
     }
 
-    /// Runs the body while the lock is held, and drops it while the lock is still ours. With `finish`, it
-    /// runs on after a loss, but it never starts after one.
+    /// Runs the body while the lock is held, and drops it while the lock is still ours. With
+    /// `finish`, it runs on after a loss, but it never starts after one.
     pub(crate) async fn watch<F: Future>(
         &self,
         body: Pin<&mut Option<F>>,
@@ -373,8 +374,8 @@ impl LockGuard {
         }
     }
 
-    /// Releases after a body. A release that fails changes nothing, but one that shows that the lock had
-    /// been lost is the error of the call: the body ran without it.
+    /// Releases after a body. A release that fails changes nothing, but one that shows that the
+    /// lock had been lost is the error of the call: the body ran without it.
     pub(crate) async fn give_back(mut self, success: bool) -> Option<Error> {
         self.give_back_in_place(success).await
     }

@@ -73,8 +73,8 @@ impl Held {
         self.hold.key().as_str()
     }
 
-    /// Whether the lock can be proven ours at this moment, by the local clock and without asking the
-    /// store. Once false, it stays false.
+    /// Whether the lock can be proven ours at this moment, by the local clock and without asking
+    /// the store. Once false, it stays false.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -95,9 +95,10 @@ impl Held {
 
     /// For how long the lock is still ours if no further renewal succeeds; zero once it is over.
     ///
-    /// A lock that was handed over is granted for one second at most, or for the lease where that is shorter. So at the
-    /// start of a contended body this is less than a second, however long the lease is. The store confirms the full
-    /// lease while the body runs; [`confirmed`](Held::confirmed) waits for that. From then on this is at least about two
+    /// A lock that was handed over is granted for one second at most, or for the lease where that
+    /// is shorter. So at the start of a contended body this is less than a second, however long the
+    /// lease is. The store confirms the full lease while the body runs;
+    /// [`confirmed`](Held::confirmed) waits for that. From then on this is at least about two
     /// thirds of the lease (or the lease minus 10 s, if that is more), unless renewals fail.
     ///
     /// ```
@@ -120,12 +121,13 @@ impl Held {
         self.hold.remaining()
     }
 
-    /// Waits until the store has confirmed the full lease: call it before work that needs the lock for more than a second
-    /// and cannot be stopped.
+    /// Waits until the store has confirmed the full lease: call it before work that needs the lock
+    /// for more than a second and cannot be stopped.
     ///
-    /// A lock that was free is confirmed when its body starts, so this returns at once. A lock that was handed over is
-    /// granted for one second at most, so that its body can start without another round trip. This call has it confirmed
-    /// now, which takes one round trip. After it, [`remaining`](Held::remaining) is close to the lease.
+    /// A lock that was free is confirmed when its body starts, so this returns at once. A lock that
+    /// was handed over is granted for one second at most, so that its body can start without
+    /// another round trip. This call has it confirmed now, which takes one round trip. After it,
+    /// [`remaining`](Held::remaining) is close to the lease.
     ///
     /// ```
     /// # use distlock::{LockManager, distributed_lock, with_manager};
@@ -148,7 +150,8 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::HoldLimit`] when the lock is lost or released before it is confirmed.
+    /// [`Error::Lost`] or [`Error::HoldLimit`] when the lock is lost or released before it is
+    /// confirmed.
     ///
     /// # Cancel safety
     ///
@@ -157,8 +160,8 @@ impl Held {
         self.hold.confirmed().await
     }
 
-    /// Resolves when the lock is lost, or was released: when its lease cannot be renewed, before the store can give
-    /// it to anybody else; when its key vanished, at the next renewal (or the
+    /// Resolves when the lock is lost, or was released: when its lease cannot be renewed, before
+    /// the store can give it to anybody else; when its key vanished, at the next renewal (or the
     /// [`release`](crate::LockGuard::release) tells).
     ///
     /// ```

@@ -113,11 +113,13 @@ pub(crate) fn shortened(key: &str) -> String {
     format!("{}...", key[..end].escape_debug())
 }
 
-/// Escapes a value so that it is one part of a key and nothing else: `%`, `:`, `{`, `}`, white space
-/// and control characters are percent-encoded, as `#[distributed_lock]` does with every `<...>`.
+/// Escapes a value so that it is one part of a key and nothing else: `%`, `:`, `{`, `}`, white
+/// space and control characters are percent-encoded, as `#[distributed_lock]` does with every
+/// `<...>`.
 ///
-/// Two different values never have the same escaped form. Behind a value of a key that is put together
-/// by hand, write one of these characters before the next value: `format!("{}:{}", escape(a), escape(b))`.
+/// Two different values never have the same escaped form. Behind a value of a key that is put
+/// together by hand, write one of these characters before the next value: `format!("{}:{}",
+/// escape(a), escape(b))`.
 ///
 /// ```
 /// assert_eq!(distlock::escape("a:b {c}"), "a%3Ab%20%7Bc%7D");

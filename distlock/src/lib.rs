@@ -36,8 +36,8 @@ pub mod testing;
 mod tls;
 mod visible;
 
-/// What the proofs of this project see of the inside, and its tests that need to be there. They live below `tests/`,
-/// and the published package has none of it.
+/// What the proofs of this project see of the inside, and its tests that need to be there. They
+/// live below `tests/`, and the published package has none of it.
 #[cfg(distlock_inside)]
 #[doc(hidden)]
 #[allow(missing_docs)]

@@ -19,8 +19,8 @@ use crate::options::{Options, without_replicas};
 use crate::protocol::request::Request;
 use crate::scope::{self, Frame};
 
-/// A description of a lock: a key and how to hold it. Made by [`LockManager::lock`]; cheap to clone,
-/// reusable, and it holds nothing by itself.
+/// A description of a lock: a key and how to hold it. Made by [`LockManager::lock`]; cheap to
+/// clone, reusable, and it holds nothing by itself.
 ///
 /// ```
 /// # use distlock::{LockManager, Error};
@@ -46,8 +46,9 @@ pub struct Lock {
 impl LockManager {
     /// Describes a lock. Nothing is checked, and nobody asked, before it is acquired.
     ///
-    /// Keys are at most 512 bytes, without control characters, and with at most one non-empty `{...}`,
-    /// which is a Redis Cluster hash tag. Pass foreign values through [`escape`](crate::escape).
+    /// Keys are at most 512 bytes, without control characters, and with at most one non-empty
+    /// `{...}`, which is a Redis Cluster hash tag. Pass foreign values through
+    /// [`escape`](crate::escape).
     ///
     /// ```
     /// # let locks = distlock::LockManager::memory();
@@ -76,8 +77,8 @@ impl Lock {
 
     /// How long the lock outlives the last renewal: 50 ms to 24 h, default 30 s.
     ///
-    /// It is not a limit of the work, for the watchdog renews it for as long as the lock is held. It
-    /// is how long others wait when this process dies, and how long an outage of the store is
+    /// It is not a limit of the work, for the watchdog renews it for as long as the lock is held.
+    /// It is how long others wait when this process dies, and how long an outage of the store is
     /// survived. A shorter lease frees the lock of a crashed process sooner and is lost sooner.
     ///
     /// ```
@@ -140,13 +141,15 @@ impl Lock {
         self
     }
 
-    /// Keeps a job from running twice within a period, when several replicas start it a moment apart: after a success the
-    /// key stays taken until `shortest` after the acquisition, at most 24 h; by default it does not.
+    /// Keeps a job from running twice within a period, when several replicas start it a moment
+    /// apart: after a success the key stays taken until `shortest` after the acquisition, at most
+    /// 24 h; by default it does not.
     ///
-    /// A success is a guard that is [released](LockGuard::release), or a body that ran to its end; a guard that is
-    /// dropped, a panic and a loss free the key at once. While the key is only kept,
-    /// [`Holder::kept_until`](crate::Holder::kept_until) says until when. A [`wait`](Lock::wait) that is set and not shorter is
-    /// refused with [`Error::Config`]: the call would get the key at the end of that time, and run the job a second time.
+    /// A success is a guard that is [released](LockGuard::release), or a body that ran to its end;
+    /// a guard that is dropped, a panic and a loss free the key at once. While the key is only
+    /// kept, [`Holder::kept_until`](crate::Holder::kept_until) says until when. A
+    /// [`wait`](Lock::wait) that is set and not shorter is refused with [`Error::Config`]: the call
+    /// would get the key at the end of that time, and run the job a second time.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -165,20 +168,20 @@ impl Lock {
         self
     }
 
-    /// How many replicas of the server must have acknowledged the lock before it counts as held, and each of its
-    /// renewals before it counts; default: the manager's
+    /// How many replicas of the server must have acknowledged the lock before it counts as held,
+    /// and each of its renewals before it counts; default: the manager's
     /// ([`LockManagerBuilder::min_replicas`](crate::LockManagerBuilder::min_replicas)), which is 0.
     ///
-    /// Redis replicates after it has answered, so a master that dies may take with it a lock that it had granted. With
-    /// this the holder waits for the replicas (`WAIT`), for at most a tenth of the lease and a second; when too few have
-    /// answered by then the call tries again, for as long as its `wait`, and fails with
-    /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas). A hold whose renewals are not acknowledged is lost at
-    /// its safe deadline. It costs one round trip to the server and one from there to its replicas; calls at the same
-    /// time share them.
+    /// Redis replicates after it has answered, so a master that dies may take with it a lock that
+    /// it had granted. With this the holder waits for the replicas (`WAIT`), for at most a tenth of
+    /// the lease and a second; when too few have answered by then the call tries again, for as long
+    /// as its `wait`, and fails with [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas). A
+    /// hold whose renewals are not acknowledged is lost at its safe deadline. It costs one round
+    /// trip to the server and one from there to its replicas; calls at the same time share them.
     ///
-    /// It does not make a failover safe: a replica that has *not* acknowledged may be promoted all the same. Choose `n`
-    /// as large as the number of replicas that can be promoted, and give the data its
-    /// [fencing token](LockGuard::fencing_token).
+    /// It does not make a failover safe: a replica that has *not* acknowledged may be promoted all
+    /// the same. Choose `n` as large as the number of replicas that can be promoted, and give the
+    /// data its [fencing token](LockGuard::fencing_token).
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -197,13 +200,15 @@ impl Lock {
         self
     }
 
-    /// Whether the lock, and each of its renewals, counts only once it is on the server's disk, and on those of its
-    /// [`min_replicas`](Lock::min_replicas); default: the manager's, which is `false`.
+    /// Whether the lock, and each of its renewals, counts only once it is on the server's disk, and
+    /// on those of its [`min_replicas`](Lock::min_replicas); default: the manager's, which is
+    /// `false`.
     ///
-    /// A server that is started again then still has the lock, and so has a replica. It needs a server with `WAITAOF`
-    /// (Redis 7.2, Valkey 8) and `appendonly yes`; without, calls fail at once with
-    /// [`Outage::Unsupported`](crate::Outage::Unsupported). And it needs `appendfsync always`, on these replicas as well: with
-    /// `everysec` a server may take a second, which is longer than a command may take, and calls fail with
+    /// A server that is started again then still has the lock, and so has a replica. It needs a
+    /// server with `WAITAOF` (Redis 7.2, Valkey 8) and `appendonly yes`; without, calls fail at
+    /// once with [`Outage::Unsupported`](crate::Outage::Unsupported). And it needs `appendfsync
+    /// always`, on these replicas as well: with `everysec` a server may take a second, which is
+    /// longer than a command may take, and calls fail with
     /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas).
     ///
     /// ```
@@ -277,20 +282,23 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] when somebody else held it all the time, [`Error::Unavailable`] when the store
-    /// could not be used, [`Error::Lost`] when the hold to be re-entered was lost, and the errors of
-    /// misuse: [`Error::InvalidKey`], [`Error::Config`], [`Error::ForeignKey`], [`Error::ShutDown`].
+    /// [`Error::Busy`] when somebody else held it all the time, [`Error::Unavailable`] when the
+    /// store could not be used, [`Error::Lost`] when the hold to be re-entered was lost, and the
+    /// errors of misuse: [`Error::InvalidKey`], [`Error::Config`], [`Error::ForeignKey`],
+    /// [`Error::ShutDown`].
     ///
     /// # Panics
     ///
-    /// With a manager of [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime), if it has to
-    /// wait in a tokio runtime that was built without its time driver (`enable_time`).
+    /// With a manager of
+    /// [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime), if it
+    /// has to wait in a tokio runtime that was built without its time driver (`enable_time`).
     ///
     /// # Paused time
     ///
-    /// A manager of [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime) takes part in
-    /// `tokio::time::pause`. The others run on a thread of their own: their leases and waits last as long as ever, and
-    /// a timeout around a call may end at once.
+    /// A manager of
+    /// [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime) takes
+    /// part in `tokio::time::pause`. The others run on a thread of their own: their leases and
+    /// waits last as long as ever, and a timeout around a call may end at once.
     ///
     /// # Cancel safety
     ///
@@ -300,8 +308,8 @@ impl Lock {
         entered.map_err(|refused| refused.error)
     }
 
-    /// Acquires the lock if it is free and nobody waits for it. It never waits for another holder and
-    /// never passes a queue; it takes one command's time.
+    /// Acquires the lock if it is free and nobody waits for it. It never waits for another holder
+    /// and never passes a queue; it takes one command's time.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -334,10 +342,10 @@ impl Lock {
 
     /// Acquires the lock, runs `body` under the watchdog, and releases.
     ///
-    /// If the lock is lost, or reaches its `max_hold`, the body is dropped at its next await. A body
-    /// that ended after the hold did gives an error with `completed: true`, never its result. Inside,
-    /// [`current`](crate::current) is this hold. Whatever `body` returns counts as a success for
-    /// `min_hold`.
+    /// If the lock is lost, or reaches its `max_hold`, the body is dropped at its next await. A
+    /// body that ended after the hold did gives an error with `completed: true`, never its result.
+    /// Inside, [`current`](crate::current) is this hold. Whatever `body` returns counts as a
+    /// success for `min_hold`.
     ///
     /// ```
     /// # use distlock::{LockManager, Error};

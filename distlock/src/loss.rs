@@ -25,9 +25,11 @@ pub enum LossReason {
         /// The last failure of a renewal, or an empty string.
         last_failure: String,
     },
-    /// The store says that the lock is not ours any more: it expired, was deleted, or the data is gone.
+    /// The store says that the lock is not ours any more: it expired, was deleted, or the data is
+    /// gone.
     Gone,
-    /// It was taken away ([`LockManager::unlock`](crate::LockManager::unlock), or the command `distlock unlock`).
+    /// It was taken away ([`LockManager::unlock`](crate::LockManager::unlock), or the command
+    /// `distlock unlock`).
     #[non_exhaustive]
     Revoked {
         /// The name of the client that took it, or an empty string where that is not known.

@@ -133,7 +133,8 @@ impl Options {
             _ => {}
         }
         match self.min_hold {
-            // By then the key is free, and the call runs the job that `min_hold` keeps from running twice.
+            // By then the key is free, and the call runs the job that `min_hold` keeps from running
+            // twice.
             Some(shortest) if self.is_wait_set && !shortest.is_zero() && self.wait >= shortest => {
                 let bound = format!(
                     "less than the min_hold of {shortest:?} (0s tries once), or raise that"

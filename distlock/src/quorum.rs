@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// What all clients of a `redis+quorum://` URL must agree on: how many servers a lock needs, and when a server that may have
-/// forgotten a lock votes again. Clients that differ do not exclude each other.
+/// What all clients of a `redis+quorum://` URL must agree on: how many servers a lock needs, and
+/// when a server that may have forgotten a lock votes again. Clients that differ do not exclude
+/// each other.
 ///
 /// ```
 /// use distlock::{LockManager, Quorum};
@@ -37,8 +38,9 @@ impl Default for Quorum {
 }
 
 impl Quorum {
-    /// How many servers have to vote for a holder; default: more than half of them. With more than that, up to
-    /// `2 * size - servers - 1` of them may even forget a lock that they had, and vote again at once.
+    /// How many servers have to vote for a holder; default: more than half of them. With more than
+    /// that, up to `2 * size - servers - 1` of them may even forget a lock that they had, and vote
+    /// again at once.
     ///
     /// ```
     /// # use distlock::{LockManager, Quorum};
@@ -55,9 +57,10 @@ impl Quorum {
         self
     }
 
-    /// The longest lease that any client takes; default a minute. A server that was restarted, was flushed, or is used for the
-    /// first time does not vote for so long (and a grace of up to ten seconds), for it may have forgotten a lock. A lock with a
-    /// longer lease, or a longer [`min_hold`](crate::Lock::min_hold), is refused.
+    /// The longest lease that any client takes; default a minute. A server that was restarted, was
+    /// flushed, or is used for the first time does not vote for so long (and a grace of up to ten
+    /// seconds), for it may have forgotten a lock. A lock with a longer lease, or a longer
+    /// [`min_hold`](crate::Lock::min_hold), is refused.
     ///
     /// ```
     /// # use distlock::{Error, LockManager, Quorum};
@@ -78,10 +81,10 @@ impl Quorum {
         self
     }
 
-    /// Says that a server which is restarted has forgotten nothing that it ever answered: it has `appendonly yes` and
-    /// `appendfsync always`, and its disk keeps what it was told to. Then it votes as soon as it is back. Nobody checks this,
-    /// and if it is not so, two may hold a lock; only a server that comes back with nothing at all is found out. Default
-    /// `false`.
+    /// Says that a server which is restarted has forgotten nothing that it ever answered: it has
+    /// `appendonly yes` and `appendfsync always`, and its disk keeps what it was told to. Then it
+    /// votes as soon as it is back. Nobody checks this, and if it is not so, two may hold a lock;
+    /// only a server that comes back with nothing at all is found out. Default `false`.
     ///
     /// ```
     /// # use distlock::{LockManager, Quorum};

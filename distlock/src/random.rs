@@ -1,4 +1,5 @@
-//! Where chance comes from: the names and ids of clients, and the pauses between attempts to connect.
+//! Where chance comes from: the names and ids of clients, and the pauses between attempts to
+//! connect.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -8,14 +9,15 @@ pub(crate) trait Random: Send + Sync + fmt::Debug {
     /// A number that nobody can guess.
     fn next(&self) -> u64;
 
-    /// The same, and no copy of this process draws it as well: a machine that was cloned while it ran has the same memory as
-    /// its clones.
+    /// The same, and no copy of this process draws it as well: a machine that was cloned while it
+    /// ran has the same memory as its clones.
     fn fresh(&self) -> u64 {
         self.next()
     }
 }
 
-/// What the system offers. A system call for each number would be dear, so each thread draws some in advance.
+/// What the system offers. A system call for each number would be dear, so each thread draws some
+/// in advance.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SystemRandom;
 

@@ -53,11 +53,11 @@ pub(crate) fn within<F: Future>(frame: Arc<Frame>, future: F) -> impl Future<Out
     FRAMES.scope(frame, future)
 }
 
-/// Drops something with a frame on the stack: as long as the thread has one. A runtime that lives in a
-/// `thread_local!` drops its tasks when the thread ends, and the stack may be gone before.
+/// Drops something with a frame on the stack: as long as the thread has one. A runtime that lives
+/// in a `thread_local!` drops its tasks when the thread ends, and the stack may be gone before.
 pub(crate) fn drop_within(frame: Arc<Frame>, drop_it: impl FnOnce()) {
-    // A scoped future is dropped inside of its scope where that is possible, and without it elsewhere;
-    // `sync_scope` would panic.
+    // A scoped future is dropped inside of its scope where that is possible, and without it
+    // elsewhere; `sync_scope` would panic.
     drop(FRAMES.scope(frame, OnDrop(Some(drop_it))));
 }
 
@@ -113,8 +113,8 @@ pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
 ///
 /// # Panics
 ///
-/// Outside of a locked body; [`try_current`] returns an `Option` instead. A spawned task is outside:
-/// clone the [`Held`] into it.
+/// Outside of a locked body; [`try_current`] returns an `Option` instead. A spawned task is
+/// outside: clone the [`Held`] into it.
 #[track_caller]
 #[must_use]
 pub fn current() -> Held {
@@ -148,8 +148,8 @@ pub fn try_current() -> Option<Held> {
     FRAMES.try_with(|top| top.held.clone()).ok()
 }
 
-/// Runs a future, and all it awaits, with another default manager: for tests, and for processes with
-/// several tenants. Annotated functions find it before the [installed](crate::install) one.
+/// Runs a future, and all it awaits, with another default manager: for tests, and for processes
+/// with several tenants. Annotated functions find it before the [installed](crate::install) one.
 ///
 /// ```
 /// # use distlock::{distributed_lock, LockManager, Error};

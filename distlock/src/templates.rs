@@ -1,5 +1,5 @@
-//! Which servers a template is locked on. A service that installs a manager and gives one of its calls
-//! another manager has two locks of one name, which exclude nobody from each other.
+//! Which servers a template is locked on. A service that installs a manager and gives one of its
+//! calls another manager has two locks of one name, which exclude nobody from each other.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,8 @@ use crate::manager::report;
 /// By template.
 static SEEN: Lazy<Mutex<HashMap<&'static str, Seen>>> = Lazy::new(Mutex::default);
 
-/// Whether any function ever used another server than the installed one. Few processes do, and the others
-/// have nothing to note.
+/// Whether any function ever used another server than the installed one. Few processes do, and the
+/// others have nothing to note.
 static ANY_OTHER: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug, Default)]
@@ -24,8 +24,8 @@ struct Seen {
     told: bool,
 }
 
-/// Notes that an annotated function locks with this manager, while that one is installed. Told once for
-/// each template, when it was locked on two servers.
+/// Notes that an annotated function locks with this manager, while that one is installed. Told once
+/// for each template, when it was locked on two servers.
 pub(crate) fn note(template: &'static str, used: &LockManager, installed: &LockManager) {
     let (Some(used), Some(installed)) = (used.address(), installed.address()) else {
         // A store inside this process is for tests.

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 /// How the certificate of a `rediss://` server is checked, and what is shown to it.
 ///
-/// Without any of this the server's certificate must be signed by one of the roots that the build trusts: the
-/// system's (feature `tls-native-roots`), or else Mozilla's (feature `tls-webpki-roots`). Files are PEM, and are read
-/// again whenever a connection is opened: a certificate that was renewed is taken up without a restart.
+/// Without any of this the server's certificate must be signed by one of the roots that the build
+/// trusts: the system's (feature `tls-native-roots`), or else Mozilla's (feature
+/// `tls-webpki-roots`). Files are PEM, and are read again whenever a connection is opened: a
+/// certificate that was renewed is taken up without a restart.
 ///
 /// ```
 /// use distlock::{LockManager, Tls};
@@ -52,8 +53,8 @@ impl Tls {
         self
     }
 
-    /// Shows the server this certificate, with its chain, and proves with the key that it is ours (Redis:
-    /// `tls-auth-clients`).
+    /// Shows the server this certificate, with its chain, and proves with the key that it is ours
+    /// (Redis: `tls-auth-clients`).
     ///
     /// ```
     /// # use distlock::{LockManager, Tls};
@@ -72,8 +73,8 @@ impl Tls {
         self
     }
 
-    /// The name, or address, that must stand in the server's certificate; without it the URL's host. For a server that
-    /// is reached through a tunnel, or by another name than its own.
+    /// The name, or address, that must stand in the server's certificate; without it the URL's
+    /// host. For a server that is reached through a tunnel, or by another name than its own.
     ///
     /// ```
     /// # use distlock::{LockManager, Tls};

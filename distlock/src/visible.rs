@@ -1,8 +1,10 @@
-//! Keys and names as people see them: such text must not control a terminal, nor reorder the text around it.
+//! Keys and names as people see them: such text must not control a terminal, nor reorder the text
+//! around it.
 
 use std::fmt::{self, Write as _};
 
-/// Returns true for control characters, and for those that end a line or set the direction of the text around them.
+/// Returns true for control characters, and for those that end a line or set the direction of the
+/// text around them.
 pub(crate) fn is_hidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

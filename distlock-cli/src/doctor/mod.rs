@@ -38,8 +38,8 @@ pub(crate) async fn main(mut global: Global, options: Doctor) -> Ended {
     Ok(ExitCode::from(if is_bad { BAD } else { 0 }))
 }
 
-/// Tries a lock out, and asks every primary of a cluster, every server of a quorum, and the primary and each sentinel how
-/// it is set up. A server that cannot be reached is a finding.
+/// Tries a lock out, and asks every primary of a cluster, every server of a quorum, and the primary
+/// and each sentinel how it is set up. A server that cannot be reached is a finding.
 async fn findings(manager: &LockManager) -> Result<Vec<Finding>, Error> {
     let mut findings = vec![trial::of(manager).await];
     let servers = __doctor::facts(manager).await?;

@@ -10,8 +10,8 @@ pub(crate) mod time;
 
 use crate::exit::{FAILED, Failure};
 
-/// Writes bytes. Who reads has gone as soon as it has seen enough (`head`): that is no error, and there is nobody to tell
-/// more to, so the process ends.
+/// Writes bytes. Who reads has gone as soon as it has seen enough (`head`): that is no error, and
+/// there is nobody to tell more to, so the process ends.
 pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {

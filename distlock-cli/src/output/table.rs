@@ -79,7 +79,8 @@ fn line(columns: &[Column], widths: &[usize], cells: &[String]) -> String {
     line
 }
 
-/// The text, without its middle if it is too long: keys begin with what they are, and end with which.
+/// The text, without its middle if it is too long: keys begin with what they are, and end with
+/// which.
 pub(crate) fn shorten(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -104,8 +105,9 @@ fn up_to(chars: impl Iterator<Item = char>, width: usize) -> String {
         .collect()
 }
 
-/// Returns the text with `?` in place of control characters, and of those that set the direction of the text around them.
-/// Text of a server must neither control the terminal nor pass for something else.
+/// Returns the text with `?` in place of control characters, and of those that set the direction of
+/// the text around them. Text of a server must neither control the terminal nor pass for something
+/// else.
 pub(crate) fn printable(text: &str) -> String {
     let is_hidden = |char: char| {
         char.is_control() || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

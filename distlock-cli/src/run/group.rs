@@ -73,8 +73,8 @@ impl Group {
     }
 }
 
-/// Has orphans of the command become children of this process, so that none of them stays unseen, or a zombie, where nobody
-/// else reaps them, as in a container.
+/// Has orphans of the command become children of this process, so that none of them stays unseen,
+/// or a zombie, where nobody else reaps them, as in a container.
 pub(super) fn adopt_orphans() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {

@@ -1,9 +1,9 @@
-//! A dead man's switch beside `run`: a process that is told until when the lock is believed, and kills the command's group
-//! when that moment passes, or when `run` is gone.
+//! A dead man's switch beside `run`: a process that is told until when the lock is believed, and
+//! kills the command's group when that moment passes, or when `run` is gone.
 //!
-//! So the command does not outlive the lock when `run` is killed with SIGKILL, or stands still (SIGSTOP). What it cannot
-//! outlive is that both are killed at the same moment; then the kernel still kills the command itself, where it can
-//! (`program`).
+//! So the command does not outlive the lock when `run` is killed with SIGKILL, or stands still
+//! (SIGSTOP). What it cannot outlive is that both are killed at the same moment; then the kernel
+//! still kills the command itself, where it can (`program`).
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -179,7 +179,8 @@ fn ended(why: &str) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The time since the machine was started, suspends included, which is the clock by which leases are believed.
+/// The time since the machine was started, suspends included, which is the clock by which leases
+/// are believed.
 pub(super) fn now() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;

@@ -1,7 +1,8 @@
 //! `distlock run`: a command that runs while a lock is held, and not a moment longer.
 //!
-//! `supervisor` has the lock and follows the command, which is a `group` of processes that `program` starts; `keeper` is a
-//! second process for when this one cannot do anything. `signals` are what this process is told, `terminal` who may read.
+//! `supervisor` has the lock and follows the command, which is a `group` of processes that
+//! `program` starts; `keeper` is a second process for when this one cannot do anything. `signals`
+//! are what this process is told, `terminal` who may read.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -36,7 +37,8 @@ pub(crate) async fn main(global: Global, options: Run) -> Ended {
         .wait(options.wait);
     let acquire = async {
         let guard = lock.acquire().await?;
-        // A lock that was handed over is granted for a second at most, which is less than the grace.
+        // A lock that was handed over is granted for a second at most, which is less than the
+        // grace.
         match guard.confirmed().await {
             Ok(()) => Ok(guard),
             Err(error) => Err(supervisor::not_started(&options.key, &error)),

@@ -1,7 +1,8 @@
 //! The command of `run`: how it is started, and becomes what the user wrote.
 //!
-//! Between the two stands this program itself, as `distlock become`: it asks the kernel to be killed when its parent dies,
-//! which only a process can ask for itself, and then becomes the command.
+//! Between the two stands this program itself, as `distlock become`: it asks the kernel to be
+//! killed when its parent dies, which only a process can ask for itself, and then becomes the
+//! command.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

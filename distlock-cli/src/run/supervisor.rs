@@ -1,8 +1,9 @@
 //! Who has the lock and follows the command.
 //!
-//! The lock is believed for `remaining`, and each renewal extends that; what is left then, the store keeps the lock for a
-//! while longer. So there are two moments: when less than the grace is left the command gets SIGTERM, and when nothing is
-//! left SIGKILL. The lock is released when nobody of the command's group is left, and not before.
+//! The lock is believed for `remaining`, and each renewal extends that; what is left then, the
+//! store keeps the lock for a while longer. So there are two moments: when less than the grace is
+//! left the command gets SIGTERM, and when nothing is left SIGKILL. The lock is released when
+//! nobody of the command's group is left, and not before.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -127,7 +128,8 @@ impl Supervisor {
         };
         match (why, ended) {
             (Some(Why::Lost(error)), _) => stopped(&error),
-            // The renewals failed until it was lost, or this process was stopped before it could kill the command.
+            // The renewals failed until it was lost, or this process was stopped before it could
+            // kill the command.
             (Some(Why::Failing), Some(error)) => stopped(&error),
             (Some(Why::Failing), None) => lost(
                 "was about to be lost, for its lease could not be renewed; the command was stopped before another could \
@@ -290,7 +292,8 @@ impl Running {
         }
     }
 
-    /// Tells the keeper until when the group may live. Where there is none, another one is tried each time.
+    /// Tells the keeper until when the group may live. Where there is none, another one is tried
+    /// each time.
     fn watch(&mut self) {
         if self.keeper.is_none() {
             match Keeper::start() {
@@ -346,8 +349,8 @@ impl Running {
         }
     }
 
-    /// A lock that was taken away is nobody else's before it is released, or its time is over: there is some of it left. What
-    /// was lost otherwise may be another's.
+    /// A lock that was taken away is nobody else's before it is released, or its time is over:
+    /// there is some of it left. What was lost otherwise may be another's.
     fn lose(&mut self, error: Error, on_lost: OnLost, grace: Duration) {
         let revoked = matches!(
             &error,

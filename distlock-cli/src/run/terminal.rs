@@ -1,12 +1,13 @@
-//! The terminal: a command that runs in the foreground may read from it, though it has a process group of its own.
+//! The terminal: a command that runs in the foreground may read from it, though it has a process
+//! group of its own.
 
 use std::io::{self, IsTerminal as _, Stdin};
 
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// Takes the terminal for this process's group, if it is the parent's: called in the child, so that it has it before it
-/// reads.
+/// Takes the terminal for this process's group, if it is the parent's: called in the child, so that
+/// it has it before it reads.
 pub(super) fn take_from(parent: Pid) {
     let Some(stdin) = terminal() else { return };
     if getpgid(Some(parent)).is_ok_and(|group| tcgetpgrp(&stdin) == Ok(group)) {

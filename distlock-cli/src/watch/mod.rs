@@ -1,7 +1,7 @@
 //! `distlock watch`: the locks, while they change.
 //!
-//! `model` is what was seen, look after look, `view` shows it on a terminal, `plain` in lines; `screen` is the terminal and
-//! its keys.
+//! `model` is what was seen, look after look, `view` shows it on a terminal, `plain` in lines;
+//! `screen` is the terminal and its keys.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! What has been seen of the locks, look after look: what changes from one to the next, and how fast.
+//! What has been seen of the locks, look after look: what changes from one to the next, and how
+//! fast.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};

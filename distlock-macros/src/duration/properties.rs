@@ -6,8 +6,8 @@ use proptest::strategy::ValueTree as _;
 
 use super::*;
 
-/// What the documentation says: whole numbers with units, from large to small, each at most once. Counted
-/// in 128 bits, so that only the last step can be too much.
+/// What the documentation says: whole numbers with units, from large to small, each at most once.
+/// Counted in 128 bits, so that only the last step can be too much.
 fn reference(text: &str) -> Option<u64> {
     let mut rest = text;
     let mut sum: u128 = 0;

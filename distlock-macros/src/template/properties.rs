@@ -96,8 +96,8 @@ fn values_have_ends(parts: &[Seen]) -> bool {
     })
 }
 
-/// Not empty, not too long, no braces or one pair around what is a hash tag, and no other language's
-/// placeholders.
+/// Not empty, not too long, no braces or one pair around what is a hash tag, and no other
+/// language's placeholders.
 fn is_legal(parts: &[Seen]) -> bool {
     let least: usize = parts
         .iter()

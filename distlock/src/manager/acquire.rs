@@ -1,7 +1,7 @@
 //! From a call to its hold.
 //!
-//! A call runs where its caller does, and needs no timer there. What it asks goes over the lane of its runtime, if
-//! there is one; everything else is done for it at home, on the manager's thread.
+//! A call runs where its caller does, and needs no timer there. What it asks goes over the lane of
+//! its runtime, if there is one; everything else is done for it at home, on the manager's thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,8 @@ use crate::protocol::rules::Rules;
 use crate::protocol::words::Occupant;
 use crate::store::Lane;
 
-/// Acquires, with as many owner ids as it takes. What was asked is taken back if this future is dropped.
+/// Acquires, with as many owner ids as it takes. What was asked is taken back if this future is
+/// dropped.
 pub(crate) async fn acquire(
     core: &Arc<Core>,
     mut request: Request,
@@ -60,8 +61,8 @@ pub(crate) async fn acquire(
     })
 }
 
-/// An owner id whose call still asks. Dropped before it became a hold, it is taken back, whatever the store
-/// knows of it.
+/// An owner id whose call still asks. Dropped before it became a hold, it is taken back, whatever
+/// the store knows of it.
 struct Asker {
     core: Arc<Core>,
     entry: Arc<Entry>,
@@ -111,7 +112,8 @@ impl Asker {
     /// Has done what the claim says until it has come out.
     async fn outcome(&mut self, call: &mut Call) -> Outcome {
         loop {
-            // Counted before it is decided: a shutdown that leaves the claim alone, for it is asking, waits for that.
+            // Counted before it is decided: a shutdown that leaves the claim alone, for it is
+            // asking, waits for that.
             let under_way = self.core.under_way.one();
             let now = self.core.clock.now();
             let next = self.core.claims.with(&self.entry, |claim| {
@@ -122,8 +124,8 @@ impl Asker {
                 let command = claim.poll_command(now);
                 claim.poll_outcome().map_or(Ok(command), Err)
             });
-            // What was done at home has been answered, and that is told by whoever did it: not before does
-            // anything else happen, or it would be taken for a call that has gone.
+            // What was done at home has been answered, and that is told by whoever did it: not
+            // before does anything else happen, or it would be taken for a call that has gone.
             if matches!(next, Err(Outcome::Held) | Ok(Some(_)))
                 && let Some(at_home) = self.at_home.take()
             {

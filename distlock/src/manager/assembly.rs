@@ -120,7 +120,8 @@ impl Assembly {
         Arc::new(move || in_store.is_none())
     }
 
-    /// The manager. `name` is what others see of it, `durability` what its locks need, unless they say otherwise.
+    /// The manager. `name` is what others see of it, `durability` what its locks need, unless they
+    /// say otherwise.
     pub(crate) fn finish(
         self,
         store: Box<dyn LockStore>,

@@ -9,13 +9,15 @@ use crate::manager::builder::LockManagerBuilder;
 use crate::store::redis::config::RedisConfig;
 
 impl LockManagerBuilder {
-    /// Where user and password come from, in place of the URL's: a file or a service that knows the password, or the token,
-    /// of the moment. It is asked for each connection that is opened, and
-    /// [from time to time](LockManagerBuilder::credentials_every), when the live connections are told (`AUTH`). It runs on
-    /// the manager's thread (or the runtime of a [lane](LockManagerBuilder::lanes)) and must not block. A connection that
-    /// is being opened waits for it, for no longer than a second and no longer than three quarters of the
-    /// [`connect_timeout`](LockManagerBuilder::connect_timeout): what takes longer has to be fetched ahead. When it fails
-    /// or panics it is asked again; what it says is in the error, so it must not say secrets.
+    /// Where user and password come from, in place of the URL's: a file or a service that knows the
+    /// password, or the token, of the moment. It is asked for each connection that is opened, and
+    /// [from time to time](LockManagerBuilder::credentials_every), when the live connections are
+    /// told (`AUTH`). It runs on the manager's thread (or the runtime of a
+    /// [lane](LockManagerBuilder::lanes)) and must not block. A connection that is being opened
+    /// waits for it, for no longer than a second and no longer than three quarters of the
+    /// [`connect_timeout`](LockManagerBuilder::connect_timeout): what takes longer has to be
+    /// fetched ahead. When it fails or panics it is asked again; what it says is in the error, so
+    /// it must not say secrets.
     ///
     /// ```
     /// use distlock::{Credentials, LockManager};
@@ -39,8 +41,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How often the source of the credentials is asked for those of the live connections, default 5 min, at least a
-    /// second: before a token runs out, for then a managed service closes its connections.
+    /// How often the source of the credentials is asked for those of the live connections, default
+    /// 5 min, at least a second: before a token runs out, for then a managed service closes its
+    /// connections.
     ///
     /// ```
     /// # use distlock::{Credentials, LockManager};
@@ -60,8 +63,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Who we are to the sentinels of a `redis+sentinel://` URL, if they ask: user and password in the URL are for the
-    /// servers that they watch.
+    /// Who we are to the sentinels of a `redis+sentinel://` URL, if they ask: user and password in
+    /// the URL are for the servers that they watch.
     ///
     /// ```
     /// # use distlock::{Credentials, LockManager};

@@ -1,5 +1,5 @@
-//! Releases that wait for their turn: however many there are, they burden the store and the memory of this
-//! process no more than a bounded number.
+//! Releases that wait for their turn: however many there are, they burden the store and the memory
+//! of this process no more than a bounded number.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +17,8 @@ use crate::protocol::words::Owner;
 /// Releases under way at a time. More of them would delay what callers wait for.
 const IN_FLIGHT: usize = 256;
 
-/// Releases that are remembered while the store cannot be reached. What is beyond ends with its lease.
+/// Releases that are remembered while the store cannot be reached. What is beyond ends with its
+/// lease.
 const MOST: usize = 65_536;
 
 /// A claim that is to be taken back from the store.

@@ -25,7 +25,8 @@ use crate::visible::is_hidden;
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where a panic ends the process, only its author knows whether all of its runtimes have an I/O driver.
+/// Where a panic ends the process, only its author knows whether all of its runtimes have an I/O
+/// driver.
 const DEFAULT_LANES: usize = if cfg!(panic = "abort") { 0 } else { 8 };
 
 /// Builds a [`LockManager`].
@@ -122,8 +123,9 @@ impl LockManagerBuilder {
     }
 
     /// The first part of every key in the store, default `distlock`. Managers with different
-    /// namespaces do not see each other's locks. It may have parts, such as `shop:eu`, but none behind a
-    /// `:` may be called like a kind of our keys (`lock`, `queue`, `entry`, `fence`, `client`).
+    /// namespaces do not see each other's locks. It may have parts, such as `shop:eu`, but none
+    /// behind a `:` may be called like a kind of our keys (`lock`, `queue`, `entry`, `fence`,
+    /// `client`).
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -159,9 +161,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] with `queue_full` at once. Waiters
-    /// whose process is gone, or whose time is up, do not count for long: each further call looks for them in
-    /// another part of the queue, a hundred places at a time.
+    /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] with
+    /// `queue_full` at once. Waiters whose process is gone, or whose time is up, do not count for
+    /// long: each further call looks for them in another part of the queue, a hundred places at a
+    /// time.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -180,14 +183,14 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long the last fencing token of a key is remembered after its acquisition, default 2 h; a minute to
-    /// 366 days.
+    /// How long the last fencing token of a key is remembered after its acquisition, default 2 h; a
+    /// minute to 366 days.
     ///
-    /// While it is remembered, tokens rise whatever the server's clock does. Afterwards they are made from the
-    /// clock alone, and can go back if it was ahead and has been corrected: choose it longer than a wrong clock
-    /// may go unnoticed. Each key used within this time costs the server about 150 bytes
-    /// (the memory store up to 500). Managers that share
-    /// locks should agree; the last one to acquire decides.
+    /// While it is remembered, tokens rise whatever the server's clock does. Afterwards they are
+    /// made from the clock alone, and can go back if it was ahead and has been corrected: choose it
+    /// longer than a wrong clock may go unnoticed. Each key used within this time costs the server
+    /// about 150 bytes (the memory store up to 500). Managers that share locks should agree; the
+    /// last one to acquire decides.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -203,8 +206,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long [`connect`](LockManagerBuilder::connect) tries, default 2 s. Raise it for a service that is started
-    /// together with its Redis, or use [`connect_lazy`](LockManagerBuilder::connect_lazy).
+    /// How long [`connect`](LockManagerBuilder::connect) tries, default 2 s. Raise it for a service
+    /// that is started together with its Redis, or use
+    /// [`connect_lazy`](LockManagerBuilder::connect_lazy).
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -223,18 +227,20 @@ impl LockManagerBuilder {
 
     /// How many runtimes may have a connection of their own to the server, default 8; 0: none.
     ///
-    /// Calls of such a runtime ask and release without a hop to the manager's thread, which is what most of the time of
-    /// an uncontended call goes into. A runtime gets its connection after a few calls, and loses it when it was not used
-    /// for a minute, or when it does not run while an answer is owed. So a manager has at most `n + 2` connections,
-    /// one more for each pair of `min_replicas` and `fsync`, and one to each sentinel.
+    /// Calls of such a runtime ask and release without a hop to the manager's thread, which is what
+    /// most of the time of an uncontended call goes into. A runtime gets its connection after a few
+    /// calls, and loses it when it was not used for a minute, or when it does not run while an
+    /// answer is owed. So a manager has at most `n + 2` connections, one more for each pair of
+    /// `min_replicas` and `fsync`, and one to each sentinel.
     ///
     /// In a cluster there are none: each would be a connection to each node.
     ///
-    /// It needs the runtime's I/O driver, and for TLS or [credentials](LockManagerBuilder::credentials) its timers as well
-    /// (`enable_all`). Tokio cannot be asked whether there is one: in a
-    /// runtime without, the first attempt panics in a task of its own, which is caught, but may be seen on stderr, and
-    /// its calls go on over the manager's thread. A program that is built with `panic = "abort"` cannot catch that, so
-    /// there the default is 0.
+    /// It needs the runtime's I/O driver, and for TLS or
+    /// [credentials](LockManagerBuilder::credentials) its timers as well (`enable_all`). Tokio
+    /// cannot be asked whether there is one: in a runtime without, the first attempt panics in a
+    /// task of its own, which is caught, but may be seen on stderr, and its calls go on over the
+    /// manager's thread. A program that is built with `panic = "abort"` cannot catch that, so there
+    /// the default is 0.
     ///
     /// ```
     /// // A thousand replicas at one server: two connections of each, in place of up to ten.
@@ -249,7 +255,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How a `rediss://` server's certificate is checked, and what is shown to it. Without it: see [`Tls`](crate::Tls).
+    /// How a `rediss://` server's certificate is checked, and what is shown to it. Without it: see
+    /// [`Tls`](crate::Tls).
     ///
     /// ```
     /// # use distlock::{LockManager, Tls};
@@ -264,8 +271,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Connects, and tries for as long as the [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server
-    /// cannot be reached, loads, or is a replica.
+    /// Connects, and tries for as long as the
+    /// [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server cannot be reached,
+    /// loads, or is a replica.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -292,11 +300,12 @@ impl LockManagerBuilder {
         }
     }
 
-    /// Makes a manager that connects in the background, and never waits: for a service that is to start
-    /// while its Redis is down.
+    /// Makes a manager that connects in the background, and never waits: for a service that is to
+    /// start while its Redis is down.
     ///
-    /// Calls wait for the first connection by their own `wait`, and fail with [`Error::Unavailable`]; those
-    /// that do not wait fail at once. A wrong password or a missing right is found by them as well.
+    /// Calls wait for the first connection by their own `wait`, and fail with
+    /// [`Error::Unavailable`]; those that do not wait fail at once. A wrong password or a missing
+    /// right is found by them as well.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -438,8 +447,9 @@ impl LockManagerBuilder {
     }
 }
 
-/// What may stand before the kind of a key in the store (`shop:lock:...`). A kind in the namespace itself
-/// is refused: `b` in the namespace `shop:lock:a` would be the same key as `a:lock:b` in `shop`.
+/// What may stand before the kind of a key in the store (`shop:lock:...`). A kind in the namespace
+/// itself is refused: `b` in the namespace `shop:lock:a` would be the same key as `a:lock:b` in
+/// `shop`.
 pub(crate) fn is_namespace(name: &str) -> bool {
     const KINDS: [&str; 5] = ["lock", "queue", "entry", "fence", "client"];
     let odd = |c: char| c.is_control() || c.is_whitespace() || "{}".contains(c);

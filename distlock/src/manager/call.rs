@@ -97,7 +97,8 @@ impl Call {
         }
     }
 
-    /// It has its lock, which was granted then at the earliest, if it was handed on and that is known.
+    /// It has its lock, which was granted then at the earliest, if it was handed on and that is
+    /// known.
     pub(crate) fn acquired(
         mut self,
         path: Path,

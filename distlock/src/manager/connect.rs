@@ -11,17 +11,20 @@ impl LockManager {
     /// Connects to the store that the URL names:
     ///
     /// - `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path/to/socket`;
-    /// - `rediss://...`: the same over TLS, with the feature `tls-native-roots` or `tls-webpki-roots`; what else it needs
-    ///   is given to `LockManagerBuilder::tls`;
-    /// - `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]`: whichever server the sentinels say is
-    ///   the master of the service, now and after each failover; `rediss+sentinel://` over TLS to all of them;
-    /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a Redis Cluster, of which any of these nodes names the rest;
-    ///   each lock is in the node that has its slot. `rediss+cluster://` over TLS to all of them;
-    /// - `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]`: independent servers, most of which must
-    ///   agree ([`Quorum`](crate::Quorum)); `rediss+quorum://` over TLS to all of them. It is new: not for production yet;
+    /// - `rediss://...`: the same over TLS, with the feature `tls-native-roots` or
+    ///   `tls-webpki-roots`; what else it needs is given to `LockManagerBuilder::tls`;
+    /// - `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]`: whichever server
+    ///   the sentinels say is the master of the service, now and after each failover;
+    ///   `rediss+sentinel://` over TLS to all of them;
+    /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a Redis Cluster, of which any
+    ///   of these nodes names the rest; each lock is in the node that has its slot.
+    ///   `rediss+cluster://` over TLS to all of them;
+    /// - `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]`: independent
+    ///   servers, most of which must agree ([`Quorum`](crate::Quorum)); `rediss+quorum://` over TLS
+    ///   to all of them. It is new: not for production yet;
     /// - `memory:` is an in-process store of its own, `memory:<name>` one that all managers of this
-    ///   process with the same name share. They are for development and tests: they exclude nobody in
-    ///   another process.
+    ///   process with the same name share. They are for development and tests: they exclude nobody
+    ///   in another process.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -39,10 +42,10 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials, missing rights, or a server of another
-    /// kind than the URL says (another protocol, TLS or none, a node of a cluster, a version that is too old),
-    /// [`Error::Unavailable`] when the server cannot be used within 2 s
-    /// ([`LockManagerBuilder::connect_timeout`]). No error contains the password.
+    /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials, missing rights,
+    /// or a server of another kind than the URL says (another protocol, TLS or none, a node of a
+    /// cluster, a version that is too old), [`Error::Unavailable`] when the server cannot be used
+    /// within 2 s ([`LockManagerBuilder::connect_timeout`]). No error contains the password.
     ///
     /// # Cancel safety
     ///
@@ -110,10 +113,10 @@ impl LockManager {
         LockManagerBuilder::default()
     }
 
-    /// Connects to the store that the environment variable `DISTLOCK_URL` names, as the user in `DISTLOCK_USERNAME`, if it
-    /// is set, with the password in `DISTLOCK_PASSWORD`, if that is set: then the URL has none, and can be shown to
-    /// anybody. `DISTLOCK_SENTINEL_USERNAME` and `DISTLOCK_SENTINEL_PASSWORD` are for the sentinels of a
-    /// `redis+sentinel://` URL.
+    /// Connects to the store that the environment variable `DISTLOCK_URL` names, as the user in
+    /// `DISTLOCK_USERNAME`, if it is set, with the password in `DISTLOCK_PASSWORD`, if that is set:
+    /// then the URL has none, and can be shown to anybody. `DISTLOCK_SENTINEL_USERNAME` and
+    /// `DISTLOCK_SENTINEL_PASSWORD` are for the sentinels of a `redis+sentinel://` URL.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -128,7 +131,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] when the variable is not set, and those of [`connect`](LockManager::connect).
+    /// [`Error::Config`] when the variable is not set, and those of
+    /// [`connect`](LockManager::connect).
     ///
     /// # Cancel safety
     ///

@@ -5,9 +5,9 @@ use crate::manager::builder::LockManagerBuilder;
 use crate::options::without_replicas;
 
 impl LockManagerBuilder {
-    /// How many replicas of the server must have acknowledged a lock before it counts as held, and each of its renewals;
-    /// default 0. It is the default of all locks of this manager, see [`Lock::min_replicas`](crate::Lock::min_replicas)
-    /// for what it gives, and what it does not.
+    /// How many replicas of the server must have acknowledged a lock before it counts as held, and
+    /// each of its renewals; default 0. It is the default of all locks of this manager, see
+    /// [`Lock::min_replicas`](crate::Lock::min_replicas) for what it gives, and what it does not.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -22,8 +22,8 @@ impl LockManagerBuilder {
     }
 
     /// Whether a lock counts as held only once it is on the server's disk, and on those of its
-    /// [`min_replicas`](LockManagerBuilder::min_replicas); default `false`. It is the default of all locks of this
-    /// manager, see [`Lock::fsync`](crate::Lock::fsync).
+    /// [`min_replicas`](LockManagerBuilder::min_replicas); default `false`. It is the default of
+    /// all locks of this manager, see [`Lock::fsync`](crate::Lock::fsync).
     ///
     /// ```
     /// # use distlock::LockManager;

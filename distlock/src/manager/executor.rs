@@ -20,8 +20,8 @@ pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 pub(crate) struct Executor {
     pub(crate) handle: Handle,
-    /// On the caller's runtime, work is polled once in place: with a store that answers at once it is
-    /// done even when that runtime is shutting down.
+    /// On the caller's runtime, work is polled once in place: with a store that answers at once it
+    /// is done even when that runtime is shutting down.
     pub(crate) inline: bool,
     /// With one, nothing runs in place or on another thread.
     pub(crate) decorator: Option<Decorator>,
@@ -102,8 +102,8 @@ pub(crate) struct IoThread {
 }
 
 impl IoThread {
-    /// Starts the thread. Dropping the `IoThread` asks it to finish: it then awaits `at_end` and ends. Work may be
-    /// sent to another runtime than the thread's own.
+    /// Starts the thread. Dropping the `IoThread` asks it to finish: it then awaits `at_end` and
+    /// ends. Work may be sent to another runtime than the thread's own.
     pub(crate) fn start<F>(
         elsewhere: Option<Handle>,
         at_end: F,

@@ -84,7 +84,8 @@ impl Hold {
         self.grip.belief.last()
     }
 
-    /// How long its safe deadline is over. More than a moment says that this process, or its machine, did not run.
+    /// How long its safe deadline is over. More than a moment says that this process, or its
+    /// machine, did not run.
     pub(crate) fn overdue(&self) -> Duration {
         self.core.clock.now().since(self.believed_until())
     }
@@ -145,7 +146,8 @@ impl Hold {
         until(&self.entry.over, || self.error()).await
     }
 
-    /// Waits until the store has confirmed the full lease, and makes a confirmation that is still to be sent due now.
+    /// Waits until the store has confirmed the full lease, and makes a confirmation that is still
+    /// to be sent due now.
     pub(crate) async fn confirmed(&self) -> Result<(), Error> {
         let confirmed = until(&self.entry.confirmed, || {
             let now = self.core.clock.now();

@@ -15,8 +15,8 @@ use crate::store::memory::server::MemoryServer;
 use crate::store::{EventSink, LockStore};
 
 impl LockManagerBuilder {
-    /// An in-process store without a thread: everything runs on the current runtime and takes all time
-    /// from `tokio::time`, so that tests can pause and advance it.
+    /// An in-process store without a thread: everything runs on the current runtime and takes all
+    /// time from `tokio::time`, so that tests can pause and advance it.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -68,7 +68,8 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for an option that cannot work, and when the system refuses to start a thread.
+    /// [`Error::Config`] for an option that cannot work, and when the system refuses to start a
+    /// thread.
     pub fn memory(self) -> Result<LockManager, Error> {
         self.in_memory(MemoryServer::new(Arc::new(BootClock)))
     }

@@ -38,7 +38,8 @@ const NAMED: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyState {
-    /// Its key; braces around the whole of it are left out where [`list`](LockManager::list) found it.
+    /// Its key; braces around the whole of it are left out where [`list`](LockManager::list) found
+    /// it.
     pub key: String,
     holders: Vec<Holder>,
     /// The fencing token of who holds it; `None` if it is free.
@@ -48,7 +49,8 @@ pub struct KeyState {
     /// How many stand in its queue.
     pub waiters: u64,
     waiting: Vec<Waiter>,
-    /// The last fencing token, kept for the [`fence_ttl`](crate::LockManagerBuilder::fence_ttl) beyond its acquisition.
+    /// The last fencing token, kept for the [`fence_ttl`](crate::LockManagerBuilder::fence_ttl)
+    /// beyond its acquisition.
     pub last_token: Option<FencingToken>,
     servers: Vec<ServerState>,
 }
@@ -112,7 +114,8 @@ pub struct ServerState {
 }
 
 impl ServerState {
-    /// Who holds the lock at this server, which alone is no hold. `None` also while somebody only has its vote.
+    /// Who holds the lock at this server, which alone is no hold. `None` also while somebody only
+    /// has its vote.
     ///
     /// ```
     /// # use distlock::{KeyState, LockManager};
@@ -204,7 +207,8 @@ impl KeyState {
         &self.waiting
     }
 
-    /// What each server of a quorum has of it, in the order of the URL; nothing where there is no quorum.
+    /// What each server of a quorum has of it, in the order of the URL; nothing where there is no
+    /// quorum.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -250,7 +254,8 @@ impl LockManager {
             .await
     }
 
-    /// Does something on the manager's thread, where its connections are. It goes on if this is dropped.
+    /// Does something on the manager's thread, where its connections are. It goes on if this is
+    /// dropped.
     pub(super) async fn at_home<T, Fut>(
         &self,
         work: impl FnOnce(Arc<Core>) -> Fut,

@@ -16,13 +16,14 @@ use crate::manager::inspect::{INSPECT_WITHIN, KeyState, inspect};
 const AT_ONCE: usize = 64;
 
 impl LockManager {
-    /// The locks of this manager's namespace that are held and whose keys begin with `prefix`, in the order of their keys. Their
-    /// waiters are counted and not named: [`inspect`](LockManager::inspect) does that.
+    /// The locks of this manager's namespace that are held and whose keys begin with `prefix`, in
+    /// the order of their keys. Their waiters are counted and not named:
+    /// [`inspect`](LockManager::inspect) does that.
     ///
-    /// It looks at all keys of the server a thousand at a time (`SCAN`; in a cluster at those of every primary), so that others are
-    /// not kept, and then at each lock: none that is held throughout is missing (unless its slot is moved meanwhile), and one that comes or goes
-    /// may be.
-    /// The user needs the right to `SCAN`, and a proxy does not have it.
+    /// It looks at all keys of the server a thousand at a time (`SCAN`; in a cluster at those of
+    /// every primary), so that others are not kept, and then at each lock: none that is held
+    /// throughout is missing (unless its slot is moved meanwhile), and one that comes or goes may
+    /// be. The user needs the right to `SCAN`, and a proxy does not have it.
     ///
     /// ```
     /// # async fn f() -> Result<(), distlock::Error> {
@@ -37,7 +38,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if one of the servers cannot be asked (of a quorum: too many of them), [`Error::ShutDown`].
+    /// [`Error::Unavailable`] if one of the servers cannot be asked (of a quorum: too many of
+    /// them), [`Error::ShutDown`].
     ///
     /// # Cancel safety
     ///

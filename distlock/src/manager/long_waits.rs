@@ -1,4 +1,5 @@
-//! Reports calls that wait for long: to observers each call once, to the log each key once a minute.
+//! Reports calls that wait for long: to observers each call once, to the log each key once a
+//! minute.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::protocol::words::Occupant;
 /// The log has at most one line per key in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// When the log last had a line about each key. Keys without calls are removed after [`LOG_INTERVAL`].
+/// When the log last had a line about each key. Keys without calls are removed after
+/// [`LOG_INTERVAL`].
 #[derive(Debug, Default)]
 pub(super) struct LongWaits {
     logged: BTreeMap<LockKey, Moment>,

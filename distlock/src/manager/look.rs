@@ -1,5 +1,5 @@
-//! Looks, for as long as anybody waits, every half second at everything that is waited for: so lost messages and
-//! dead holders cost no more than that beyond the lease (R5).
+//! Looks, for as long as anybody waits, every half second at everything that is waited for: so lost
+//! messages and dead holders cost no more than that beyond the lease (R5).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,8 +49,8 @@ pub(crate) async fn keep_looking(core: Arc<Core>) {
     }
 }
 
-/// Takes back what calls have in the store whose runtimes do not run: they would have left when their wait was over, or
-/// gone on (R37).
+/// Takes back what calls have in the store whose runtimes do not run: they would have left when
+/// their wait was over, or gone on (R37).
 fn leave_for_the_stuck(core: &Arc<Core>) {
     let now = core.clock.now();
     for entry in core.claims.waiting() {

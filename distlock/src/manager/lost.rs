@@ -1,4 +1,5 @@
-//! How a loss is told in the log: with who has the lock now, which is asked for first, but not waited for for long.
+//! How a loss is told in the log: with who has the lock now, which is asked for first, but not
+//! waited for for long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use crate::protocol::words::{Inspection, Occupant};
 /// How long the line of a loss waits for the name of who has the lock now.
 const ASK_WITHIN: Duration = Duration::from_millis(250);
 
-/// Tells of a hold that ended by itself. The line comes in any case, also if who has the lock now is not known.
+/// Tells of a hold that ended by itself. The line comes in any case, also if who has the lock now
+/// is not known.
 pub(crate) fn tell(hold: Hold, error: Error) {
     let core = hold.core.clone();
     // These were asked for, and nobody need have the lock now.
@@ -33,7 +35,8 @@ pub(crate) fn tell(hold: Hold, error: Error) {
     });
 }
 
-/// A line that is still to be written. If it is dropped before, because its runtime ends, it is written then.
+/// A line that is still to be written. If it is dropped before, because its runtime ends, it is
+/// written then.
 struct Line(Option<(Hold, Error)>);
 
 impl Line {

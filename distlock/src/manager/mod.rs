@@ -1,7 +1,8 @@
 //! The manager: one client of one store.
 //!
-//! `core` is what all of its work shares, `table` its claims. Who drives them: `acquire`, `watch`, `look`, `release`,
-//! `shutdown`, and `events` for what the store tells unasked. `builder` and `assembly` make it.
+//! `core` is what all of its work shares, `table` its claims. Who drives them: `acquire`, `watch`,
+//! `look`, `release`, `shutdown`, and `events` for what the store tells unasked. `builder` and
+//! `assembly` make it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,13 +52,15 @@ pub(crate) mod watch;
 /// A client of a lock store: it owns the connections, the watchdog, and the calls that wait.
 ///
 /// Cheap to clone; all clones are the same client. A process usually has one, made at start-up and
-/// given to [`install`](crate::install). All its background work runs on a thread of its own, so it serves any number
-/// of runtimes, and code that blocks its own runtime does not delay renewals.
+/// given to [`install`](crate::install). All its background work runs on a thread of its own, so it
+/// serves any number of runtimes, and code that blocks its own runtime does not delay renewals.
 ///
-/// When the last clone and the last guard are gone it finishes the releases under way (for at most 2 s)
-/// and ends; the end of the process does not wait for that, but [`shutdown`](LockManager::shutdown) does.
+/// When the last clone and the last guard are gone it finishes the releases under way (for at most
+/// 2 s) and ends; the end of the process does not wait for that, but
+/// [`shutdown`](LockManager::shutdown) does.
 ///
-/// A child process made with `fork` must not use the manager of its parent, nor a guard of it: connect after `fork`.
+/// A child process made with `fork` must not use the manager of its parent, nor a guard of it:
+/// connect after `fork`.
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -106,8 +109,8 @@ impl LockManager {
     }
 
     /// Ends this manager, for all its clones: calls that wait get [`Error::ShutDown`], bodies are
-    /// stopped with [`Error::Lost`], everything held is released, and connections are closed. A body
-    /// that does not await keeps its lock until it ends, for at most its lease.
+    /// stopped with [`Error::Lost`], everything held is released, and connections are closed. A
+    /// body that does not await keeps its lock until it ends, for at most its lease.
     ///
     /// Await it before the process exits, so that no key stays behind.
     ///
@@ -180,7 +183,8 @@ impl LockManager {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A thread drains by itself when it is dropped; on the caller's runtime releases are done in place.
+        // A thread drains by itself when it is dropped; on the caller's runtime releases are done
+        // in place.
         if self.io.is_none() {
             shutdown::abandon(&self.core);
         }

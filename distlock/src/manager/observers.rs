@@ -5,8 +5,8 @@ use crate::manager::builder::LockManagerBuilder;
 use crate::observer::Observer;
 
 impl LockManagerBuilder {
-    /// Has somebody told what happens, see [`Observer`]; may be called several times. Without observers nothing is made
-    /// or measured for them.
+    /// Has somebody told what happens, see [`Observer`]; may be called several times. Without
+    /// observers nothing is made or measured for them.
     ///
     /// ```
     /// use distlock::LockManager;
@@ -39,9 +39,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whether spans, and lines of the log at INFO and above, name keys; default `false`, for keys may say whom a lock is
-    /// for, and there are as many as there are users or orders. Lines at DEBUG name them always, and so does the line of a
-    /// lock that ended before its holder was done, for somebody has to look at what it protects.
+    /// Whether spans, and lines of the log at INFO and above, name keys; default `false`, for keys
+    /// may say whom a lock is for, and there are as many as there are users or orders. Lines at
+    /// DEBUG name them always, and so does the line of a lock that ended before its holder was
+    /// done, for somebody has to look at what it protects.
     ///
     /// ```
     /// # use distlock::LockManager;

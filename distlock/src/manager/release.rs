@@ -25,11 +25,13 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Owner, ReleaseReply};
 use crate::store::Lane;
 
-/// The pause before what failed is tried again, and how often it is seen what cannot be left any more.
+/// The pause before what failed is tried again, and how often it is seen what cannot be left any
+/// more.
 const PAUSE: Duration = Duration::from_millis(50);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Releases a hold whose holder waits for the answer. With `keep`, its key stays taken for that long.
+/// Releases a hold whose holder waits for the answer. With `keep`, its key stays taken for that
+/// long.
 pub(crate) fn release(core: &Arc<Core>, hold: &Hold, keep: Duration) -> Tried {
     hold.entry.complete();
     if !leave(core, &hold.entry, keep) {
@@ -113,8 +115,9 @@ fn leave(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) -> bool {
     core.claims.with(entry, |claim| claim.leave(keep, now))
 }
 
-/// What `min_hold` keeps is handed on as soon as it may be, unless the process ends before: then the TTL does it. Not
-/// before the release was answered, which would find it gone, and take that for a loss.
+/// What `min_hold` keeps is handed on as soon as it may be, unless the process ends before: then
+/// the TTL does it. Not before the release was answered, which would find it gone, and take that
+/// for a loss.
 fn hand_on_at(core: &Arc<Core>, entry: &Arc<Entry>, when: Moment) {
     let (after, request, owner) = (core.clone(), entry.request.clone(), entry.owner);
     let kept = core.in_store();

@@ -1,5 +1,5 @@
-//! Renewals that fail or come late, as they are told to who watches the log: in one line a second at most, however many
-//! holds there are.
+//! Renewals that fail or come late, as they are told to who watches the log: in one line a second
+//! at most, however many holds there are.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

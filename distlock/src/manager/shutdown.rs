@@ -12,8 +12,9 @@ use crate::protocol::claim::Standing;
 /// Releases that are under way when a manager is dropped have this long to be answered.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Ends everything: new calls are refused, waiting calls get an error, bodies are stopped, what is held is
-/// released. Resolves when the store has answered, or cannot any more; a second call waits for the first.
+/// Ends everything: new calls are refused, waiting calls get an error, bodies are stopped, what is
+/// held is released. Resolves when the store has answered, or cannot any more; a second call waits
+/// for the first.
 pub(crate) async fn shut_down(core: Arc<Core>) {
     let _turn = core.shutting_down.lock().await;
     if core.phase() == Phase::Closed {
@@ -26,8 +27,8 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
         let (of_task, one) = (core.clone(), ending.one());
         core.executor.spawn(async move {
             let core = of_task;
-            // A body notices the loss at its next await and ends by itself; one that does not await is given as
-            // long as its lease would have lasted.
+            // A body notices the loss at its next await and ends by itself; one that does not await
+            // is given as long as its lease would have lasted.
             let lease = entry.request.timing.lease;
             let _ = tokio::time::timeout(lease, entry.without_body()).await;
             release::release_in_background(&core, &entry);
@@ -78,7 +79,8 @@ fn end_claims(core: &Arc<Core>) -> Vec<Arc<Entry>> {
                 release::tell_loss(core, &entry);
                 held.push(entry);
             }
-            // What is under way at home is taken back there. For the rest nobody's runtime need run.
+            // What is under way at home is taken back there. For the rest nobody's runtime need
+            // run.
             Standing::Asking | Standing::Queued | Standing::Due if !is_under_way_at_home => {
                 release::release_in_background(core, &entry);
             }

@@ -1,5 +1,5 @@
-//! Spans: one around a run, which is acquire, body and release, and one in it around the acquisition. None is made where its
-//! level is off.
+//! Spans: one around a run, which is acquire, body and release, and one in it around the
+//! acquisition. None is made where its level is off.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -67,7 +67,8 @@ impl RunSpan {
         self.over(refusal(why));
     }
 
-    /// The run is over, with the error of its hold, if that ended before. The body has taken so long.
+    /// The run is over, with the error of its hold, if that ended before. The body has taken so
+    /// long.
     pub(crate) fn ended(mut self, held: Option<Duration>, error: Option<&Error>) {
         self.span.record("held_ms", held.map(millis));
         self.over(match error {
@@ -91,7 +92,8 @@ impl Drop for RunSpan {
     }
 }
 
-/// Polls something in a span. What is large stays where it is, for moving it would cost more than the span.
+/// Polls something in a span. What is large stays where it is, for moving it would cost more than
+/// the span.
 pub(crate) async fn within<F: Future + ?Sized>(span: &Span, mut future: Pin<&mut F>) -> F::Output {
     poll_fn(|context| {
         let _in_span = span.enter();

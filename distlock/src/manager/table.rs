@@ -1,4 +1,5 @@
-//! All claims of a manager, each until it is over: where they are found, and what is published of them.
+//! All claims of a manager, each until it is over: where they are found, and what is published of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -161,7 +162,8 @@ impl Table {
         entry
     }
 
-    /// Does something with a claim, and keeps true what is known of it here. The only way to change one.
+    /// Does something with a claim, and keeps true what is known of it here. The only way to change
+    /// one.
     pub(crate) fn with<T>(&self, entry: &Arc<Entry>, act: impl FnOnce(&mut Claim) -> T) -> T {
         let mut claim = lock(&entry.claim);
         let before = (claim.standing(), claim.poll_timeout());
@@ -252,8 +254,8 @@ impl Table {
             .collect()
     }
 
-    /// How long whoever renews may sleep; `None` until something is held. A timer may sleep through a suspend,
-    /// so it is never long.
+    /// How long whoever renews may sleep; `None` until something is held. A timer may sleep through
+    /// a suspend, so it is never long.
     pub(crate) fn sleep(&self, now: Moment) -> Option<Duration> {
         let mut rows = lock(&self.rows);
         let sleep = rows.due.first().map(|(due, _)| due.since(now).min(TICK));

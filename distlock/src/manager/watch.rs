@@ -102,7 +102,8 @@ impl Due {
         Some(Due { entry, renewal })
     }
 
-    /// What all holds of a batch have in common: they are renewed within the same time, and acknowledged by as many.
+    /// What all holds of a batch have in common: they are renewed within the same time, and
+    /// acknowledged by as many.
     fn kind(&self) -> (Duration, Durability) {
         let Renewal {
             timing, durability, ..
@@ -204,7 +205,8 @@ impl Seen {
     }
 }
 
-/// How long a hold that is renewed now was still believed; `None` if that says nothing, for it is over, or near its limit.
+/// How long a hold that is renewed now was still believed; `None` if that says nothing, for it is
+/// over, or near its limit.
 fn slack(claim: &Claim, now: Moment) -> Option<Duration> {
     let grip = claim.grip()?;
     let until = grip.belief.until()?;

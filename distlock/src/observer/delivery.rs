@@ -1,5 +1,5 @@
-//! The way of events to those who observe: whoever notices something only puts it here, and one blocking task at a time
-//! takes it from here, in order.
+//! The way of events to those who observe: whoever notices something only puts it here, and one
+//! blocking task at a time takes it from here, in order.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -15,10 +15,12 @@ use crate::notified::until;
 use crate::observer::event::{Event, Link};
 use crate::observer::{Observer, Observers};
 
-/// Events that wait. What begins then is missed, and what has begun goes on to be told, so there are never many more.
+/// Events that wait. What begins then is missed, and what has begun goes on to be told, so there
+/// are never many more.
 const ROOM: usize = 8_192;
 
-/// Events taken at a time, so that whoever notices something waits for the queue no longer than that.
+/// Events taken at a time, so that whoever notices something waits for the queue no longer than
+/// that.
 const BATCH: usize = 64;
 
 /// Runs code that may block, away from timers and sockets.
@@ -193,7 +195,8 @@ impl Queue {
     }
 }
 
-/// The turn to tell. If it is dropped without that, as by a runtime that ends, the next event begins another one.
+/// The turn to tell. If it is dropped without that, as by a runtime that ends, the next event
+/// begins another one.
 struct Drain {
     delivery: Arc<Delivery>,
     is_over: bool,

@@ -13,8 +13,8 @@ pub(crate) const UNLABELLED: &str = "unlabelled";
 /// Something that happened in a manager.
 ///
 /// `lock` is the name of a lock for logs and metrics: the template of its key, or its
-/// [`label`](crate::Lock::label), and `unlabelled` where there is neither. `key` is the key itself: there may be as many as
-/// there are users or orders, so it belongs into no metric.
+/// [`label`](crate::Lock::label), and `unlabelled` where there is neither. `key` is the key itself:
+/// there may be as many as there are users or orders, so it belongs into no metric.
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -43,8 +43,8 @@ pub(crate) const UNLABELLED: &str = "unlabelled";
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A call begins to ask. [`Acquired`](Event::Acquired) or [`NotAcquired`](Event::NotAcquired) will end it. Nothing is told
-    /// of a call with an illegal key or option.
+    /// A call begins to ask. [`Acquired`](Event::Acquired) or [`NotAcquired`](Event::NotAcquired)
+    /// will end it. Nothing is told of a call with an illegal key or option.
     #[non_exhaustive]
     Asking {
         /// The name of the lock.
@@ -62,7 +62,8 @@ pub enum Event {
         /// Who has the lock, where that is known.
         holder: Option<Holder>,
     },
-    /// A call has waited for half of its `wait`, but for a second at least and thirty at most: told once for each.
+    /// A call has waited for half of its `wait`, but for a second at least and thirty at most: told
+    /// once for each.
     #[non_exhaustive]
     WaitingLong {
         /// The name of the lock.
@@ -87,7 +88,8 @@ pub enum Event {
         path: Path,
         /// The token of the hold.
         fencing_token: FencingToken,
-        /// From the server's grant until now, at most, for a lock that was handed on and where that is known.
+        /// From the server's grant until now, at most, for a lock that was handed on and where that
+        /// is known.
         handoff: Option<Duration>,
     },
     /// A call ends without the lock.
@@ -102,8 +104,8 @@ pub enum Event {
         /// Why.
         outcome: Refused,
     },
-    /// A hold is over: its holder is done with it, or it was lost. A loss that only the release finds is told as
-    /// `Released` here, and as [`Lost`](Event::Lost) then.
+    /// A hold is over: its holder is done with it, or it was lost. A loss that only the release
+    /// finds is told as `Released` here, and as [`Lost`](Event::Lost) then.
     #[non_exhaustive]
     Ended {
         /// The name of the lock.
@@ -117,7 +119,8 @@ pub enum Event {
         /// How it ended.
         outcome: HoldOutcome,
     },
-    /// A lock was lost: another holder may have run at the same time, unless a fenced resource refused it.
+    /// A lock was lost: another holder may have run at the same time, unless a fenced resource
+    /// refused it.
     #[non_exhaustive]
     Lost {
         /// The name of the lock.
@@ -130,12 +133,12 @@ pub enum Event {
         reason: Loss,
         /// Since when nothing proved that it was ours.
         since_proof: Duration,
-        /// Whether the body had already ended, and only its release found that the lock was gone. Then
-        /// [`Ended`](Event::Ended) came before.
+        /// Whether the body had already ended, and only its release found that the lock was gone.
+        /// Then [`Ended`](Event::Ended) came before.
         completed: bool,
     },
-    /// The store has answered the release of a hold, or did not in time; then it is tried again until its lease has
-    /// ended.
+    /// The store has answered the release of a hold, or did not in time; then it is tried again
+    /// until its lease has ended.
     #[non_exhaustive]
     Released {
         /// The name of the lock.
@@ -158,11 +161,12 @@ pub enum Event {
         gone: usize,
         /// How long the answer took.
         took: Duration,
-        /// For how long the one of them that was nearest to its loss was still safe when it was renewed; `None` if none
-        /// was.
+        /// For how long the one of them that was nearest to its loss was still safe when it was
+        /// renewed; `None` if none was.
         slack: Option<Duration>,
     },
-    /// The store has answered a command, or could not be asked. A command whose call was dropped is not told of.
+    /// The store has answered a command, or could not be asked. A command whose call was dropped is
+    /// not told of.
     #[non_exhaustive]
     StoreCalled {
         /// What it was asked.
@@ -221,8 +225,8 @@ pub enum Event {
     ClockOffset {
         /// The server.
         address: Arc<str>,
-        /// How far its clock is ahead of ours, in seconds; less than zero if it is behind. Wrong by no more than the time of
-        /// one command.
+        /// How far its clock is ahead of ours, in seconds; less than zero if it is behind. Wrong by
+        /// no more than the time of one command.
         seconds: f64,
     },
     /// So many events were not told, for those who observe are too slow.

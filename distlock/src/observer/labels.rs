@@ -27,7 +27,8 @@ impl Path {
 }
 
 impl Refused {
-    /// The name for a label: `busy`, `full`, `unavailable`, `cancelled`, `foreign`, `closed`, `lost`.
+    /// The name for a label: `busy`, `full`, `unavailable`, `cancelled`, `foreign`, `closed`,
+    /// `lost`.
     ///
     /// ```
     /// use distlock::observer::Refused;
@@ -127,7 +128,8 @@ impl RenewalOutcome {
 }
 
 impl Operation {
-    /// The name for a label: `ask`, `confirm`, `renew`, `release`, `look`, `inspect`, `list`, `revoke`.
+    /// The name for a label: `ask`, `confirm`, `renew`, `release`, `look`, `inspect`, `list`,
+    /// `revoke`.
     ///
     /// ```
     /// use distlock::observer::Operation;

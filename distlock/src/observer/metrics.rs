@@ -1,9 +1,11 @@
-//! Metrics of every manager, through the facade [`metrics`]: install an exporter, and there they are.
+//! Metrics of every manager, through the facade [`metrics`]: install an exporter, and there they
+//! are.
 //!
 //! [docs/operations/observing.md](https://github.com/distlock/distlock/blob/main/docs/operations/observing.md)
-//! has the table of all of them. Each manager records them from its first event on; calls
-//! and holds are labelled by the name of their lock (`lock`: the template, or the label), never by the key, and at most 500
-//! names for each manager: further ones are `other`. All times are in seconds, and histograms want [`BUCKETS`].
+//! has the table of all of them. Each manager records them from its first event on; calls and holds
+//! are labelled by the name of their lock (`lock`: the template, or the label), never by the key,
+//! and at most 500 names for each manager: further ones are `other`. All times are in seconds, and
+//! histograms want [`BUCKETS`].
 //!
 //! ```
 //! // At start-up, whichever the exporter is: here one that forgets all.
@@ -23,11 +25,12 @@ use metrics::{
 use crate::observer::Observer;
 use crate::observer::event::{Event, Loss, Path, Refused};
 
-/// Bounds of histograms for all of these times, in seconds: from 100 µs to 30 s, two for each power of ten.
+/// Bounds of histograms for all of these times, in seconds: from 100 µs to 30 s, two for each power
+/// of ten.
 ///
 /// An exporter writes each of them once for every lock and outcome. For the exporter of Prometheus:
-/// `PrometheusBuilder::new().with_recommended_naming(true).set_buckets(distlock::metrics::BUCKETS)`, because the shipped
-/// alerts and dashboard use the recommended names.
+/// `PrometheusBuilder::new().with_recommended_naming(true).set_buckets(distlock::metrics::BUCKETS)`,
+/// because the shipped alerts and dashboard use the recommended names.
 ///
 /// ```
 /// assert!(distlock::metrics::BUCKETS.is_sorted());
@@ -42,8 +45,8 @@ const MOST_NAMES: usize = 500;
 /// The name of the rest.
 const OTHER: &str = "other";
 
-/// Says what each metric is, for a recorder that is installed after the first manager was made; for the one that is
-/// there then it is done by the manager.
+/// Says what each metric is, for a recorder that is installed after the first manager was made; for
+/// the one that is there then it is done by the manager.
 ///
 /// ```
 /// distlock::metrics::describe();
@@ -154,7 +157,8 @@ impl Metrics {
             Cow::Borrowed(OTHER)
         };
         if names.insert(label.clone()) {
-            // There before the first loss: a counter that begins with it does not rise, and nobody is called.
+            // There before the first loss: a counter that begins with it does not rise, and nobody
+            // is called.
             for reason in [Loss::Expired, Loss::Gone, Loss::Revoked, Loss::Closed] {
                 lost(label.clone(), reason).increment(0);
             }
@@ -172,8 +176,8 @@ fn lost_after_completion(lock: Cow<'static, str>) -> Counter {
     counter!("distlock.lost.after_completion", "lock" => lock)
 }
 
-/// The outcome of a call that did not get its lock: what its manager or the hold around it cut short is like a call that
-/// was dropped.
+/// The outcome of a call that did not get its lock: what its manager or the hold around it cut
+/// short is like a call that was dropped.
 fn refusal(outcome: Refused) -> &'static str {
     match outcome {
         Refused::Closed | Refused::Lost => Refused::Cancelled.as_str(),

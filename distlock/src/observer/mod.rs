@@ -1,6 +1,7 @@
 //! Being told what happens: every call, hold, renewal and connection of a manager, as it happens.
 //!
-//! An [`Observer`] is given to [`LockManagerBuilder::observer`](crate::LockManagerBuilder::observer). With the feature
+//! An [`Observer`] is given to
+//! [`LockManagerBuilder::observer`](crate::LockManagerBuilder::observer). With the feature
 //! `metrics` every manager has one that records the metrics of
 //! [docs/operations/observing.md](https://github.com/distlock/distlock/blob/main/docs/operations/observing.md).
 //!
@@ -34,14 +35,15 @@ mod labels;
 
 /// Is told what happens to the locks of a manager, and to its connections.
 ///
-/// Events come in the order in which they happened, one at a time, on a thread that may be blocked: whoever is slow here
-/// delays no renewal and no call. Up to 8 192 events wait; what does not fit is counted ([`Event::Missed`]). A call is
-/// told of wholly or not at all: if its beginning was told, so is its end. An observer that panics is told of once in
-/// the log, and is called for the next event all the same.
+/// Events come in the order in which they happened, one at a time, on a thread that may be blocked:
+/// whoever is slow here delays no renewal and no call. Up to 8 192 events wait; what does not fit
+/// is counted ([`Event::Missed`]). A call is told of wholly or not at all: if its beginning was
+/// told, so is its end. An observer that panics is told of once in the log, and is called for the
+/// next event all the same.
 ///
-/// When the manager is shut down what is still to be told is, for at most two seconds; later events, such as that of a
-/// guard that outlives it, are told where they happen. An observer that owns a
-/// [`LockManager`](crate::LockManager) keeps it alive.
+/// When the manager is shut down what is still to be told is, for at most two seconds; later
+/// events, such as that of a guard that outlives it, are told where they happen. An observer that
+/// owns a [`LockManager`](crate::LockManager) keeps it alive.
 ///
 /// ```
 /// use std::sync::Arc;

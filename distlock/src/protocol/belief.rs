@@ -13,8 +13,8 @@ const CLOSED: u64 = 1 << 63;
 /// Far enough for a hold that is never over by itself.
 const NEVER: std::time::Duration = std::time::Duration::from_secs(3_600);
 
-/// From when a proof counts that came with a reply: from the send of its command, for the server may have
-/// applied it at once (R10).
+/// From when a proof counts that came with a reply: from the send of its command, for the server
+/// may have applied it at once (R10).
 pub(crate) fn proven_from(rules: Rules, sent: Moment, now: Moment) -> Moment {
     if rules.from_send { sent } else { now }
 }
@@ -24,8 +24,8 @@ pub(crate) fn safe_until(from: Moment, timing: Timing) -> Moment {
     from + timing.validity()
 }
 
-/// Until when a pushed grant is believed without asking; `None` if too little is left of it, or its age is not
-/// known (R12).
+/// Until when a pushed grant is believed without asking; `None` if too little is left of it, or its
+/// age is not known (R12).
 pub(crate) fn granted_until(
     rules: Rules,
     grant: &Grant,
@@ -42,8 +42,8 @@ pub(crate) fn granted_until(
     (until.since(now) >= timing.lease / 2).then_some(until)
 }
 
-/// Until when a hold is believed, for its claim, which decides, and for everybody who asks whether it is held,
-/// which must cost nothing.
+/// Until when a hold is believed, for its claim, which decides, and for everybody who asks whether
+/// it is held, which must cost nothing.
 #[derive(Debug)]
 pub(crate) struct Belief(AtomicU64);
 
@@ -53,7 +53,8 @@ impl Belief {
         Belief(AtomicU64::new(capped(rules, until, limit).0 & !CLOSED))
     }
 
-    /// The hold is believed for longer. `false` if it is over: then a proof comes too late and changes nothing.
+    /// The hold is believed for longer. `false` if it is over: then a proof comes too late and
+    /// changes nothing.
     pub(crate) fn extend(
         &self,
         rules: Rules,
@@ -66,8 +67,8 @@ impl Belief {
         self.holds_at(now) && self.0.fetch_max(until, Ordering::AcqRel) < CLOSED
     }
 
-    /// Whether the hold is believed. Once false, it stays false: whoever finds the deadline passed closes the
-    /// hold, so that no proof which is just arriving can revive it.
+    /// Whether the hold is believed. Once false, it stays false: whoever finds the deadline passed
+    /// closes the hold, so that no proof which is just arriving can revive it.
     pub(crate) fn holds_at(&self, now: Moment) -> bool {
         let mut current = self.0.load(Ordering::Acquire);
         while current < CLOSED {

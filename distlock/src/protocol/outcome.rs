@@ -24,8 +24,8 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Held,
-    /// What was granted could not be proven, and is undone: ask with a new id, and remember what stood in the
-    /// way of this one.
+    /// What was granted could not be proven, and is undone: ask with a new id, and remember what
+    /// stood in the way of this one.
     Again(Option<Obstacle>),
     Refused(Refusal),
 }

@@ -70,7 +70,8 @@ impl Request {
         self.deadline() + PLACE_GRACE
     }
 
-    /// For how long the call has waited. Who does not wait has not waited, however long a command took.
+    /// For how long the call has waited. Who does not wait has not waited, however long a command
+    /// took.
     pub(crate) fn waited(&self, now: Moment) -> Duration {
         if self.tries_once() {
             Duration::ZERO

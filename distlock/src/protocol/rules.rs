@@ -1,5 +1,5 @@
-//! The rules of the protocol (`docs/design.md`) that something in this project can take away, to see what happens
-//! then: each of them once, for the code that keeps it, the model and the torture.
+//! The rules of the protocol (`docs/design.md`) that something in this project can take away, to
+//! see what happens then: each of them once, for the code that keeps it, the model and the torture.
 
 macro_rules! rules {
     ($($(#[$what:meta])* $rule:ident = $saboteur:literal,)*) => {
@@ -49,7 +49,8 @@ rules! {
     write_first = "publish-before-write",
     /// R4: an unconfirmed grant is short.
     short_grant = "long-grant-lease",
-    /// R5: whoever finds the lock free drives the queue, and a waiting client looks from time to time.
+    /// R5: whoever finds the lock free drives the queue, and a waiting client looks from time to
+    /// time.
     drive = "no-look",
     /// R6: a dead client's entries go together.
     purge = "dead-not-purged",
@@ -83,7 +84,8 @@ rules! {
     take_or_leave = "grant-not-taken",
     /// R38: a lock that needs replicas counts once they have it.
     acknowledged = "acks-ignored",
-    /// Quorum: over independent servers a lock is its holder's once more than half of them have voted for it.
+    /// Quorum: over independent servers a lock is its holder's once more than half of them have
+    /// voted for it.
     majority = "minority-elects",
     /// Quorum: and once so many have confirmed that: a vote may be over when it is counted.
     confirmed_votes = "stale-votes-count",

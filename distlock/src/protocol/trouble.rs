@@ -17,7 +17,8 @@ pub(crate) struct Trouble {
     cause: Option<Cause>,
 }
 
-/// The error behind a trouble. What it says is in the detail already, so two troubles are the same without it.
+/// The error behind a trouble. What it says is in the detail already, so two troubles are the same
+/// without it.
 #[derive(Clone, Debug)]
 struct Cause(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -81,8 +82,8 @@ impl Trouble {
         Trouble::new(Outage::TimedOut, format!("no answer within {within:?}"))
     }
 
-    /// Returns the error of a manager that could not connect: what does not pass by itself is a misconfiguration, whose
-    /// detail carries the remedy.
+    /// Returns the error of a manager that could not connect: what does not pass by itself is a
+    /// misconfiguration, whose detail carries the remedy.
     pub(crate) fn into_connect_error(self, waited: Duration) -> Error {
         if self.outage.is_transient() {
             return self.into_error(None, waited);
@@ -109,7 +110,8 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Returns a server's text, fit for an error and a log: one line of limited length without control characters.
+/// Returns a server's text, fit for an error and a log: one line of limited length without control
+/// characters.
 pub(crate) fn one_line(text: String) -> String {
     const MAX_CHARS: usize = 500;
     if text.len() <= MAX_CHARS && !text.contains(is_hidden) {

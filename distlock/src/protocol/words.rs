@@ -133,8 +133,8 @@ pub(crate) enum RenewalFailure {
 pub(crate) struct ReleaseReply {
     /// Whether the owner held the lock.
     pub(crate) was_held: bool,
-    /// An ask of this owner may still be applied, by a connection that lives on in the server: it is to be released
-    /// once more after this time (R2).
+    /// An ask of this owner may still be applied, by a connection that lives on in the server: it
+    /// is to be released once more after this time (R2).
     pub(crate) again_after: Option<Duration>,
 }
 
@@ -215,7 +215,8 @@ pub(crate) struct Revocation {
 pub(crate) enum Revoked {
     /// The lock is free, or another's.
     NotHeld,
-    /// Nobody can renew it any more. The token is above its own: who was told that one refuses the old holder.
+    /// Nobody can renew it any more. The token is above its own: who was told that one refuses the
+    /// old holder.
     Ending(FencingToken),
     /// The store has it no more.
     Deleted(FencingToken),

@@ -23,15 +23,15 @@ impl ClientId {
         ClientId(name.into())
     }
 
-    /// Another name for the same client, which no copy of this process has: a machine that was cloned
-    /// while it ran has the same memory as its clones.
+    /// Another name for the same client, which no copy of this process has: a machine that was
+    /// cloned while it ran has the same memory as its clones.
     pub(crate) fn renewed(&self, random: &dyn Random) -> Self {
         let (_, number) = self.0.split_at(PROCESS_DIGITS);
         Self::named(&format!("{}{number}", PROCESS.rename(random)))
     }
 
-    /// The name of a client that is told nothing by its store, and looks instead: a digit longer, by which the store
-    /// knows that nobody listens for it.
+    /// The name of a client that is told nothing by its store, and looks instead: a digit longer,
+    /// by which the store knows that nobody listens for it.
     pub(crate) fn polling(&self) -> Self {
         if self.is_polling() {
             return self.clone();
@@ -47,8 +47,8 @@ impl ClientId {
         &self.0
     }
 
-    /// Reads an owner as it stands in the store: whether it is of this process, and its number if it
-    /// is of this very client.
+    /// Reads an owner as it stands in the store: whether it is of this process, and its number if
+    /// it is of this very client.
     pub(crate) fn recognise(&self, owner: &str) -> (bool, Option<Owner>) {
         let Some((client, number)) = owner.split_once(':') else {
             return (false, None);
@@ -76,7 +76,8 @@ const PROCESS_DIGITS: usize = 24;
 
 const MANAGER_DIGITS: usize = 8;
 
-/// The names of this process, the oldest first: clients that were not renamed still have an older one.
+/// The names of this process, the oldest first: clients that were not renamed still have an older
+/// one.
 static PROCESS: ProcessNames = ProcessNames(Mutex::new(Vec::new()));
 
 #[derive(Debug)]

@@ -29,7 +29,8 @@ pub struct Facts {
     pub outage: Option<String>,
     /// The fields of `INFO`, or why they are not known.
     pub info: Result<BTreeMap<String, String>, String>,
-    /// What it is set to, as `CONFIG GET` shows it, or why that is not known. A setting that it does not have is missing.
+    /// What it is set to, as `CONFIG GET` shows it, or why that is not known. A setting that it
+    /// does not have is missing.
     pub settings: Result<BTreeMap<String, String>, String>,
     /// How long round trips took.
     pub rounds: Vec<Duration>,

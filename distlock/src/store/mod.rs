@@ -1,7 +1,8 @@
 //! What distlock needs of a store, in the words of the protocol.
 //!
 //! A store serves one client. Whatever it is asked is idempotent for the same owner, and every
-//! operation may be dropped at any await: it may then have taken effect, and is undone by a release.
+//! operation may be dropped at any await: it may then have taken effect, and is undone by a
+//! release.
 
 use std::fmt;
 use std::future::Future;
@@ -32,8 +33,8 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A store, seen by one client.
 pub(crate) trait LockStore: Send + Sync + fmt::Debug {
-    /// Takes the lock, or stands in its queue. Asking again with the same owner is harmless. A lock that is where it is
-    /// to be only in part is an error, and the owner's all the same.
+    /// Takes the lock, or stands in its queue. Asking again with the same owner is harmless. A lock
+    /// that is where it is to be only in part is an error, and the owner's all the same.
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>>;
 
     /// The way of this runtime's own to the store, if it has one.
@@ -103,8 +104,9 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         within: Duration,
     ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>>;
 
-    /// Takes the hold with this token away: it cannot be renewed any more, and its holder is told. With `deletes` it is
-    /// removed at once, unless its client is connected, or the store cannot tell.
+    /// Takes the hold with this token away: it cannot be renewed any more, and its holder is told.
+    /// With `deletes` it is removed at once, unless its client is connected, or the store cannot
+    /// tell.
     fn revoke<'a>(
         &'a self,
         key: &'a LockKey,
@@ -113,7 +115,8 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
         within: Duration,
     ) -> BoxFuture<'a, Result<Revoked, Trouble>>;
 
-    /// What each server of it says about itself; each question may take `within`. A store inside this process has none.
+    /// What each server of it says about itself; each question may take `within`. A store inside
+    /// this process has none.
     fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>>;
 
     /// Resolves once the store can be used, or at once if it cannot tell.
@@ -132,13 +135,14 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     fn close(&self);
 }
 
-/// A way to the store that costs no hop to the manager's thread, for the runtime that it was asked for on.
+/// A way to the store that costs no hop to the manager's thread, for the runtime that it was asked
+/// for on.
 pub(crate) trait Lane: Send + Sync + fmt::Debug {
     /// The same as [`LockStore::ask`], for what needs no more than the server's word.
     fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>>;
 
-    /// Releases a lock. `None`: nothing was sent, for an ask of this owner was never answered, and only
-    /// [`LockStore::release`] knows what may become of that.
+    /// Releases a lock. `None`: nothing was sent, for an ask of this owner was never answered, and
+    /// only [`LockStore::release`] knows what may become of that.
     fn release<'a>(
         &'a self,
         key: &'a LockKey,
@@ -180,15 +184,18 @@ pub(crate) enum StoreEvent {
     Granted(Grant),
     /// A hold was taken away.
     Revoked(Revocation),
-    /// Commands of these owners are long over their deadlines on a lane, and their callers do not run.
+    /// Commands of these owners are long over their deadlines on a lane, and their callers do not
+    /// run.
     Unheard(Vec<Owner>),
     /// Commands go to a new connection: renew what is held, then ask for all that is waited for.
     Reconnected,
-    /// Something that is waited for is at another server now: all that is waited for is asked for again.
+    /// Something that is waited for is at another server now: all that is waited for is asked for
+    /// again.
     Moved,
     /// Renewals go to a new connection.
     RenewalsReconnected,
-    /// Connections that live could not be told the credentials of the moment: told once, until they are.
+    /// Connections that live could not be told the credentials of the moment: told once, until they
+    /// are.
     NotAuthenticated(Trouble),
     /// A server cannot be used: told once, until it is back.
     Lost { address: Arc<str>, trouble: Trouble },

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::fencing::FencingToken;
 
-/// A lock that a call acquired, see [`TestLocks::acquisitions`](crate::testing::TestLocks::acquisitions).
+/// A lock that a call acquired, see
+/// [`TestLocks::acquisitions`](crate::testing::TestLocks::acquisitions).
 ///
-/// A nested call that re-enters a lock of its own call tree acquires nothing, and neither does a call that is refused.
+/// A nested call that re-enters a lock of its own call tree acquires nothing, and neither does a
+/// call that is refused.
 ///
 /// ```
 /// # use distlock::{Error, testing::TestLocks};

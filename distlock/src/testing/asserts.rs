@@ -4,8 +4,9 @@ use std::fmt;
 
 use crate::testing::locks::TestLocks;
 
-/// Asserts that a lock is held at this moment by a call that uses these [`TestLocks`](crate::testing::TestLocks). Whatever
-/// follows the key is told when it is not, as of `assert!`.
+/// Asserts that a lock is held at this moment by a call that uses these
+/// [`TestLocks`](crate::testing::TestLocks). Whatever follows the key is told when it is not, as of
+/// `assert!`.
 ///
 /// ```
 /// use distlock::testing::{TestLocks, assert_locked, assert_not_locked};
@@ -39,8 +40,9 @@ macro_rules! __testing_assert_locked {
     };
 }
 
-/// Asserts that a lock is not held at this moment by any call that uses these [`TestLocks`](crate::testing::TestLocks). Whatever
-/// follows the key is told when it is, as of `assert!`.
+/// Asserts that a lock is not held at this moment by any call that uses these
+/// [`TestLocks`](crate::testing::TestLocks). Whatever follows the key is told when it is, as of
+/// `assert!`.
 ///
 /// ```
 /// use distlock::testing::{TestLocks, assert_not_locked};

@@ -1,6 +1,8 @@
-//! Each [`Error`] as distlock makes it, for tests of what becomes of errors: a mapping to responses, a policy of retries.
+//! Each [`Error`] as distlock makes it, for tests of what becomes of errors: a mapping to
+//! responses, a policy of retries.
 //!
-//! No lock and no runtime is needed. [`all`] has one of each, so that a mapping can be tested to say something of every one:
+//! No lock and no runtime is needed. [`all`] has one of each, so that a mapping can be tested to
+//! say something of every one:
 //!
 //! ```
 //! # use distlock::Error;
@@ -246,7 +248,8 @@ pub fn all(key: &str) -> Vec<Error> {
     all
 }
 
-/// Where [`all`] has a variant. Who adds one to [`Error`] is stopped by the compiler here, and gives it a constructor and a place.
+/// Where [`all`] has a variant. Who adds one to [`Error`] is stopped by the compiler here, and
+/// gives it a constructor and a place.
 fn place(error: &Error) -> usize {
     match error {
         Error::Busy { .. } => 0,

@@ -15,11 +15,12 @@ use crate::testing::script::Target;
 use crate::testing::stage::Stage;
 use crate::testing::store::ScriptedStore;
 
-/// Locks for a test: a manager with a store of its own in this process, whose outcomes can be set, and which remembers what was
-/// acquired. See the [module](crate::testing).
+/// Locks for a test: a manager with a store of its own in this process, whose outcomes can be set,
+/// and which remembers what was acquired. See the [module](crate::testing).
 ///
-/// It is given to annotated functions with [`with_manager`](crate::with_manager), or as their `locks = ...`, which takes a
-/// `TestLocks` too. Clones are the same locks; another `TestLocks::new()` is a world of its own.
+/// It is given to annotated functions with [`with_manager`](crate::with_manager), or as their
+/// `locks = ...`, which takes a `TestLocks` too. Clones are the same locks; another
+/// `TestLocks::new()` is a world of its own.
 ///
 /// ```
 /// # use distlock::testing::{TestLocks, holder};
@@ -43,7 +44,8 @@ pub struct TestLocks {
 }
 
 impl TestLocks {
-    /// Locks on the current tokio runtime. They take all time from `tokio::time`, so that tests may pause it.
+    /// Locks on the current tokio runtime. They take all time from `tokio::time`, so that tests may
+    /// pause it.
     ///
     /// ```
     /// # use distlock::{distributed_lock, testing::TestLocks};
@@ -70,8 +72,8 @@ impl TestLocks {
         Self::built(LockManager::builder())
     }
 
-    /// The same with settings, such as a [`client_name`](LockManagerBuilder::client_name). Those that only a server has are not
-    /// looked at.
+    /// The same with settings, such as a [`client_name`](LockManagerBuilder::client_name). Those
+    /// that only a server has are not looked at.
     ///
     /// ```
     /// # use distlock::{LockManager, testing::TestLocks};
@@ -107,7 +109,8 @@ impl TestLocks {
         }
     }
 
-    /// The manager: for [`with_manager`](crate::with_manager), for whatever takes a manager, and for locks without the attribute.
+    /// The manager: for [`with_manager`](crate::with_manager), for whatever takes a manager, and
+    /// for locks without the attribute.
     ///
     /// ```
     /// # use distlock::testing::TestLocks;
@@ -144,8 +147,8 @@ impl TestLocks {
         Outcomes::new(&self.stage, Target::Key(key))
     }
 
-    /// Says what becomes of calls with this label: of an annotated function's, the template of its key, exactly as it is
-    /// written.
+    /// Says what becomes of calls with this label: of an annotated function's, the template of its
+    /// key, exactly as it is written.
     ///
     /// ```
     /// # use distlock::testing::{TestLocks, holder};
@@ -214,7 +217,8 @@ impl TestLocks {
     ///
     /// # Panics
     ///
-    /// If it is not held: then there is nothing to lose. [`until_held`](TestLocks::until_held) waits until it is.
+    /// If it is not held: then there is nothing to lose. [`until_held`](TestLocks::until_held)
+    /// waits until it is.
     #[track_caller]
     pub fn lose(&self, key: impl AsRef<str>, how: Loss) {
         let key = key.as_ref();
@@ -227,8 +231,9 @@ impl TestLocks {
         }
     }
 
-    /// Waits until the lock of this key is held here: by a task that was spawned, for one. It waits for as long as that takes;
-    /// `tokio::time::timeout` around it ends a test that waits in vain, and under paused time at once.
+    /// Waits until the lock of this key is held here: by a task that was spawned, for one. It waits
+    /// for as long as that takes; `tokio::time::timeout` around it ends a test that waits in vain,
+    /// and under paused time at once.
     ///
     /// ```
     /// # use distlock::testing::TestLocks;
@@ -249,8 +254,9 @@ impl TestLocks {
         until(&self.stage.acquired, || self.hold(key.as_ref())).await;
     }
 
-    /// The keys of the locks that are held here at this moment, in order. What [`busy`](Outcomes::busy) says of others, and a
-    /// key that `min_hold` keeps taken, is not among them.
+    /// The keys of the locks that are held here at this moment, in order. What
+    /// [`busy`](Outcomes::busy) says of others, and a key that `min_hold` keeps taken, is not among
+    /// them.
     ///
     /// ```
     /// # use distlock::testing::TestLocks;

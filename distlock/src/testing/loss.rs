@@ -27,17 +27,19 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The store has it no more, and the holder is told at once: [`LossReason::Gone`](crate::LossReason::Gone), and the
-    /// body is stopped. The next that waits for the lock has it from then on.
+    /// The store has it no more, and the holder is told at once:
+    /// [`LossReason::Gone`](crate::LossReason::Gone), and the body is stopped. The next that waits
+    /// for the lock has it from then on.
     Gone,
-    /// The same, but the holder is told as in production: by its next renewal (a third of the lease, at most 10 s), which
-    /// stops the body, or by its release, when the work is `completed`.
+    /// The same, but the holder is told as in production: by its next renewal (a third of the
+    /// lease, at most 10 s), which stops the body, or by its release, when the work is `completed`.
     Deleted,
-    /// It is taken away, as by [`unlock`](crate::LockManager::unlock): the body is stopped at once with
-    /// [`LossReason::Revoked`](crate::LossReason::Revoked).
+    /// It is taken away, as by [`unlock`](crate::LockManager::unlock): the body is stopped at once
+    /// with [`LossReason::Revoked`](crate::LossReason::Revoked).
     Revoked,
-    /// From then on renewals are not answered. The body is stopped at the safe deadline, which is a little less than a lease
-    /// after the last renewal: [`LossReason::NotRenewed`](crate::LossReason::NotRenewed). A hold whose `max_hold` is not
+    /// From then on renewals are not answered. The body is stopped at the safe deadline, which is a
+    /// little less than a lease after the last renewal:
+    /// [`LossReason::NotRenewed`](crate::LossReason::NotRenewed). A hold whose `max_hold` is not
     /// longer than its lease needs no renewal, so it is not lost so.
     NotRenewed,
 }

@@ -1,5 +1,6 @@
-//! For the tests of services that use locks (feature `testing`): what does a handler answer when a lock is busy, the store is
-//! down, or the lock is lost half way? And did the function take the lock, and which?
+//! For the tests of services that use locks (feature `testing`): what does a handler answer when a
+//! lock is busy, the store is down, or the lock is lost half way? And did the function take the
+//! lock, and which?
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -7,10 +8,11 @@
 //! tokio = { version = "1", features = ["macros", "rt", "test-util"] }
 //! ```
 //!
-//! [`TestLocks`] has a manager like any other, with a store inside this process, which answers as a test says. Whatever follows
-//! from that is the work of the same code as in production: a call waits for as long as its `wait` says, a body is stopped at its
-//! next await, tokens rise, and a lock that is held excludes others. All time is that of `tokio::time`: under
-//! `start_paused = true` it takes none to wait for ten seconds.
+//! [`TestLocks`] has a manager like any other, with a store inside this process, which answers as a
+//! test says. Whatever follows from that is the work of the same code as in production: a call
+//! waits for as long as its `wait` says, a body is stopped at its next await, tokens rise, and a
+//! lock that is held excludes others. All time is that of `tokio::time`: under `start_paused =
+//! true` it takes none to wait for ten seconds.
 //!
 //! ```
 //! use distlock::testing::{Loss, TestLocks, assert_locked, assert_not_locked, holder};
@@ -79,9 +81,10 @@
 //! | [`hold_limit_after`](Outcomes::hold_limit_after) | gets its lock and then [`Error::HoldLimit`](crate::Error::HoldLimit) |
 //! | nothing | gets its lock, or waits for whoever else has it in this test |
 //!
-//! Each is for [one key](TestLocks::on), [one label](TestLocks::on_label) or [all locks](TestLocks::on_all);
-//! [`once`](Outcomes::once), [so often](Outcomes::times), [for so long](Outcomes::for_the_next), or until it is
-//! [cleared](Outcomes::clear). `min_replicas` and `fsync` are always satisfied.
+//! Each is for [one key](TestLocks::on), [one label](TestLocks::on_label) or [all
+//! locks](TestLocks::on_all); [`once`](Outcomes::once), [so often](Outcomes::times), [for so
+//! long](Outcomes::for_the_next), or until it is [cleared](Outcomes::clear). `min_replicas` and
+//! `fsync` are always satisfied.
 //!
 //! An error without a lock, for a mapping of errors, is made by [`error`].
 

@@ -7,8 +7,8 @@ use crate::testing::loss::Loss;
 use crate::testing::script::{Outcome, Target};
 use crate::testing::stage::Stage;
 
-/// Another client that holds a lock, as [`Error::Busy`](crate::Error::Busy) names it: of another process, and since this
-/// moment of the system's clock. Its fields may be set.
+/// Another client that holds a lock, as [`Error::Busy`](crate::Error::Busy) names it: of another
+/// process, and since this moment of the system's clock. Its fields may be set.
 ///
 /// ```
 /// let mut holder = distlock::testing::holder("worker-2");
@@ -31,9 +31,10 @@ pub fn holder(client: impl Into<String>) -> Holder {
 
 /// What becomes of calls for some locks, see [`TestLocks::on`](crate::testing::TestLocks::on).
 ///
-/// A call meets the first outcome that was set for its lock and is not used up, when it begins to ask: what is set later does
-/// not concern it, but for an outage. An outage without [`once`](Outcomes::once) or [`times`](Outcomes::times) concerns what is
-/// held and queued as well: while it lasts no hold is renewed, and no release answered.
+/// A call meets the first outcome that was set for its lock and is not used up, when it begins to
+/// ask: what is set later does not concern it, but for an outage. An outage without
+/// [`once`](Outcomes::once) or [`times`](Outcomes::times) concerns what is held and queued as well:
+/// while it lasts no hold is renewed, and no release answered.
 ///
 /// ```
 /// # use distlock::{Error, Outage, testing::{TestLocks, holder}};
@@ -70,7 +71,8 @@ impl<'a> Outcomes<'a> {
 }
 
 impl Outcomes<'_> {
-    /// For the next call only. Unless this or [`times`](Outcomes::times) is said, it is for all that come.
+    /// For the next call only. Unless this or [`times`](Outcomes::times) is said, it is for all
+    /// that come.
     ///
     /// ```
     /// # use distlock::{Error, testing::{TestLocks, holder}};
@@ -105,8 +107,9 @@ impl Outcomes<'_> {
         self
     }
 
-    /// For so long from now, in tokio's time: until it is over, or cleared. A call that waits for a busy lock, or an outage, then
-    /// goes on; a loss or a limit of a call that began before still comes.
+    /// For so long from now, in tokio's time: until it is over, or cleared. A call that waits for a
+    /// busy lock, or an outage, then goes on; a loss or a limit of a call that began before still
+    /// comes.
     ///
     /// ```
     /// # use distlock::{Error, testing::{TestLocks, holder}};
@@ -125,8 +128,9 @@ impl Outcomes<'_> {
         self
     }
 
-    /// Somebody else has the lock: the call waits as long as its `wait` says, and gets [`Error::Busy`](crate::Error::Busy)
-    /// with this holder. Calls that hold the lock already go on.
+    /// Somebody else has the lock: the call waits as long as its `wait` says, and gets
+    /// [`Error::Busy`](crate::Error::Busy) with this holder. Calls that hold the lock already go
+    /// on.
     ///
     /// ```
     /// # use distlock::{Error, testing::{TestLocks, holder}};
@@ -146,8 +150,8 @@ impl Outcomes<'_> {
     }
 
     /// The store cannot be used: the call tries for as long as its `wait` says, and gets
-    /// [`Error::Unavailable`](crate::Error::Unavailable). What is held is lost at its safe deadline, if that comes before the end
-    /// of the outage.
+    /// [`Error::Unavailable`](crate::Error::Unavailable). What is held is lost at its safe
+    /// deadline, if that comes before the end of the outage.
     ///
     /// ```
     /// # use distlock::{Error, Outage, testing::TestLocks};
@@ -163,7 +167,8 @@ impl Outcomes<'_> {
         self.set(Outcome::Unavailable(outage));
     }
 
-    /// Something that is not distlock's stands at the key: [`Error::ForeignKey`](crate::Error::ForeignKey), at once.
+    /// Something that is not distlock's stands at the key:
+    /// [`Error::ForeignKey`](crate::Error::ForeignKey), at once.
     ///
     /// ```
     /// # use distlock::{Error, testing::TestLocks};
@@ -179,8 +184,8 @@ impl Outcomes<'_> {
         self.set(Outcome::Foreign(detail.into()));
     }
 
-    /// The call gets its lock, and loses it after so long: its body is stopped with [`Error::Lost`](crate::Error::Lost), unless
-    /// it ends before.
+    /// The call gets its lock, and loses it after so long: its body is stopped with
+    /// [`Error::Lost`](crate::Error::Lost), unless it ends before.
     ///
     /// ```
     /// # use distlock::{Error, LossReason, testing::{Loss, TestLocks}};
@@ -198,8 +203,8 @@ impl Outcomes<'_> {
         self.set(Outcome::Lost { after, how });
     }
 
-    /// The call gets its lock with a `max_hold` of so long in place of its own: its body is stopped then with
-    /// [`Error::HoldLimit`](crate::Error::HoldLimit), unless it ends before.
+    /// The call gets its lock with a `max_hold` of so long in place of its own: its body is stopped
+    /// then with [`Error::HoldLimit`](crate::Error::HoldLimit), unless it ends before.
     ///
     /// ```
     /// # use distlock::{Error, testing::TestLocks};
@@ -217,8 +222,9 @@ impl Outcomes<'_> {
         self.set(Outcome::HoldLimit(limit));
     }
 
-    /// Forgets what was set by the same `on`, `on_label` or `on_all`. Calls that wait because of it go on; losses and limits that
-    /// have not come do not come, but the limit of a hold that has begun.
+    /// Forgets what was set by the same `on`, `on_label` or `on_all`. Calls that wait because of it
+    /// go on; losses and limits that have not come do not come, but the limit of a hold that has
+    /// begun.
     ///
     /// ```
     /// # use distlock::{Error, testing::{TestLocks, holder}};

@@ -76,7 +76,8 @@ impl Target {
 }
 
 impl Rule {
-    /// Whether it is not past. What it has begun for a call goes on also when it is for no further ones.
+    /// Whether it is not past. What it has begun for a call goes on also when it is for no further
+    /// ones.
     fn is_in_force(&self, now: Moment) -> bool {
         self.until.is_none_or(|until| now < until)
     }

@@ -1,4 +1,5 @@
-//! What the kit and its store share: the script, what has happened, and the way to the manager's claims.
+//! What the kit and its store share: the script, what has happened, and the way to the manager's
+//! claims.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -125,7 +125,8 @@ impl LockStore for ScriptedStore {
                 let owner = look.owners.first().copied();
                 match self.0.outage(&look.key, owner) {
                     Some(trouble) => replies.push(LookReply::Failed(trouble)),
-                    // Who waits for somebody that is not there stands in no queue: it is missing, and asks again.
+                    // Who waits for somebody that is not there stands in no queue: it is missing,
+                    // and asks again.
                     None => replies.extend(self.0.store.look(from_ref(look), within).await?),
                 }
             }
@@ -200,7 +201,8 @@ impl LockStore for ScriptedStore {
         self.0.store.identity()
     }
 
-    /// Like a server with as many replicas as anybody asks for: what sets `min_replicas` is tested too.
+    /// Like a server with as many replicas as anybody asks for: what sets `min_replicas` is tested
+    /// too.
     fn address(&self) -> Option<&str> {
         Some("the test kit")
     }

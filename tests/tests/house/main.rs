@@ -8,6 +8,7 @@ use std::fmt::Write;
 mod api;
 mod arrows;
 mod book;
+mod comments;
 mod library;
 mod migration;
 mod package;

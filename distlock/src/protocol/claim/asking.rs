@@ -12,8 +12,8 @@ use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{AskReply, Grant, Occupant, Proof};
 
-/// The pause after a transient failure of an ask: it doubles while the server answers and refuses, for many
-/// may wait.
+/// The pause after a transient failure of an ask: it doubles while the server answers and refuses,
+/// for many may wait.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
 #[derive(Debug)]
@@ -50,7 +50,8 @@ enum Next {
     Ask,
     Answer,
     Place,
-    /// An ask failed, and is to be repeated then. A grant can come meanwhile, for it may have been applied.
+    /// An ask failed, and is to be repeated then. A grant can come meanwhile, for it may have been
+    /// applied.
     Retry(Moment),
     Confirm,
     Confirmation,

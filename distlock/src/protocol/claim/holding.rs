@@ -18,7 +18,8 @@ pub(super) struct Holding {
     /// When it has lasted as long as it may.
     limit: Option<Moment>,
     belief: Arc<Belief>,
-    /// A short grant is confirmed before it is ever renewed: the server counts it as short until then.
+    /// A short grant is confirmed before it is ever renewed: the server counts it as short until
+    /// then.
     is_confirmed: bool,
     attempt: Attempt,
     /// Why the last attempt to renew it failed.
@@ -45,8 +46,8 @@ pub(super) enum Verdict {
 }
 
 impl Holding {
-    /// A hold that a reply proves; `None` if that came too late. Its token is that of the proof, never that of
-    /// an older push (R13).
+    /// A hold that a reply proves; `None` if that came too late. Its token is that of the proof,
+    /// never that of an older push (R13).
     pub(super) fn proven(
         request: &Request,
         rules: Rules,
@@ -64,7 +65,8 @@ impl Holding {
         Some(held)
     }
 
-    /// A hold by a pushed grant; `None` if it must be proven first, as what replicas are to have must always be.
+    /// A hold by a pushed grant; `None` if it must be proven first, as what replicas are to have
+    /// must always be.
     pub(super) fn granted(
         request: &Request,
         rules: Rules,
@@ -140,8 +142,8 @@ impl Holding {
             self.attempt = Attempt::UnderWay;
             return Some(Command::Renew);
         }
-        // Another one is sent while this one is under way, for a short grant leaves no time for a timeout; the
-        // first answer counts.
+        // Another one is sent while this one is under way, for a short grant leaves no time for a
+        // timeout; the first answer counts.
         let within = self.belief.until()?.since(now);
         self.attempt = Attempt::At(now + request.timing.grant().command_deadline());
         Some(Command::Confirm { within })
@@ -155,7 +157,8 @@ impl Holding {
         now: Moment,
     ) -> Verdict {
         match answer {
-            // Another token: the grant had expired, and this one came later, for a body that never ran.
+            // Another token: the grant had expired, and this one came later, for a body that never
+            // ran.
             Ok(Some(proof)) if rules.token_of_proof && proof.token != self.token => Verdict::Gone,
             Ok(Some(proof)) => {
                 self.is_confirmed = true;
@@ -192,7 +195,8 @@ impl Holding {
         Verdict::Ours
     }
 
-    /// Makes the first confirmation due. A repetition keeps its time, because its predecessor may still be answered.
+    /// Makes the first confirmation due. A repetition keeps its time, because its predecessor may
+    /// still be answered.
     pub(super) fn confirm_now(&mut self, request: &Request, now: Moment) {
         let first = self.since + request.timing.confirm_after();
         if !self.is_confirmed && matches!(self.attempt, Attempt::At(at) if at == first) {

@@ -1,5 +1,5 @@
-//! What is taken back from the store when an owner id is given up: its lock, its place in a queue, or an ask
-//! whose answer never came.
+//! What is taken back from the store when an owner id is given up: its lock, its place in a queue,
+//! or an ask whose answer never came.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::clock::Moment;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::ReleaseReply;
 
-/// The pause before what the store refused is tried again. It doubles each time, so that what is always refused
-/// does not stand before others.
+/// The pause before what the store refused is tried again. It doubles each time, so that what is
+/// always refused does not stand before others.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// How often a release that was answered is sent once more, at most.
@@ -72,7 +72,8 @@ impl Leaving {
         }
     }
 
-    /// For how long the key is to be kept by a release that is sent now: a repeated one keeps it no longer.
+    /// For how long the key is to be kept by a release that is sent now: a repeated one keeps it no
+    /// longer.
     pub(super) fn keep(&self, now: Moment) -> Duration {
         self.keep.saturating_sub(now.since(self.began))
     }
@@ -85,8 +86,8 @@ impl Leaving {
     pub(super) fn answered(&mut self, answer: Result<ReleaseReply, Trouble>, now: Moment) -> Left {
         match answer {
             Ok(released) => {
-                // A lock that was believed until now, and that the first release did not find, was lost before.
-                // One whose lease may have ended meanwhile proves nothing.
+                // A lock that was believed until now, and that the first release did not find, was
+                // lost before. One whose lease may have ended meanwhile proves nothing.
                 let believed = self.believed_until.take().is_some_and(|until| now < until);
                 if believed && !released.was_held && !self.was_unanswered {
                     return Left::NotOurs;

@@ -1,7 +1,8 @@
-//! One owner id on its way ask\* -> held -> released or lost (R1), without I/O: what comes in goes through
-//! `handle_*`, what is to be done is asked with `poll_*`, and the time is always said.
+//! One owner id on its way ask\* -> held -> released or lost (R1), without I/O: what comes in goes
+//! through `handle_*`, what is to be done is asked with `poll_*`, and the time is always said.
 //!
-//! `asking` is the way to a hold, `holding` the hold, `leaving` what is taken back from the store in the end.
+//! `asking` is the way to a hold, `holding` the hold, `leaving` what is taken back from the store
+//! in the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,8 @@ pub(crate) struct Claim {
     grip: Option<Grip>,
     /// What is taken back from the store, from when the id is given up.
     leaving: Option<Leaving>,
-    /// Its call has seen its hold, and uses it. Until then it is not extended, and not kept for long (R37).
+    /// Its call has seen its hold, and uses it. Until then it is not extended, and not kept for
+    /// long (R37).
     taken: bool,
     /// Its hold was lost while it was used, and nobody was told.
     untold: bool,
@@ -194,7 +196,8 @@ impl Claim {
         }
     }
 
-    /// A grant was pushed. One that comes to a hold changes nothing: a hold is proven by replies (R13).
+    /// A grant was pushed. One that comes to a hold changes nothing: a hold is proven by replies
+    /// (R13).
     pub(crate) fn handle_grant(&mut self, grant: &Grant, now: Moment) {
         if let Stage::Asking(asking) = &mut self.stage
             && asking.receive_grant(grant)
@@ -210,8 +213,8 @@ impl Claim {
         }
     }
 
-    /// A look found neither a lock nor a place of this id; or commands go to another connection, and the server
-    /// may have forgotten it.
+    /// A look found neither a lock nor a place of this id; or commands go to another connection,
+    /// and the server may have forgotten it.
     pub(crate) fn handle_missing(&mut self) {
         if let Stage::Asking(asking) = &mut self.stage {
             asking.missing();
@@ -258,8 +261,8 @@ impl Claim {
                     let came = asking.came();
                     self.prove(proof, came, now);
                 }
-                // Only its replicas are missing, most likely: the same id asks again, which keeps what it has. What was
-                // granted is in the store, whether or not this was sent.
+                // Only its replicas are missing, most likely: the same id asks again, which keeps
+                // what it has. What was granted is in the store, whether or not this was sent.
                 Err(trouble) if !self.request.durability.is_none() => {
                     asking.failed(&self.request, trouble.sent(), now);
                 }
@@ -345,7 +348,8 @@ impl Claim {
         matches!(&self.stage, Stage::Asking(asking) if asking.outcome().is_some())
     }
 
-    /// The command of this claim that its caller has under way is not heard of, because its runtime does not run.
+    /// The command of this claim that its caller has under way is not heard of, because its runtime
+    /// does not run.
     pub(crate) fn handle_hang(&mut self, now: Moment) {
         if self.is_unanswered() && self.rules.take_or_leave {
             self.give_back(now);
@@ -360,8 +364,8 @@ impl Claim {
         }
     }
 
-    /// Whoever asked or held is done with it. With `keep`, a lock that is still held stays taken for that long.
-    /// Whether there is something to be released.
+    /// Whoever asked or held is done with it. With `keep`, a lock that is still held stays taken
+    /// for that long. Whether there is something to be released.
     pub(crate) fn leave(&mut self, keep: Duration, now: Moment) -> bool {
         self.handle_time(now);
         let (end, believed_until) = match &self.stage {
@@ -447,8 +451,8 @@ impl Claim {
             .flatten()
     }
 
-    /// Whether it is to be released although its holder did not say so, once: who finds the lock free drives
-    /// its queue (R5).
+    /// Whether it is to be released although its holder did not say so, once: who finds the lock
+    /// free drives its queue (R5).
     pub(crate) fn poll_release(&mut self) -> bool {
         std::mem::take(&mut self.unsent)
     }
@@ -527,13 +531,14 @@ impl Claim {
                 self.leaving = Some(Leaving::new(now));
                 self.unsent = true;
             }
-            // Nobody else can have it before its holder has stopped and releases it, or its TTL ends.
+            // Nobody else can have it before its holder has stopped and releases it, or its TTL
+            // ends.
             Verdict::Revoked => self.lose(End::Revoked(String::new()), now),
         }
     }
 
-    /// Its call does not take it, or hears nothing of it: others shall have the lock, and the call asks again when it
-    /// runs (R37).
+    /// Its call does not take it, or hears nothing of it: others shall have the lock, and the call
+    /// asks again when it runs (R37).
     fn give_back(&mut self, now: Moment) {
         if let Stage::Held(held) = &self.stage {
             held.belief().end(now);

@@ -1,8 +1,8 @@
 //! The store inside this process: the rules of the Redis scripts, without Redis.
 //!
-//! `slot` is one lock and the verbs on it (what `lua/` is for Redis), `queue` its waiters, `server` all
-//! locks with their clients. Nothing runs in the background: what has expired is seen by the next call,
-//! and the waiters' regular looks make sure that there is one.
+//! `slot` is one lock and the verbs on it (what `lua/` is for Redis), `queue` its waiters, `server`
+//! all locks with their clients. Nothing runs in the background: what has expired is seen by the
+//! next call, and the waiters' regular looks make sure that there is one.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,8 @@ use crate::protocol::timing::Timing;
 use crate::protocol::words::Owner;
 use crate::store::client_id::ClientId;
 
-/// How much longer than its last deadline a queue is kept: a grant made just before may be unconfirmed.
+/// How much longer than its last deadline a queue is kept: a grant made just before may be
+/// unconfirmed.
 const KEPT: Duration = Duration::from_secs(11);
 
 /// What it costs to remove an entry, where to look at one costs one.
@@ -112,8 +113,8 @@ impl Queue {
         self.entries.insert(order, entry);
     }
 
-    /// The waiters in a part of the queue, another for each number: multiples of the golden section spread evenly,
-    /// whichever of a client's owners ask here.
+    /// The waiters in a part of the queue, another for each number: multiples of the golden section
+    /// spread evenly, whichever of a client's owners ask here.
     pub(super) fn part(&self, number: Owner) -> impl Iterator<Item = &Entry> {
         let (mut skip, mut take) = (0, SLICE);
         if self.len() > SLICE {
@@ -149,9 +150,9 @@ impl Queue {
         }
     }
 
-    /// Removes what the marked head's client has here, behind the place that its mark names. The head goes
-    /// last: while it stays, the next call knows that the client is to be purged, and its mark names the place up
-    /// to which that is done.
+    /// Removes what the marked head's client has here, behind the place that its mark names. The
+    /// head goes last: while it stays, the next call knows that the client is to be purged, and its
+    /// mark names the place up to which that is done.
     pub(super) fn purge_client_of_head(&mut self, work: &mut i64) {
         let Some((order, head)) = self.entries.pop_first() else {
             return;

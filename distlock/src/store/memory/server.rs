@@ -160,7 +160,8 @@ impl Slots {
         reply
     }
 
-    /// The keys that are taken, as Redis has them: with their tags, unless these are the whole of them.
+    /// The keys that are taken, as Redis has them: with their tags, unless these are the whole of
+    /// them.
     pub(super) fn taken(&mut self, now: Moment) -> impl Iterator<Item = LockKey> {
         self.by_name.iter_mut().filter_map(move |(name, slot)| {
             slot.settle(now);
@@ -186,7 +187,8 @@ impl Slots {
     }
 }
 
-/// What two keys have in common if they are the same lock ([`LockKey::tagged`]), without allocating.
+/// What two keys have in common if they are the same lock ([`LockKey::tagged`]), without
+/// allocating.
 fn canonical(key: &LockKey) -> &str {
     let key = key.as_str();
     let inner = key.strip_prefix('{').and_then(|key| key.strip_suffix('}'));

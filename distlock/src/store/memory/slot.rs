@@ -15,7 +15,8 @@ use crate::protocol::words::{
 };
 use crate::store::StoreEvent;
 
-/// What each lock of a look may cost at least (see [`Call::work`]): none waits for the dead of another.
+/// What each lock of a look may cost at least (see [`Call::work`]): none waits for the dead of
+/// another.
 const LEAST_WORK: i64 = 10;
 
 /// How much longer than its caller waits an entry is served.
@@ -145,7 +146,8 @@ impl Slot {
         owner: Owner,
         timing: Timing,
     ) -> Option<Proof> {
-        // What min_hold keeps has been released, and what was taken away is to end: a late confirmation changes nothing.
+        // What min_hold keeps has been released, and what was taken away is to end: a late
+        // confirmation changes nothing.
         if (self.hold.as_ref()).is_some_and(|hold| hold.state != State::Held) {
             return None;
         }

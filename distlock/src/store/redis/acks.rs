@@ -1,6 +1,6 @@
-//! Writes that count once replicas have them, or disks. `WAIT` stands in the way of its connection, and counts the
-//! writes of that one alone: so they go over a connection of their own. All that come while one `WAIT` is under way
-//! share the next.
+//! Writes that count once replicas have them, or disks. `WAIT` stands in the way of its connection,
+//! and counts the writes of that one alone: so they go over a connection of their own. All that
+//! come while one `WAIT` is under way share the next.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,8 +25,9 @@ use crate::store::redis::scripts;
 use crate::store::redis::session::Session;
 use crate::store::redis::trouble;
 
-/// The connections of one server for writes that need more than its word: one for each need, so that a `WAIT` for two
-/// replicas delays nobody who needs one. Each is opened for the first that needs it.
+/// The connections of one server for writes that need more than its word: one for each need, so
+/// that a `WAIT` for two replicas delays nobody who needs one. Each is opened for the first that
+/// needs it.
 pub(super) struct AcksByNeed {
     /// `None` once they are closed for good.
     opened: Mutex<Option<BTreeMap<Durability, Arc<Acks>>>>,
@@ -40,7 +41,8 @@ pub(super) struct AcksByNeed {
 type Connected = dyn Fn() + Send + Sync;
 
 impl AcksByNeed {
-    /// Connections as this one dials them; a server that is far away needs as long as it `needed` to connect.
+    /// Connections as this one dials them; a server that is far away needs as long as it `needed`
+    /// to connect.
     pub(super) fn new(
         dialer: Dialer,
         needed: Duration,
@@ -148,8 +150,8 @@ impl Acks {
         }
     }
 
-    /// Sends an idempotent write, and waits until as many have it as need be. Whatever the error, it may have been
-    /// applied.
+    /// Sends an idempotent write, and waits until as many have it as need be. Whatever the error,
+    /// it may have been applied.
     pub(super) async fn write(
         &self,
         before: &[Cmd],
@@ -207,8 +209,8 @@ impl Writer {
         }
     }
 
-    /// Sends writes with one `WAIT`, and tells what came of them. Those whose script the server does not know are left,
-    /// and the scripts are loaded.
+    /// Sends writes with one `WAIT`, and tells what came of them. Those whose script the server
+    /// does not know are left, and the scripts are loaded.
     async fn send(&self, batch: Vec<Write>) -> Vec<Write> {
         let last = batch.iter().map(|write| write.deadline).max();
         let Some(last) = last else {

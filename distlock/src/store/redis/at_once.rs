@@ -1,5 +1,5 @@
-//! Looks and renewals of many locks, with a command for each: no command may have keys of two that need not be in one
-//! place.
+//! Looks and renewals of many locks, with a command for each: no command may have keys of two that
+//! need not be in one place.
 
 use std::collections::HashMap;
 use std::future::Future;

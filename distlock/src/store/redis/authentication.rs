@@ -1,4 +1,5 @@
-//! Live connections are told the credentials of the moment: they may outlive those that they were opened with.
+//! Live connections are told the credentials of the moment: they may outlive those that they were
+//! opened with.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,7 +17,8 @@ use crate::store::redis::transport::Transport;
 /// How soon it is tried again when it failed.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Has the connections of a node told, from time to time, until it is closed: if its credentials come from a source.
+/// Has the connections of a node told, from time to time, until it is closed: if its credentials
+/// come from a source.
 pub(super) fn begin(node: &Arc<Node>, config: &RedisConfig, transport: &dyn Transport) {
     if let Some(source) = &config.credentials {
         let keeper = keep(Arc::downgrade(node), source.clone());
@@ -60,7 +62,8 @@ async fn tell(node: &Node, source: &Source) -> Result<(), Trouble> {
         let credentials = credentials.clone();
         lanes.spawn(async move { login::authenticate(&lane.session, &credentials).await });
     }
-    // A runtime that does not run may leave its lane as it is: that one is closed then, or refused and opened anew.
+    // A runtime that does not run may leave its lane as it is: that one is closed then, or refused
+    // and opened anew.
     lanes.join_all().await;
     Ok(())
 }

@@ -112,7 +112,8 @@ impl Shared {
         self.has_listened.store(true, Ordering::Release);
     }
 
-    /// Takes the name of a client that looks, if none of its connections has ever listened. Whether it bears it.
+    /// Takes the name of a client that looks, if none of its connections has ever listened. Whether
+    /// it bears it.
     pub(super) fn start_polling(&self) -> bool {
         let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
         if !self.has_listened.load(Ordering::Acquire) {

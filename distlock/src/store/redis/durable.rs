@@ -1,5 +1,5 @@
-//! What a lock needs beside the server's word: its ask, its confirmations and its renewals count once replicas have
-//! them, or disks.
+//! What a lock needs beside the server's word: its ask, its confirmations and its renewals count
+//! once replicas have them, or disks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,8 @@ impl Node {
     /// Asks on the command connection.
     pub(super) async fn ask_at_home(&self, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
         let home = self.home()?;
-        // A proxy may have several servers behind it, and shares its connections to them among its clients.
+        // A proxy may have several servers behind it, and shares its connections to them among its
+        // clients.
         if home.session.client.is_polling() && !ask.durability.is_none() {
             let detail = "`min_replicas` and `fsync` need a way to the server without a proxy that reads the commands";
             return Err(Trouble::new(Outage::Unsupported, detail).unsent());
@@ -31,8 +32,8 @@ impl Node {
         self.acknowledged(ask, asked).await
     }
 
-    /// The answer to an ask. What it took is confirmed where that can be waited for, and held by that proof; while too
-    /// few have it, it is the owner's in the store and nowhere else.
+    /// The answer to an ask. What it took is confirmed where that can be waited for, and held by
+    /// that proof; while too few have it, it is the owner's in the store and nowhere else.
     pub(super) async fn acknowledged(
         &self,
         ask: &Ask<'_>,

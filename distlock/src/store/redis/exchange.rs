@@ -1,4 +1,5 @@
-//! A script on its way to the server, and its answer: on which connection, for how long, and what silence means.
+//! A script on its way to the server, and its answer: on which connection, for how long, and what
+//! silence means.
 
 use std::time::Duration;
 
@@ -75,7 +76,8 @@ impl Node {
         self.or_trouble(session, within, answered)
     }
 
-    /// Runs a script under our own deadline, `before` it in the same write what must be. The moment returned is before the command was sent.
+    /// Runs a script under our own deadline, `before` it in the same write what must be. The moment
+    /// returned is before the command was sent.
     pub(super) async fn call(
         &self,
         link: &Link,
@@ -145,8 +147,8 @@ impl Node {
         }
     }
 
-    /// A server that is a replica now will not be a master again soon, and another one may have its name:
-    /// all connections are opened anew.
+    /// A server that is a replica now will not be a master again soon, and another one may have its
+    /// name: all connections are opened anew.
     pub(super) fn note_role(&self, session: &Session, trouble: &Trouble) {
         let demoted = trouble.outage == Outage::ReadOnly || trouble::lost_its_master(trouble);
         if demoted && session.end.tell(trouble.clone()) {
@@ -157,8 +159,8 @@ impl Node {
     }
 }
 
-/// Runs a script that the server may have forgotten: then it is loaded, and run again, or sent whole. Nothing was run
-/// before, so each attempt has a deadline of its own.
+/// Runs a script that the server may have forgotten: then it is loaded, and run again, or sent
+/// whole. Nothing was run before, so each attempt has a deadline of its own.
 async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>>(
     attempt: impl Fn(By) -> F,
     load: impl Future<Output = ()>,
@@ -176,7 +178,8 @@ async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>>(
     attempt(By::Source).await
 }
 
-/// Sends a command behind others. Their answers count only where they are errors that no redirect explains.
+/// Sends a command behind others. Their answers count only where they are errors that no redirect
+/// explains.
 fn send<'a>(
     connection: &'a dyn Connection,
     before: &'a [Cmd],

@@ -1,5 +1,5 @@
-//! Asks a server about itself, over the connection for commands. Whatever it does not tell is left out: none of these
-//! commands is needed for locks.
+//! Asks a server about itself, over the connection for commands. Whatever it does not tell is left
+//! out: none of these commands is needed for locks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::store::redis::session::Session;
 /// How many round trips are measured.
 const ROUNDS: usize = 20;
 
-/// The settings that matter to locks, and are not in `INFO`. Before Redis 7 each has to be asked for by itself.
+/// The settings that matter to locks, and are not in `INFO`. Before Redis 7 each has to be asked
+/// for by itself.
 const SETTINGS: &[&str] = &["appendfsync", "save", "client-output-buffer-limit"];
 
 /// The same, of the nodes of a cluster.

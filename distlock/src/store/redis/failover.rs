@@ -50,8 +50,8 @@ async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
             {
                 backoff.reset();
                 follow(&node, &sentinels, &master).await;
-                // It says so when that changes. A connection that was being opened meanwhile leads to the old one, if that
-                // was frozen and has woken up.
+                // It says so when that changes. A connection that was being opened meanwhile leads
+                // to the old one, if that was frozen and has woken up.
                 let changes = async {
                     tokio::select! {
                         () = said.notified() => {}

@@ -1,4 +1,5 @@
-//! How what was asked for is given back: once where that is certain, and again where an ask may still be applied.
+//! How what was asked for is given back: once where that is certain, and again where an ask may
+//! still be applied.
 
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use crate::store::redis::unanswered::Unanswered;
 use crate::store::redis::way::Way;
 
 impl Node {
-    /// Takes back whatever an owner has there. Its asks come before that: what was not answered on a lane is followed
-    /// there, or the lane is killed (R2).
+    /// Takes back whatever an owner has there. Its asks come before that: what was not answered on
+    /// a lane is followed there, or the lane is killed (R2).
     pub(super) async fn release(
         &self,
         key: &LockKey,
@@ -27,7 +28,8 @@ impl Node {
         self.hand_on(key, owner, keep, |_| None, within).await
     }
 
-    /// The same, and whoever is next has it at once: at a node of a quorum, which must know more for that, of this session.
+    /// The same, and whoever is next has it at once: at a node of a quorum, which must know more
+    /// for that, of this session.
     pub(super) async fn hand_on(
         &self,
         key: &LockKey,
@@ -92,15 +94,16 @@ impl Node {
         self.unanswered.get(owner).is_some()
     }
 
-    /// Forgets an ask that was never answered here, and is taken back elsewhere: after how long that is to be done once
-    /// more, for it may still be applied.
+    /// Forgets an ask that was never answered here, and is taken back elsewhere: after how long
+    /// that is to be done once more, for it may still be applied.
     pub(super) fn forget_ask(&self, owner: Owner, within: Duration) -> Option<Duration> {
         let unanswered = self.unanswered.get(owner)?;
         self.unanswered.forget(owner);
         Some(self.until_refused(&unanswered, within))
     }
 
-    /// Releases what was asked for and answered; `None` if that cannot be said here, and home has to do it.
+    /// Releases what was asked for and answered; `None` if that cannot be said here, and home has
+    /// to do it.
     pub(super) async fn release_answered(
         &self,
         way: &Way,
@@ -154,8 +157,8 @@ impl Node {
             };
             let removed = decode::release(answer)?;
             was_held |= removed.was_held;
-            // So many dead waiters that one call was not enough to reach a live one. In the end they are
-            // left to whoever looks next.
+            // So many dead waiters that one call was not enough to reach a live one. In the end
+            // they are left to whoever looks next.
             if !removed.more || self.shared.clock.now() >= give_up {
                 return Ok(was_held);
             }

@@ -1,5 +1,5 @@
-//! How a connection is opened: the old one is killed, then it listens, and it shows that it may write and
-//! knows the scripts. Only then does it count as up.
+//! How a connection is opened: the old one is killed, then it listens, and it shows that it may
+//! write and knows the scripts. Only then does it count as up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,8 +83,8 @@ impl Dialer {
         )
     }
 
-    /// Opens a connection. On a command connection the first command kills the old one, so that what
-    /// it still had under way is never applied; then it subscribes; asks come after that.
+    /// Opens a connection. On a command connection the first command kills the old one, so that
+    /// what it still had under way is never applied; then it subscribes; asks come after that.
     pub(super) async fn dial(&self, old: Option<&Predecessor>) -> Result<Session, Trouble> {
         let epoch = self.dialed.fetch_add(1, Ordering::AcqRel) + 1;
         // Whatever an old connection still delivers is discarded.
@@ -183,8 +183,8 @@ impl Dialer {
         Ok(is_default.then(|| Password::new(credentials.reveal())))
     }
 
-    /// Opens a connection to the server that the other one reaches. A name may mean several, or another one by now, and
-    /// what was asked for on two would exclude nobody.
+    /// Opens a connection to the server that the other one reaches. A name may mean several, or
+    /// another one by now, and what was asked for on two would exclude nobody.
     pub(super) async fn dial_beside(&self, other: &Session) -> Result<Session, Trouble> {
         let session = self.dial(None).await?;
         if session.server.is_some() && session.server == other.server {
@@ -194,9 +194,9 @@ impl Dialer {
         }
     }
 
-    /// Has the server run a script that writes nothing, but might, and makes it know the others: so a
-    /// replica is not taken for a master, and no command is sent twice because its script is unknown. What the server calls
-    /// itself for as long as it runs, if it says so.
+    /// Has the server run a script that writes nothing, but might, and makes it know the others: so
+    /// a replica is not taken for a master, and no command is sent twice because its script is
+    /// unknown. What the server calls itself for as long as it runs, if it says so.
     async fn probe(
         &self,
         connection: &dyn Connection,
@@ -221,7 +221,8 @@ impl Dialer {
         let is_asked = connection.has_pushes();
         if is_asked {
             let mut info = redis::cmd("INFO");
-            // For one of a quorum its role as well; the servers before 7.0 take one section, or none.
+            // For one of a quorum its role as well; the servers before 7.0 take one section, or
+            // none.
             if !shared.is_of_quorum() {
                 info.arg("server");
             }
@@ -356,8 +357,8 @@ fn only_missed(error: &RedisError) -> Result<(), Trouble> {
     }
 }
 
-/// A server without a password takes any: whoever gives one means another server, or believes this one to
-/// be guarded.
+/// A server without a password takes any: whoever gives one means another server, or believes this
+/// one to be guarded.
 async fn check_password(
     connection: &dyn Connection,
     password: Option<Password>,
@@ -390,7 +391,8 @@ async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), T
     subscribed.map_err(|error| trouble::needs(trouble::of(&error), "SUBSCRIBE on its channel"))
 }
 
-/// Subscribes to the slots in which somebody of ours waits, and before them to one: that shows whether it can be done.
+/// Subscribes to the slots in which somebody of ours waits, and before them to one: that shows
+/// whether it can be done.
 async fn subscribe_in_slots(
     connection: &dyn Connection,
     shared: &Shared,
@@ -422,8 +424,8 @@ async fn subscribe_in_slots(
     })
 }
 
-/// Every lock has a TTL, so an eviction policy removes live locks first. A server that does not tell its
-/// policy is believed to be right.
+/// Every lock has a TTL, so an eviction policy removes live locks first. A server that does not
+/// tell its policy is believed to be right.
 pub(super) async fn evicts(session: &Session) -> Option<String> {
     // A proxy may end the connection instead of an answer.
     if !session.connection.has_pushes() {
@@ -451,7 +453,8 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     value.map(str::trim)
 }
 
-/// Whether a server runs alone or in a cluster, if it says so. Valkey has its own name for this field.
+/// Whether a server runs alone or in a cluster, if it says so. Valkey has its own name for this
+/// field.
 fn mode(info: &str) -> Option<&str> {
     field(info, "redis_mode").or_else(|| field(info, "server_mode"))
 }

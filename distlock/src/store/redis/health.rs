@@ -1,5 +1,5 @@
-//! Whether the server can be used, as it is told to who watches the log: once when it is lost, once when it
-//! is back.
+//! Whether the server can be used, as it is told to who watches the log: once when it is lost, once
+//! when it is back.
 
 use std::sync::Arc;
 use std::sync::Mutex;

@@ -9,8 +9,8 @@ use tokio::sync::Mutex;
 use crate::store::redis::scripts::{Script, Scripts};
 use crate::store::redis::transport::Connection;
 
-/// The scripts that a connection uses. The server was made to know them when it was opened, and is again
-/// when it has forgotten them: once, however many commands find it out.
+/// The scripts that a connection uses. The server was made to know them when it was opened, and is
+/// again when it has forgotten them: once, however many commands find it out.
 #[derive(Debug)]
 pub(super) struct Known {
     scripts: Arc<Scripts>,
@@ -27,8 +27,8 @@ pub(super) enum Used {
     Renew,
     /// What proves a hold.
     Proofs,
-    /// Some, each of which is sent by its source when the server does not know it: a proxy knows by its keys where a
-    /// script goes, and loading has none.
+    /// Some, each of which is sent by its source when the server does not know it: a proxy knows by
+    /// its keys where a script goes, and loading has none.
     Unloaded,
 }
 

@@ -1,6 +1,8 @@
-//! A lane: a connection on the runtime of those who call, so that what they ask costs no hop to the manager's thread.
+//! A lane: a connection on the runtime of those who call, so that what they ask costs no hop to the
+//! manager's thread.
 //!
-//! A call on a lane needs no timer: the manager's thread looks at what is under way, and says when it is late.
+//! A call on a lane needs no timer: the manager's thread looks at what is under way, and says when
+//! it is late.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -77,7 +79,8 @@ pub(super) enum Found {
     InUse,
     /// Since then.
     Idle(Moment),
-    /// Commands are long over their deadlines, and their callers were told and do not run, or would have left.
+    /// Commands are long over their deadlines, and their callers were told and do not run, or would
+    /// have left.
     Hung,
 }
 
@@ -268,7 +271,8 @@ impl LaneName {
         }
     }
 
-    /// Makes sure, over another connection, that nothing more of it is applied. `false` if that cannot be said.
+    /// Makes sure, over another connection, that nothing more of it is applied. `false` if that
+    /// cannot be said.
     pub(super) async fn kill(&self, by: &Session) -> Result<bool, Trouble> {
         let kill = || handshake::kill(&*by.connection, Some(&self.connection));
         self.killed.get_or_try_init(kill).await.copied()

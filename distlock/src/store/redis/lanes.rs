@@ -25,7 +25,8 @@ const LEFT_ALONE: Duration = Duration::from_secs(10);
 /// A lane that nobody uses for so long is closed.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether something is late, while lanes are in use, and for how long after that.
+/// How often it is looked whether something is late, while lanes are in use, and for how long after
+/// that.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 const LOOK_FOR: Duration = Duration::from_secs(1);
 
@@ -88,14 +89,15 @@ impl Lanes {
         })
     }
 
-    /// The lane of the runtime that this is called on, while that connection listens. Where there is none, one is
-    /// opened in time, to the same server.
+    /// The lane of the runtime that this is called on, while that connection listens. Where there
+    /// is none, one is opened in time, to the same server.
     pub(super) fn here(self: &Arc<Self>, listener: &Arc<Session>) -> Option<Arc<Lane>> {
         if self.most == 0 {
             return None;
         }
         let runtime = Handle::try_current().ok()?;
-        // The root future of such a runtime runs on a thread where no connection does: a hop it is either way.
+        // The root future of such a runtime runs on a thread where no connection does: a hop it is
+        // either way.
         let is_root = tokio::task::try_id().is_none();
         if is_root && runtime.runtime_flavor() != RuntimeFlavor::CurrentThread {
             return None;
@@ -339,7 +341,8 @@ impl Lanes {
     }
 }
 
-/// A lane that is being opened. Whatever ends that, its runtime is told apart from those that have none.
+/// A lane that is being opened. Whatever ends that, its runtime is told apart from those that have
+/// none.
 struct Opening {
     lanes: Arc<Lanes>,
     runtime: Id,

@@ -1,10 +1,11 @@
 //! The store in Redis. This folder is the only place that knows the `redis` crate.
 //!
-//! `node` is one server: a `link` for commands and one for renewals, each kept open by a `handshake` over a
-//! `transport`, which is `sockets` in production, where `sentinel` may say which server it is, and `lanes`, each of which is
-//! a `lane` on a runtime that calls; `acks` has links for what replicas are to have, and `durable` is what goes over them.
-//! An `exchange` is a command on one of the others, and its answer; `seen` is what those say who look on. `codec` turns the protocol's words into commands and
-//! answers into words, by `scripts` and `names`.
+//! `node` is one server: a `link` for commands and one for renewals, each kept open by a
+//! `handshake` over a `transport`, which is `sockets` in production, where `sentinel` may say which
+//! server it is, and `lanes`, each of which is a `lane` on a runtime that calls; `acks` has links
+//! for what replicas are to have, and `durable` is what goes over them. An `exchange` is a command
+//! on one of the others, and its answer; `seen` is what those say who look on. `codec` turns the
+//! protocol's words into commands and answers into words, by `scripts` and `names`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,8 +91,8 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    /// Connects, on the runtime that is to run the connections, and tries until the configured time is
-    /// over.
+    /// Connects, on the runtime that is to run the connections, and tries until the configured time
+    /// is over.
     async fn connect(config: &RedisConfig, to: &Single, client: Client) -> Result<Self, Error> {
         let sockets = Sockets::new(config, to);
         let sentinels = sockets.sentinels();
@@ -153,7 +154,8 @@ impl RedisStore {
         self
     }
 
-    /// The policy by which this server evicts locks when its memory is full; `None` if it does not, or does not say.
+    /// The policy by which this server evicts locks when its memory is full; `None` if it does not,
+    /// or does not say.
     fn eviction(&self) -> Option<&str> {
         self.eviction.as_deref()
     }

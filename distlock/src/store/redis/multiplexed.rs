@@ -92,8 +92,8 @@ impl Multiplexed {
         })
     }
 
-    /// Returns the reply, unless it or an earlier one was to another request: that ends the connection, and nothing that
-    /// arrived on it is used any more.
+    /// Returns the reply, unless it or an earlier one was to another request: that ends the
+    /// connection, and nothing that arrived on it is used any more.
     fn check(&self, number: Option<RequestNumber>, reply: Value) -> RedisResult<Value> {
         let fault = &self.gate.fault;
         let checked = match number {
@@ -134,7 +134,8 @@ impl Connection for Multiplexed {
         let mut connection = self.connection.clone();
         Box::pin(async move {
             let mut pipe = redis::pipe();
-            // A numbered reply behind the others shows that theirs, such as that of `WAIT`, are not shifted either.
+            // A numbered reply behind the others shows that theirs, such as that of `WAIT`, are not
+            // shifted either.
             let last = self.has_pushes.then(|| redis::cmd("PING"));
             let mut numbers = Vec::with_capacity(commands.len() + 1);
             for mut command in commands.iter().cloned().chain(last) {
@@ -283,12 +284,13 @@ fn unknown_database(db: i64, said: &str) -> Trouble {
         .with_remedy("name one below the server's `databases`")
 }
 
-/// The task that reads and writes a connection. It would wait for answers that never come, so it ends with
-/// its connection.
+/// The task that reads and writes a connection. It would wait for answers that never come, so it
+/// ends with its connection.
 #[derive(Debug)]
 struct Driver(AbortHandle);
 
-/// Tells that a connection has ended, also when its runtime is dropped, which the `redis` crate does not notice.
+/// Tells that a connection has ended, also when its runtime is dropped, which the `redis` crate
+/// does not notice.
 struct TellsEnd(Arc<Gate>);
 
 impl Drop for TellsEnd {

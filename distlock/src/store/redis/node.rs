@@ -1,4 +1,5 @@
-//! One server: the connections to it, and what is known of it. A store that spans several has a node for each.
+//! One server: the connections to it, and what is known of it. A store that spans several has a
+//! node for each.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,8 +49,8 @@ pub(super) struct Node {
     pub(super) polls: Arc<Polls>,
     /// Ask, cancel, release and look of one owner use one connection, so that they stay in order.
     pub(super) commands: Link,
-    /// A subscribed connection counts as `pubsub` for the server's output-buffer limits; renewals do
-    /// not share its fate.
+    /// A subscribed connection counts as `pubsub` for the server's output-buffer limits; renewals
+    /// do not share its fate.
     pub(super) renewals: Link,
     pub(super) lanes: Arc<Lanes>,
     pub(super) acks: AcksByNeed,
@@ -61,8 +62,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Connects, on the runtime that is to run the connections, and tries until the configured time is
-    /// over. The server's eviction policy, if it is one that removes locks, comes with it.
+    /// Connects, on the runtime that is to run the connections, and tries until the configured time
+    /// is over. The server's eviction policy, if it is one that removes locks, comes with it.
     pub(super) async fn connect(
         config: &RedisConfig,
         transport: Arc<dyn Transport>,

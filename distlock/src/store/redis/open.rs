@@ -9,8 +9,8 @@ use crate::store::redis::config::RedisConfig;
 use crate::store::redis::quorum::QuorumStore;
 use crate::store::redis::url::Place;
 
-/// Connects, on the runtime that is to run the connections, and tries until the configured time is over. How the server
-/// evicts locks when its memory is full comes with it, if it does.
+/// Connects, on the runtime that is to run the connections, and tries until the configured time is
+/// over. How the server evicts locks when its memory is full comes with it, if it does.
 pub(crate) async fn connect(
     config: RedisConfig,
     client: Client,

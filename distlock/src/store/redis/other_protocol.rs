@@ -14,7 +14,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 /// The first bytes of all replies in RESP2 and RESP3.
 const REPLY_TYPES: &[u8] = b"+-:$*_,#!=(%~>|";
 
-/// A ClientHello without content. A TLS server rejects it with an alert, and then ends the connection in order.
+/// A ClientHello without content. A TLS server rejects it with an alert, and then ends the
+/// connection in order.
 const EMPTY_CLIENT_HELLO: &[u8] = &[0x16, 3, 1, 0, 4, 1, 0, 0, 0];
 
 /// Begins an alert and a handshake of TLS 1.0 to 1.3.
@@ -23,7 +24,8 @@ const TLS: [[u8; 2]; 2] = [[0x15, 3], [0x16, 3]];
 /// How much of a strange reply an error shows.
 const MAX_SHOWN: usize = 40;
 
-/// Returns the error of a server whose first bytes on a connection are not those of a reply of Redis.
+/// Returns the error of a server whose first bytes on a connection are not those of a reply of
+/// Redis.
 pub(super) fn of_first_bytes(bytes: &[u8]) -> Option<Trouble> {
     if REPLY_TYPES.contains(bytes.first()?) {
         return None;
@@ -70,7 +72,8 @@ pub(super) async fn speaks_tls(connecting: impl Future<Output = io::Result<TcpSt
     reply.is_some_and(|reply| TLS.contains(&reply))
 }
 
-/// Returns true if the server behind a new connection answers a plain PING, which it may reject. Nothing secret is sent.
+/// Returns true if the server behind a new connection answers a plain PING, which it may reject.
+/// Nothing secret is sent.
 pub(super) async fn speaks_plainly(
     connecting: impl Future<Output = io::Result<TcpStream>>,
 ) -> bool {

@@ -1,6 +1,6 @@
-//! What a client does that is told nothing: a proxy stands before its server, or one that knows no pushes. It looks for
-//! its grants, soon after it queued, and then less and less often; and each command has one lock, for a proxy finds
-//! by its first key where it goes.
+//! What a client does that is told nothing: a proxy stands before its server, or one that knows no
+//! pushes. It looks for its grants, soon after it queued, and then less and less often; and each
+//! command has one lock, for a proxy finds by its first key where it goes.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -53,8 +53,8 @@ fn tell(node: &Node, look: &Look, reply: &LookReply) {
     };
     if let Some(owner) = occupant.ours
         && look.owners.contains(&owner)
-        // Told once: it may be given back by now, and a grant that nobody knows of is given back again. Where nothing
-        // comes of it, the manager's own looks find it.
+        // Told once: it may be given back by now, and a grant that nobody knows of is given back
+        // again. Where nothing comes of it, the manager's own looks find it.
         && node.polls.forget(owner)
     {
         (node.shared.events)(StoreEvent::Granted(Grant {

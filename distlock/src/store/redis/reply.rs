@@ -12,7 +12,8 @@ pub(super) struct Reply(std::vec::IntoIter<Value>);
 impl Reply {
     pub(super) fn list(value: Value) -> Result<Self, Trouble> {
         match value {
-            // Only this: an empty list says that every renewal succeeded, so nothing else may pass for one.
+            // Only this: an empty list says that every renewal succeeded, so nothing else may pass
+            // for one.
             Value::Array(values) => Ok(Reply(values.into_iter())),
             _ => Err(nonsense("something that is not a list")),
         }

@@ -1,14 +1,17 @@
 //! Reads along while replies and pushes arrive, before the `redis` crate parses them.
 //!
-//! It limits what one reply may take: the crate buffers a reply until it is complete, and so an endless one would take all
-//! memory.
+//! It limits what one reply may take: the crate buffers a reply until it is complete, and so an
+//! endless one would take all memory.
 //!
-//! In a cluster it also renames a push. A node that gives a slot away ends the subscriptions in it with the same push
-//! that answers a `SUNSUBSCRIBE`. The `redis` crate takes each for an answer: that of the oldest command under way, so that each later command would get
-//! the answer of the one before it, and a lock would be believed by whoever asked next. distlock never unsubscribes,
-//! so none of these pushes is an answer. They are renamed before the crate reads them, which then passes them on.
+//! In a cluster it also renames a push. A node that gives a slot away ends the subscriptions in it
+//! with the same push that answers a `SUNSUBSCRIBE`. The `redis` crate takes each for an answer:
+//! that of the oldest command under way, so that each later command would get the answer of the one
+//! before it, and a lock would be believed by whoever asked next. distlock never unsubscribes, so
+//! none of these pushes is an answer. They are renamed before the crate reads them, which then
+//! passes them on.
 
-/// What a reply may take, in bytes. The largest known is that of `CLUSTER SLOTS`: 1 MiB for thousands of ranges.
+/// What a reply may take, in bytes. The largest known is that of `CLUSTER SLOTS`: 1 MiB for
+/// thousands of ranges.
 const MAX_SIZE: u64 = 8 << 20;
 
 /// What a value inside another takes besides its text, at least.
@@ -24,7 +27,8 @@ pub(super) struct TooLarge;
 /// What the push is called.
 const NAME: &[u8; 12] = b"sunsubscribe";
 
-/// What it is renamed to: as long, and different in its last byte, so that nothing has to be held back.
+/// What it is renamed to: as long, and different in its last byte, so that nothing has to be held
+/// back.
 pub(super) const RENAMED: &str = "sunsubscribd";
 
 /// Reads along, in whatever pieces the bytes come.

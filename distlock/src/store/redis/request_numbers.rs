@@ -1,8 +1,9 @@
 //! Replies that name their request.
 //!
-//! RESP assigns replies to requests by their order alone. If a reply is lost or inserted on an open connection, every
-//! later reply reaches the wrong caller, which would believe another caller's hold. So each request whose reply matters
-//! carries a number as its last argument, and the reply repeats it.
+//! RESP assigns replies to requests by their order alone. If a reply is lost or inserted on an open
+//! connection, every later reply reaches the wrong caller, which would believe another caller's
+//! hold. So each request whose reply matters carries a number as its last argument, and the reply
+//! repeats it.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,8 +31,8 @@ impl RequestNumbers {
         }
     }
 
-    /// Appends a number to a script call or a `PING`. Returns `None` for other commands, and for a script call without
-    /// keys, which only loads the script.
+    /// Appends a number to a script call or a `PING`. Returns `None` for other commands, and for a
+    /// script call without keys, which only loads the script.
     pub(super) fn append_to(&self, command: &mut Cmd) -> Option<RequestNumber> {
         let mut words = command.args_iter();
         let is_numbered = match words.next() {
@@ -51,8 +52,8 @@ impl RequestNumbers {
 }
 
 impl RequestNumber {
-    /// Removes the number from a reply. Returns `None` if the reply is to another request. An error repeats no number: it
-    /// is returned as it is, because it neither grants nor extends a hold.
+    /// Removes the number from a reply. Returns `None` if the reply is to another request. An error
+    /// repeats no number: it is returned as it is, because it neither grants nor extends a hold.
     pub(super) fn remove_from(self, reply: Value) -> Option<Value> {
         match reply {
             Value::Array(mut values) => {

@@ -13,7 +13,8 @@ async fn role(connection: &dyn Connection) -> Result<String, Trouble> {
     Reply::list(role.map_err(|error| trouble::of(&error))?)?.text()
 }
 
-/// A server that the sentinels take for the master, and that is none, is about to become one, or no longer one.
+/// A server that the sentinels take for the master, and that is none, is about to become one, or no
+/// longer one.
 pub(super) async fn check_master(connection: &dyn Connection) -> Result<(), Trouble> {
     match role(connection).await {
         Ok(role) if role == "master" => Ok(()),
@@ -27,7 +28,8 @@ pub(super) async fn check_master(connection: &dyn Connection) -> Result<(), Trou
     }
 }
 
-/// What is done to its master is done to a replica: it has no vote of its own, even if it may be written to.
+/// What is done to its master is done to a replica: it has no vote of its own, even if it may be
+/// written to.
 pub(super) fn check_member(role: Option<&str>) -> Result<(), Trouble> {
     match role {
         Some("slave") => Err(Trouble::new(
@@ -39,8 +41,8 @@ pub(super) fn check_member(role: Option<&str>) -> Result<(), Trouble> {
     }
 }
 
-/// Rejects a node of a cluster that is used as a server of its own: it executes only commands for its own slots, which may
-/// move away.
+/// Rejects a node of a cluster that is used as a server of its own: it executes only commands for
+/// its own slots, which may move away.
 pub(super) fn check_alone(mode: Option<&str>) -> Result<(), Trouble> {
     match mode {
         Some("cluster") => Err(trouble::node_of_cluster()),

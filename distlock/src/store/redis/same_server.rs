@@ -1,4 +1,5 @@
-//! That all connections of a client lead to one server: what is asked for at one and renewed at another excludes nobody.
+//! That all connections of a client lead to one server: what is asked for at one and renewed at
+//! another excludes nobody.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -7,14 +8,16 @@ use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::session::End;
 
-/// The connections that are up, but for the lanes, and what their servers call themselves for as long as they run.
+/// The connections that are up, but for the lanes, and what their servers call themselves for as
+/// long as they run.
 #[derive(Debug, Default)]
 pub(super) struct SameServer(Mutex<Vec<(Option<String>, Weak<End>)>>);
 
 impl SameServer {
-    /// Another connection is being opened. A name may mean another server by now, so those that lead elsewhere are left,
-    /// whatever they are used for. Where a server does not say who it is, `leads` decides: what follows the connection
-    /// that leads is left with it. Whether one was left.
+    /// Another connection is being opened. A name may mean another server by now, so those that
+    /// lead elsewhere are left, whatever they are used for. Where a server does not say who it is,
+    /// `leads` decides: what follows the connection that leads is left with it. Whether one was
+    /// left.
     pub(super) fn enter(&self, server: Option<&str>, end: &Arc<End>, leads: bool) -> bool {
         let mut known = lock(&self.0);
         let mut left = Vec::new();

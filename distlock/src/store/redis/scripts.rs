@@ -8,15 +8,16 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 /// The fragment that `--@include next` stands for.
 const NEXT: &str = include_str!("../../../lua/next.lua");
 
-/// Every script begins with this: run without keys it does nothing, and the server knows it from then on.
-/// `SCRIPT LOAD` would need a right of its own.
+/// Every script begins with this: run without keys it does nothing, and the server knows it from
+/// then on. `SCRIPT LOAD` would need a right of its own.
 const BEGIN: &str = "if not KEYS[1] then return 0 end\n";
 
-/// What is above this line returns the number of its request itself, because the wrapper costs 1 us.
+/// What is above this line returns the number of its request itself, because the wrapper costs 1
+/// us.
 const SLOW_PATH: &str = "--@slow path\n";
 
-/// Around every script: its reply repeats the number of its request (see `request_numbers.rs`), which is the last argument. A
-/// text costs the server less than a list.
+/// Around every script: its reply repeats the number of its request (see `request_numbers.rs`),
+/// which is the last argument. A text costs the server less than a list.
 const WRAPPER: [&str; 2] = [
     "local function run()\n",
     "end

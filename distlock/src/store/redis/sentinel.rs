@@ -17,7 +17,8 @@ use crate::store::redis::transport::{Connection, Hears};
 use crate::store::redis::trouble;
 use crate::store::redis::url::{Host, shown};
 
-/// How long a sentinel may take to say where the master is, or longer: a part of the time to connect.
+/// How long a sentinel may take to say where the master is, or longer: a part of the time to
+/// connect.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
 /// The sentinels of one service.
@@ -57,9 +58,9 @@ impl Sentinels {
         format!("{}://{}", self.scheme, shown(host))
     }
 
-    /// Where most of them say that the master is. Those who are silent are waited for only until most have said the same;
-    /// if most are silent, those who are left decide, as long as none contradicts: who is cut off from the others may know
-    /// an old master.
+    /// Where most of them say that the master is. Those who are silent are waited for only until
+    /// most have said the same; if most are silent, those who are left decide, as long as none
+    /// contradicts: who is cut off from the others may know an old master.
     pub(super) async fn master(self: &Arc<Self>) -> Result<Host, Trouble> {
         let mut asking = JoinSet::new();
         for host in &self.hosts {
@@ -176,7 +177,8 @@ impl Sentinels {
         facts
     }
 
-    /// Returns the fields of `SENTINEL MASTER`; the inner error is that of the command, which locks do not need.
+    /// Returns the fields of `SENTINEL MASTER`; the inner error is that of the command, which locks
+    /// do not need.
     async fn master_settings(
         &self,
         host: &Host,

@@ -1,5 +1,5 @@
-//! What a client knows of the server's clock: enough to say by when a command must be applied, and how old
-//! a pushed grant is.
+//! What a client knows of the server's clock: enough to say by when a command must be applied, and
+//! how old a pushed grant is.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::mutex::lock;
 
-/// What this client knows of the server's clock: a local time, and a server time that is not before it.
+/// What this client knows of the server's clock: a local time, and a server time that is not before
+/// it.
 #[derive(Debug, Default)]
 pub(super) struct ServerTime {
     pair: Mutex<Option<(Moment, u64)>>,
@@ -47,8 +48,8 @@ impl ServerTime {
         }
     }
 
-    /// What the server's time certainly is by now, and hardly ever less by more than the shortest way of an answer; `None` if
-    /// nothing is known.
+    /// What the server's time certainly is by now, and hardly ever less by more than the shortest
+    /// way of an answer; `None` if nothing is known.
     pub(super) fn least(&self, now: Moment) -> Option<u64> {
         lock(&self.least).map(|known| at_least(known, now))
     }

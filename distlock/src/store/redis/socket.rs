@@ -34,7 +34,8 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a server may take to begin with TLS, or longer: so long that it can be asked twice while connecting.
+/// How long a server may take to begin with TLS, or longer: so long that it can be asked twice
+/// while connecting.
 const TLS_WITHIN: Duration = Duration::from_millis(500);
 
 /// How bytes reach a server.
@@ -93,7 +94,8 @@ impl Wire {
         other_protocol::without_tls()
     }
 
-    /// Returns why a server has ended a connection without a reply, as far as that can be found out: it may expect TLS.
+    /// Returns why a server has ended a connection without a reply, as far as that can be found
+    /// out: it may expect TLS.
     pub(super) async fn explain(&self, address: &ConnectionAddr, error: Trouble) -> Trouble {
         match address {
             ConnectionAddr::Tcp(host, port)
@@ -133,8 +135,8 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Counts what a server has said. Whatever it says, it is alive: a client whose own commands stand in a
-/// long line must not take their delay for a dead connection.
+/// Counts what a server has said. Whatever it says, it is alive: a client whose own commands stand
+/// in a long line must not take their delay for a dead connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pulse(Arc<AtomicU64>);
 
@@ -148,8 +150,9 @@ impl Pulse {
     }
 }
 
-/// Why a connection is unusable: this side has ended it, the other side speaks another protocol, or it rejects our certificate
-/// after TLS seemed to be established. Nothing that arrives after this is used.
+/// Why a connection is unusable: this side has ended it, the other side speaks another protocol, or
+/// it rejects our certificate after TLS seemed to be established. Nothing that arrives after this
+/// is used.
 pub(super) type Fault = Arc<OnceCell<Trouble>>;
 
 /// A connected socket.
@@ -170,8 +173,8 @@ enum Socket {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Connects to whichever of a name's addresses answers first: one that swallows everything must not hide
-/// the others.
+/// Connects to whichever of a name's addresses answers first: one that swallows everything must not
+/// hide the others.
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut attempts = JoinSet::new();
     for address in tokio::net::lookup_host((host, port)).await? {

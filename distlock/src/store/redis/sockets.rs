@@ -74,8 +74,9 @@ impl Sockets {
         Ok(connection.leading_to(name))
     }
 
-    /// Connects, and says who we are. A proxy may not know the greeting: then it is gone without, and nothing is told to
-    /// us unasked. That the server has just been lost looks the same, so the greeting is tried again.
+    /// Connects, and says who we are. A proxy may not know the greeting: then it is gone without,
+    /// and nothing is told to us unasked. That the server has just been lost looks the same, so the
+    /// greeting is tried again.
     async fn enter(&self, address: &ConnectionAddr, hears: Hears) -> Result<Multiplexed, Trouble> {
         let settings = self.settings().await?;
         let greeted = self.greeted(address, &settings, &hears).await?;
@@ -105,8 +106,8 @@ impl Sockets {
         }
     }
 
-    /// Rejects a server that is older than RESP3, and so has too few commands for the scripts. A proxy that answers in a
-    /// server's place has no version, or its server's.
+    /// Rejects a server that is older than RESP3, and so has too few commands for the scripts. A
+    /// proxy that answers in a server's place has no version, or its server's.
     async fn check_version(
         &self,
         address: &ConnectionAddr,

@@ -1,5 +1,5 @@
-//! What a connection must be able to do. The handshake, the reconnecting and the commands stand on this, and on
-//! nothing that is below it.
+//! What a connection must be able to do. The handshake, the reconnecting and the commands stand on
+//! this, and on nothing that is below it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     fn spawn(&self, keeper: BoxFuture<'static, ()>);
 }
 
-/// A connection to a server. Commands are sent when their futures are first polled, in that order, and stay sent when
-/// those are dropped. The last clone closes it.
+/// A connection to a server. Commands are sent when their futures are first polled, in that order,
+/// and stay sent when those are dropped. The last clone closes it.
 pub(crate) trait Connection: Send + Sync + fmt::Debug {
     fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>>;
 

@@ -33,7 +33,8 @@ pub(super) fn of(error: &RedisError) -> Trouble {
     }
 }
 
-/// The source of an error that a server caused. Its text is cut and cleaned, because a source is shown with `{:?}` too.
+/// The source of an error that a server caused. Its text is cut and cleaned, because a source is
+/// shown with `{:?}` too.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct ServerError(String);
@@ -99,9 +100,9 @@ fn code(text: &str) -> &str {
     text.split(' ').next().unwrap_or_default()
 }
 
-/// What was said, without what servers add about the script that it was said to. Redis 7 appends the script's
-/// hash. Redis 6.2 puts it in front, so that the code comes last: `ERR Error running script (call to f_...):
-/// @user_script:19: @user_script: 19: -READONLY You can't write ...`.
+/// What was said, without what servers add about the script that it was said to. Redis 7 appends
+/// the script's hash. Redis 6.2 puts it in front, so that the code comes last: `ERR Error running
+/// script (call to f_...): @user_script:19: @user_script: 19: -READONLY You can't write ...`.
 fn without_the_script(text: &str) -> &str {
     let text = text.trim();
     let inner = text.strip_prefix("ERR ").unwrap_or(text);
@@ -204,7 +205,8 @@ mod tests {
         )));
     }
 
-    /// Each as the server wrote it: from `redis.call`, from `redis.pcall`, or through Lua's `pcall`.
+    /// Each as the server wrote it: from `redis.call`, from `redis.pcall`, or through Lua's
+    /// `pcall`.
     #[test]
     fn errors_of_scripts_are_told_apart_whatever_is_said_about_the_script() {
         let call = "ERR Error running script (call to f_23bc4c26a479d1249ad51e2b72d3bc8cab3935b6): \

@@ -10,7 +10,8 @@ use crate::protocol::words::Owner;
 use crate::store::redis::lane::LaneName;
 use crate::store::redis::server_time::micros;
 
-/// They are forgotten with their release, or, when there are many, some time after nothing can come of them.
+/// They are forgotten with their release, or, when there are many, some time after nothing can come
+/// of them.
 const MANY: usize = 1_024;
 const LONG_PAST: Duration = Duration::from_secs(60);
 
@@ -18,8 +19,9 @@ const LONG_PAST: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct UnansweredAsks(Mutex<HashMap<Owner, Unanswered>>);
 
-/// The asks of one owner whose answers never came. Where a connection that carried one is lost and cannot be killed
-/// in the server, that may still be applied until `apply_by`, so its release is sent twice (R2).
+/// The asks of one owner whose answers never came. Where a connection that carried one is lost and
+/// cannot be killed in the server, that may still be applied until `apply_by`, so its release is
+/// sent twice (R2).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unanswered {
     /// The oldest command connection that one was sent on.
@@ -81,8 +83,8 @@ impl UnansweredAsks {
     }
 }
 
-/// An ask that is remembered if it is dropped without an answer; one on a lane also while it is under way, for its
-/// caller may never drop it.
+/// An ask that is remembered if it is dropped without an answer; one on a lane also while it is
+/// under way, for its caller may never drop it.
 pub(super) struct PendingAsk<'a> {
     asks: &'a UnansweredAsks,
     owner: Owner,

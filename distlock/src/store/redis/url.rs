@@ -82,8 +82,8 @@ impl Url {
             Some(end) => rest.split_at(end),
             None => (rest, ""),
         };
-        // A `/`, `?` or `#` in a password ends what names the server: in `redis://user:80#secret@host` that is
-        // `user:80`, which would be connected to, and shown.
+        // A `/`, `?` or `#` in a password ends what names the server: in
+        // `redis://user:80#secret@host` that is `user:80`, which would be connected to, and shown.
         if path.contains(['@', '#']) {
             return Err(
                 "the lock store's URL has an `@` or a `#` where none can be (percent-encode them, `/` and `?` in a \

@@ -7,11 +7,12 @@ use crate::mutex::lock;
 use crate::protocol::words::Owner;
 use crate::store::redis::node::Node;
 
-/// They are forgotten with their release, or, when there are many, once the node has forgotten them.
+/// They are forgotten with their release, or, when there are many, once the node has forgotten
+/// them.
 const MANY: usize = 1_024;
 
-/// For each owner the nodes that owe it an answer: its release goes to the node that has the slot by then, and what
-/// another one was asked for may still be applied there.
+/// For each owner the nodes that owe it an answer: its release goes to the node that has the slot
+/// by then, and what another one was asked for may still be applied there.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere(Mutex<HashMap<Owner, Vec<Arc<Node>>>>);
 

@@ -24,8 +24,8 @@ impl Address {
         }
     }
 
-    /// Reads `host:port`. A node that does not know its host has the one that it was asked at; one that was given no name
-    /// has another, which the map has.
+    /// Reads `host:port`. A node that does not know its host has the one that it was asked at; one
+    /// that was given no name has another, which the map has.
     pub(in crate::store::redis) fn read(text: &str, asked: &Address) -> Option<Self> {
         let (host, port) = text.rsplit_once(':').filter(|(host, _)| *host != "?")?;
         let port = port.parse().ok()?;

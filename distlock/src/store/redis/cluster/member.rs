@@ -23,8 +23,8 @@ impl Member {
         self.topology.map().some_slot_of(&self.address)
     }
 
-    /// The slots that a new connection listens to from its first moment on: nobody may stand in a queue whose client
-    /// is not subscribed there.
+    /// The slots that a new connection listens to from its first moment on: nobody may stand in a
+    /// queue whose client is not subscribed there.
     pub(in crate::store::redis) fn waited(&self) -> Vec<Slot> {
         self.topology.waited_at(&self.address)
     }

@@ -1,9 +1,10 @@
 //! The store in a Redis Cluster: each lock is in the node that has its slot.
 //!
-//! `topology` is what is known of the whole: the `map` of the `slots`, which `refresh` asks for. `nodes` are the ones in
-//! use, each a `Node` that knows its cluster as a `member`. A `route` leads a command to the one that has its slot, by
-//! each `redirect`; `seen` is what those say who look on. A connection is `subscribed` to a channel in each slot in which somebody waits. What was asked and
-//! never answered may be `elsewhere` by the time it is taken back.
+//! `topology` is what is known of the whole: the `map` of the `slots`, which `refresh` asks for.
+//! `nodes` are the ones in use, each a `Node` that knows its cluster as a `member`. A `route` leads
+//! a command to the one that has its slot, by each `redirect`; `seen` is what those say who look
+//! on. A connection is `subscribed` to a channel in each slot in which somebody waits. What was
+//! asked and never answered may be `elsewhere` by the time it is taken back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +52,8 @@ pub(super) mod topology;
 /// The pause before nodes that could not be reached are tried again, while connecting.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// A call gives a node so long to be opened for the first time, also one that does not wait otherwise.
+/// A call gives a node so long to be opened for the first time, also one that does not wait
+/// otherwise.
 const OPENING: Duration = Duration::from_millis(500);
 
 /// One client of a cluster.
@@ -73,8 +75,8 @@ struct Cluster {
 }
 
 impl ClusterStore {
-    /// Connects, on the runtime that is to run the connections, to one of its nodes, and tries until the configured time
-    /// is over. Others are connected to when they are needed.
+    /// Connects, on the runtime that is to run the connections, to one of its nodes, and tries
+    /// until the configured time is over. Others are connected to when they are needed.
     pub(super) async fn connect(
         config: &RedisConfig,
         seeds: &[Host],
@@ -140,7 +142,8 @@ impl ClusterStore {
         }
     }
 
-    /// The policy by which a server evicts locks when its memory is full; `None` if it does not, or does not say.
+    /// The policy by which a server evicts locks when its memory is full; `None` if it does not, or
+    /// does not say.
     pub(super) fn eviction(&self) -> Option<&str> {
         self.eviction.as_deref()
     }
@@ -211,7 +214,8 @@ impl Cluster {
                 self.ask_at(&hop, slot, ask).await
             };
             let acknowledged = match asked {
-                // It stands in a queue and is not subscribed there any more: it asks again, with the same id.
+                // It stands in a queue and is not subscribed there any more: it asks again, with
+                // the same id.
                 Ok(None) => {
                     has_some = true;
                     continue;
@@ -229,8 +233,9 @@ impl Cluster {
         }
     }
 
-    /// Asks a node; `None` where it stands in a queue unheard. Nobody does without a subscription on the same connection:
-    /// who finds the lock taken subscribes, and asks again in the same write.
+    /// Asks a node; `None` where it stands in a queue unheard. Nobody does without a subscription
+    /// on the same connection: who finds the lock taken subscribes, and asks again in the same
+    /// write.
     async fn ask_at(
         &self,
         hop: &Hop,
@@ -336,7 +341,8 @@ impl Cluster {
     /// Looks, and subscribes first where that has been lost.
     async fn look(&self, look: &Look, within: Duration) -> Result<Vec<LookReply>, Trouble> {
         let slot = slot(&look.key);
-        // Looks at other nodes' locks are not to wait for one that is away: there will be another look.
+        // Looks at other nodes' locks are not to wait for one that is away: there will be another
+        // look.
         let mut route = Route::new(&self.nodes, slot, within).without_patience();
         loop {
             let hop = route.next().await?;
@@ -463,7 +469,8 @@ impl LockStore for ClusterStore {
         Box::pin(self.cluster.list(prefix, within))
     }
 
-    /// Nothing is deleted: who holds and did not wait listens in no slot, so that no node knows whether it is connected.
+    /// Nothing is deleted: who holds and did not wait listens in no slot, so that no node knows
+    /// whether it is connected.
     fn revoke<'a>(
         &'a self,
         key: &'a LockKey,

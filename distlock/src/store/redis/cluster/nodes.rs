@@ -59,7 +59,8 @@ impl Nodes {
                 }
                 events(event);
             }),
-            // What it has in one node may move to another, so its name is the same in all, for ever.
+            // What it has in one node may move to another, so its name is the same in all, for
+            // ever.
             is_idle: Arc::new(|| false),
             ..client
         };
@@ -94,7 +95,8 @@ impl Nodes {
         Ok(used)
     }
 
-    /// Opens a node, and waits for it. The server's eviction policy, if it is one that removes locks, comes with it.
+    /// Opens a node, and waits for it. The server's eviction policy, if it is one that removes
+    /// locks, comes with it.
     pub(super) async fn enter(
         &self,
         address: &Address,
@@ -153,7 +155,8 @@ impl Nodes {
             .collect()
     }
 
-    /// Closes those that nobody has needed for long, and those that are lost and have no slot any more.
+    /// Closes those that nobody has needed for long, and those that are lost and have no slot any
+    /// more.
     pub(super) fn sweep(&self) {
         let (now, map) = (self.topology.clock.now(), self.topology.map());
         let mut closing = Vec::new();

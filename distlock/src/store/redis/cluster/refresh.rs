@@ -1,5 +1,5 @@
-//! Where the slots are, asked in the background, one question at a time: commands never wait for it, but those whose
-//! slot nobody is known to have.
+//! Where the slots are, asked in the background, one question at a time: commands never wait for
+//! it, but those whose slot nobody is known to have.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -75,7 +75,8 @@ fn wait(nodes: &Nodes) -> impl Future<Output = ()> + use<> {
     }
 }
 
-/// Asks one node after the other, some of them together, and each time others first. Who answered, and what.
+/// Asks one node after the other, some of them together, and each time others first. Who answered,
+/// and what.
 pub(super) async fn discover(
     nodes: &Arc<Nodes>,
     seeds: &[Address],

@@ -25,14 +25,15 @@ const HOPS: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const BACKOFF: Backoff = Backoff::new(FIRST_PAUSE, Duration::from_millis(100));
 
-/// The way of one command, to as many nodes as it takes within its deadline. A redirect means that nothing was done.
+/// The way of one command, to as many nodes as it takes within its deadline. A redirect means that
+/// nothing was done.
 #[derive(Debug)]
 pub(super) struct Route<'a> {
     nodes: &'a Nodes,
     slot: Slot,
     role: Role,
-    /// Whether it goes to where a slot is on its way to. What touches a queue must not: nobody can be subscribed there
-    /// yet, and all who wait would be taken for dead.
+    /// Whether it goes to where a slot is on its way to. What touches a queue must not: nobody can
+    /// be subscribed there yet, and all who wait would be taken for dead.
     follows_ask: bool,
     /// How long a command may take.
     within: Duration,
@@ -91,8 +92,8 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Whoever holds nothing yet has time for a node that is opened for the first time. (One that was lost may stay away
-    /// for long, and so may a slot that moves.)
+    /// Whoever holds nothing yet has time for a node that is opened for the first time. (One that
+    /// was lost may stay away for long, and so may a slot that moves.)
     pub(super) fn with_patience(self, patience: Duration) -> Self {
         let now = self.nodes.topology.clock.now();
         Route {

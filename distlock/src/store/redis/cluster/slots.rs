@@ -26,8 +26,8 @@ impl Slot {
         usize::from(self.0)
     }
 
-    /// What lies in this slot if it stands between braces: the least number that does, in decimal digits, which all
-    /// clients agree on.
+    /// What lies in this slot if it stands between braces: the least number that does, in decimal
+    /// digits, which all clients agree on.
     pub(in crate::store::redis) fn tag(self) -> u32 {
         TAGS[self.index()]
     }

@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use crate::mutex::lock;
 use crate::store::redis::cluster::slots::Slot;
 
-/// The slots that a connection is subscribed in, as the server says it, in the order in which it does: what a command
-/// was answered with says less, for the end of a subscription may have come behind it.
+/// The slots that a connection is subscribed in, as the server says it, in the order in which it
+/// does: what a command was answered with says less, for the end of a subscription may have come
+/// behind it.
 #[derive(Debug, Default)]
 pub(in crate::store::redis) struct Subscribed(Mutex<HashSet<Slot>>);
 

@@ -132,8 +132,8 @@ impl Topology {
         self.doubt();
     }
 
-    /// Whoever waits in a slot that has moved goes after it: all ask again, which subscribes them there. They are told
-    /// together, however many slots move.
+    /// Whoever waits in a slot that has moved goes after it: all ask again, which subscribes them
+    /// there. They are told together, however many slots move.
     pub(in crate::store::redis) fn tell_moved(&self) {
         if self.moved.swap(false, Ordering::AcqRel) {
             (self.events)(StoreEvent::Moved);

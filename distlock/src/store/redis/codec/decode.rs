@@ -275,7 +275,8 @@ impl Decoder<'_> {
         }
         let (this_process, ours) = self.client.recognise(owner);
         let token = fields.next()?;
-        // One leading zero marks a lock that was released and is kept; two mark one that was revoked.
+        // One leading zero marks a lock that was released and is kept; two mark one that was
+        // revoked.
         let is_kept = token.starts_with('0') && !token.starts_with("00");
         let token = FencingToken::new(token.parse().ok()?);
         let _ttl: u64 = fields.next()?.parse().ok()?;
@@ -296,7 +297,8 @@ impl Decoder<'_> {
     }
 }
 
-/// A key as its user wrote it, as far as that can be told: braces around the whole of it only steer its slot.
+/// A key as its user wrote it, as far as that can be told: braces around the whole of it only steer
+/// its slot.
 fn untagged(key: &str) -> &str {
     let inner = key.strip_prefix('{').and_then(|key| key.strip_suffix('}'));
     inner.unwrap_or(key)

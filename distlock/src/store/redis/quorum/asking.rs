@@ -12,7 +12,8 @@ use crate::store::redis::quorum::ballot::{Ballot, Count};
 use crate::store::redis::quorum::candidate::Elected;
 use crate::store::redis::quorum::verbs::{Asks, Seen};
 
-/// A call that gives up waits for so long until nothing is left of it: in an outage its caller is told first.
+/// A call that gives up waits for so long until nothing is left of it: in an outage its caller is
+/// told first.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Quorum {
@@ -53,13 +54,15 @@ impl Quorum {
             let (quorum, leaving, within) = (self.clone(), ballot.clone(), ask.within);
             let leaving = async move { quorum.take_back(&leaving, Duration::ZERO, within).await };
             let _ = tokio::time::timeout(PATIENCE, polls.runtime.spawn(leaving)).await;
-            // Whatever could not be taken back yet is, in the background; the call may ask again, under another number.
+            // Whatever could not be taken back yet is, in the background; the call may ask again,
+            // under another number.
             self.forget(&ballot);
         }
         decided
     }
 
-    /// What was handed on while it was asked for is short, and must be confirmed before it is answered as what was asked for.
+    /// What was handed on while it was asked for is short, and must be confirmed before it is
+    /// answered as what was asked for.
     async fn whole(
         self: &Arc<Self>,
         ballot: &Ballot,

@@ -1,5 +1,5 @@
-//! The votes for one owner, without I/O: what comes in goes through `hear`, and what is to be said to a node is asked with
-//! `poll`. The model (`tests/model`, module `quorum`) explores these rules.
+//! The votes for one owner, without I/O: what comes in goes through `hear`, and what is to be said
+//! to a node is asked with `poll`. The model (`tests/model`, module `quorum`) explores these rules.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ pub(super) enum Say {
     Confirm(Token),
 }
 
-/// What a node says. `at` is its own time, by which a push and an answer that cross are put in order.
+/// What a node says. `at` is its own time, by which a push and an answer that cross are put in
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     Granted {
@@ -49,7 +50,8 @@ pub(super) enum Heard {
         token: Token,
         sent: Moment,
     },
-    /// It was confirmed unasked, with the token that the holder before has named: for a short while.
+    /// It was confirmed unasked, with the token that the holder before has named: for a short
+    /// while.
     HandedOn {
         token: Token,
         at: u64,
@@ -160,7 +162,8 @@ pub(super) struct Candidate {
     phase: Phase,
     /// The least token that is confirmed, but for the one that its asks name.
     floor: Token,
-    /// The token that its asks name: one for all of them, so that they need no further round when all agree.
+    /// The token that its asks name: one for all of them, so that they need no further round when
+    /// all agree.
     named: Option<Token>,
     elected: Option<Elected>,
 }
@@ -198,7 +201,8 @@ impl Candidate {
         self.phase = Phase::Over;
     }
 
-    /// Whether too few nodes can be used for it ever to be held: then it leaves, or it would block others.
+    /// Whether too few nodes can be used for it ever to be held: then it leaves, or it would block
+    /// others.
     pub(super) fn is_cut_off(&self) -> bool {
         let asks = matches!(self.phase, Phase::Asking | Phase::Confirming(_));
         asks && self.ends.iter().filter(|end| end.is_up).count() < self.quorum
@@ -219,8 +223,8 @@ impl Candidate {
         self.ends.iter().all(|end| !end.busy)
     }
 
-    /// A node is about to be told of the hold that it has lost; `false` if there is none any more, or something else is under way
-    /// to it.
+    /// A node is about to be told of the hold that it has lost; `false` if there is none any more,
+    /// or something else is under way to it.
     pub(super) fn begin_repair(&mut self, node: usize) -> bool {
         let end = &mut self.ends[node];
         let may = matches!(self.phase, Phase::Held(_)) && !end.busy;
@@ -267,7 +271,8 @@ impl Candidate {
         end.is_up = is_up;
     }
 
-    /// From time to time all that is not held is asked for again: what expired, or was not heard of.
+    /// From time to time all that is not held is asked for again: what expired, or was not heard
+    /// of.
     pub(super) fn look(&mut self) {
         for end in &mut self.ends {
             end.fresh = true;
@@ -300,7 +305,8 @@ impl Candidate {
                 Some(Say::Confirm(token))
             }
             (Phase::Held(token), Stand::Confirmed(of)) if of != token => Some(Say::Confirm(token)),
-            // What a minority has confirmed is given back for a vote, which does not keep the others away for a whole lease.
+            // What a minority has confirmed is given back for a vote, which does not keep the
+            // others away for a whole lease.
             (Phase::Asking, Stand::Confirmed(token)) if end.fresh && Rules::in_force().gives_way => {
                 Some(Say::Yield(token))
             }

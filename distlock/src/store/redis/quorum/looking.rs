@@ -37,7 +37,8 @@ impl Quorum {
         for (owner, ballot) in &ballots {
             if let Count::CutOff = ballot.count() {
                 let _ = self.release(*owner, Duration::ZERO, within / 2).await;
-                // The call asks again, under another number: this ballot asks for nothing any more, answered or not.
+                // The call asks again, under another number: this ballot asks for nothing any more,
+                // answered or not.
                 self.forget(ballot);
                 missing.push(*owner);
             }

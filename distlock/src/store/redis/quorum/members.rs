@@ -32,8 +32,8 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Opens their connections in the background, on the runtime that this is called on. `hears` is told what each of them
-    /// tells, by its place.
+    /// Opens their connections in the background, on the runtime that this is called on. `hears` is
+    /// told what each of them tells, by its place.
     pub(super) fn open(
         config: &RedisConfig,
         hosts: &[Host],
@@ -53,7 +53,8 @@ impl Members {
             let client = Client {
                 seat: Some(Seat::new(config.address(), &seats)),
                 scripts: scripts.clone(),
-                // What it has at one of them it has at others, so its name is the same at all, for ever.
+                // What it has at one of them it has at others, so its name is the same at all, for
+                // ever.
                 is_idle: Arc::new(|| false),
                 ..client.clone()
             };

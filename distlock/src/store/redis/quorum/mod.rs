@@ -1,8 +1,10 @@
-//! The store over independent servers: a lock is its holder's once a quorum of them has voted for it, and confirmed that.
+//! The store over independent servers: a lock is its holder's once a quorum of them has voted for
+//! it, and confirmed that.
 //!
-//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`; by their `seats` none of them votes twice. A `candidate` collects the votes for one owner,
-//! without I/O; its `ballot` says to the nodes what it wants said, by the `verbs`. `asking`, `renewing`, `releasing` and `looking` are
-//! what a client wants of all of them, and `seen` is for those who look on.
+//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`; by their `seats` none
+//! of them votes twice. A `candidate` collects the votes for one owner, without I/O; its `ballot`
+//! says to the nodes what it wants said, by the `verbs`. `asking`, `renewing`, `releasing` and
+//! `looking` are what a client wants of all of them, and `seen` is for those who look on.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -85,7 +87,8 @@ impl std::fmt::Debug for Quorum {
 }
 
 impl QuorumStore {
-    /// Connects, on the runtime that is to run the connections, and tries until the configured time is over.
+    /// Connects, on the runtime that is to run the connections, and tries until the configured time
+    /// is over.
     pub(super) async fn connect(
         config: &RedisConfig,
         hosts: &[Host],
@@ -307,7 +310,8 @@ impl LockStore for QuorumStore {
         Box::pin(self.quorum.list(prefix, within))
     }
 
-    /// Nothing is deleted: a client that one node knows to be connected may be away from all others.
+    /// Nothing is deleted: a client that one node knows to be connected may be away from all
+    /// others.
     fn revoke<'a>(
         &'a self,
         key: &'a LockKey,

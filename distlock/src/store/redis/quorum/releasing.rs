@@ -36,7 +36,8 @@ impl Quorum {
         keep: Duration,
         within: Duration,
     ) -> Result<ReleaseReply, Trouble> {
-        // Who has held it alone hands it on. It is above its own token, whatever it knows of the nodes' clocks.
+        // Who has held it alone hands it on. It is above its own token, whatever it knows of the
+        // nodes' clocks.
         let named = match ballot.count() {
             Count::Elected(elected) => Some(self.polls.names().max(elected.token + 1)),
             _ => None,
@@ -67,7 +68,8 @@ impl Quorum {
         }
         let (mut answered, mut not_held, mut last) = (0, 0, None);
         let began = tokio::time::Instant::now();
-        // The others have as long again, so that a shutdown leaves nothing where it could be taken back.
+        // The others have as long again, so that a shutdown leaves nothing where it could be taken
+        // back.
         let mut rest = None;
         loop {
             let next = match rest {

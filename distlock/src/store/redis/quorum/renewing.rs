@@ -15,7 +15,8 @@ use crate::store::redis::quorum::candidate::Token;
 use crate::store::redis::quorum::verbs::{Asks, Kept};
 
 impl Quorum {
-    /// Extends holds at all nodes, and repairs those that go on where they are lost; what became of each.
+    /// Extends holds at all nodes, and repairs those that go on where they are lost; what became of
+    /// each.
     pub(super) async fn renew(
         self: &Arc<Self>,
         holds: Vec<(Asks, u64)>,
@@ -72,7 +73,8 @@ impl Quorum {
             .collect()
     }
 
-    /// Extends a hold that was handed on; `None` if it is over. It may not have begun, and be another's by now: nothing is repaired.
+    /// Extends a hold that was handed on; `None` if it is over. It may not have begun, and be
+    /// another's by now: nothing is repaired.
     pub(super) async fn confirm(
         self: &Arc<Self>,
         asks: Asks,
@@ -96,7 +98,8 @@ impl Quorum {
         let Some(ballot) = self.ballot_of(asks.owner) else {
             return;
         };
-        // A release that began before it is never followed by it, and one that begins now waits for it.
+        // A release that began before it is never followed by it, and one that begins now waits for
+        // it.
         if !ballot.begin_repair(node) {
             return;
         }

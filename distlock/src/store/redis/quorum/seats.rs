@@ -1,4 +1,5 @@
-//! One server has one vote, whatever the names are that it is reached by: a lock at it alone would be a quorum's otherwise.
+//! One server has one vote, whatever the names are that it is reached by: a lock at it alone would
+//! be a quorum's otherwise.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -11,7 +12,8 @@ use crate::store::redis::session::End;
 #[derive(Debug, Default)]
 pub(crate) struct Seats(Mutex<Vec<Taken>>);
 
-/// What a server calls itself for as long as it runs, and the member that it is, for as long as that is connected to it.
+/// What a server calls itself for as long as it runs, and the member that it is, for as long as
+/// that is connected to it.
 #[derive(Debug)]
 struct Taken {
     run: String,
@@ -32,8 +34,8 @@ impl Seat {
         Seat { address, seats }
     }
 
-    /// A connection of this member is being opened, to the server that calls itself so. It is refused while another member
-    /// is connected to that one.
+    /// A connection of this member is being opened, to the server that calls itself so. It is
+    /// refused while another member is connected to that one.
     pub(in crate::store::redis) fn take(
         &self,
         run: Option<&str>,

@@ -131,11 +131,13 @@ impl Quorum {
             answered += 1;
         }
         match (tokens.iter().min(), last) {
-            // The next holder has the vote of one of these, so its token is above the least of theirs.
+            // The next holder has the vote of one of these, so its token is above the least of
+            // theirs.
             (Some(newest), _) if tokens.len() > nodes - quorum => Ok(Revoked::Ending(*newest)),
             (Some(_), Some(trouble)) => Err(trouble),
             (None, Some(trouble)) if answered < quorum => Err(trouble),
-            // It has ended where it is not: its holder may release it as soon as it is told by the first.
+            // It has ended where it is not: its holder may release it as soon as it is told by the
+            // first.
             _ => Ok(Revoked::NotHeld),
         }
     }

@@ -30,8 +30,8 @@ impl Terms {
         self.0.nodes_remember
     }
 
-    /// Whether a lock can be had with these options. What a node keeps for longer than the longest lease, it may forget and
-    /// grant to another.
+    /// Whether a lock can be had with these options. What a node keeps for longer than the longest
+    /// lease, it may forget and grant to another.
     pub(super) fn check(&self, key: &LockKey, options: &Options) -> Result<(), Error> {
         let refuse = |what: String| {
             Err(Error::Config {

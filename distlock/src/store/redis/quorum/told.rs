@@ -25,8 +25,9 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Reads a message on the client's channel: `vote owner token now lock`, `held owner token now lease lock`, or
-    /// `lower owner token now lock`. Anything else is ignored. `given_at`: the local time before which that server time was not.
+    /// Reads a message on the client's channel: `vote owner token now lock`, `held owner token now
+    /// lease lock`, or `lower owner token now lock`. Anything else is ignored. `given_at`: the
+    /// local time before which that server time was not.
     pub(in crate::store::redis) fn read(
         names: &Names,
         client: &ClientId,

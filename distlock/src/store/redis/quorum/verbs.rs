@@ -263,8 +263,8 @@ impl Node {
         })
     }
 
-    /// Takes back whatever the owner has there. The next one has it at once with the token that is named, unless the node may have
-    /// forgotten something.
+    /// Takes back whatever the owner has there. The next one has it at once with the token that is
+    /// named, unless the node may have forgotten something.
     pub(super) async fn release_vote(
         &self,
         asks: &Asks,
