@@ -72,7 +72,8 @@ pub fn busy(
     }
 }
 
-/// [`Error::Unavailable`]: the store could not be used for as long as the call waited. Without a key: while connecting.
+/// [`Error::Unavailable`]: the store could not be used for as long as the call waited. Without a
+/// key: while connecting.
 ///
 /// ```
 /// # use distlock::{Outage, testing::error};
