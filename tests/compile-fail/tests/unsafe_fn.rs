@@ -1,4 +1,4 @@
-//! `async unsafe fn`, outside of the workspace because that forbids unsafe code.
+//! `async unsafe fn`, in this package because it may have unsafe code.
 #![deny(warnings)]
 
 use distlock::{Error, LockManager, distributed_lock};
@@ -35,8 +35,8 @@ impl Cell {
     }
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() {
+#[tokio::test]
+async fn unsafe_functions_and_methods_are_locked() {
     let locks = LockManager::memory();
     let mut numbers = [1, 2, 3];
     // SAFETY: there are three.

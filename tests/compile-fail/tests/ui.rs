@@ -1,9 +1,9 @@
 //! Compile-fail cases of the attribute: each mistake gets exactly one error that says what to write.
 //!
 //! * `ui/<theme>/<mistake>.rs`: the cases;
-//! * `ui_plain/<mistake>.rs`: those of `ui/body` without the attribute, which get the same errors;
-//! * `ui_pass`: what compiles, but not in this workspace, which forbids unsafe code. All else that
-//!   compiles is in `tests/attribute`.
+//! * `ui_plain/<mistake>.rs`: those of `ui/body` without the attribute, which get the same errors.
+//!
+//! What compiles is in `tests/tests/attribute`, and unsafe code in `unsafe_fn.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 fn cases() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui");
     let mut cases = Vec::new();
-    for theme in fs::read_dir(&root).expect("tests/ui exists") {
+    for theme in fs::read_dir(&root).expect("ui exists") {
         let theme = theme.expect("a readable folder").path();
         for case in fs::read_dir(&theme).expect("a folder of cases") {
             let case = case.expect("a readable file").path();
@@ -108,5 +108,4 @@ fn the_compiler_answers_as_pinned() {
     let tests = trybuild::TestCases::new();
     tests.compile_fail("ui/*/*.rs");
     tests.compile_fail("ui_plain/*.rs");
-    tests.pass("ui_pass/*.rs");
 }
