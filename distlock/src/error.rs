@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
-use crate::visible::Visible;
+use crate::util::visible::Visible;
 
 /// Why a lock was not acquired, or did not last.
 ///

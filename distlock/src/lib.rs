@@ -1,17 +1,14 @@
 #![doc = include_str!("../README.md")]
 #![doc = include_str!("features.md")]
 
+#[allow(missing_docs)]
+mod attribute;
 #[cfg(feature = "axum")]
 mod axum;
-mod backoff;
-mod clock;
-mod credentials;
+mod config;
 mod error;
 mod fencing;
 mod from_lock_error;
-mod guard;
-mod held;
-mod installed;
 mod key;
 mod lock;
 mod loss;
@@ -19,22 +16,12 @@ mod manager;
 #[cfg(feature = "metrics")]
 #[path = "observer/metrics.rs"]
 pub mod metrics;
-mod mutex;
-mod notified;
 pub mod observer;
-mod options;
 mod protocol;
-mod quorum;
-mod random;
-mod scope;
 mod store;
-mod templates;
 #[cfg(feature = "testing")]
 pub mod testing;
-#[cfg_attr(not(feature = "tls"), allow(dead_code, unreachable_pub))]
-// A URL that needs it is refused.
-mod tls;
-mod visible;
+mod util;
 
 /// What the proofs of this project see of the inside, and its tests that need to be there. They
 /// live below `tests/`, and the published package has none of it.
@@ -44,35 +31,36 @@ mod visible;
 #[path = "../../tests/inside/mod.rs"]
 pub mod __inside;
 
+/// What generated code calls.
 #[doc(hidden)]
-#[path = "attribute.rs"]
-#[allow(missing_docs)]
-pub mod __private;
+pub mod __private {
+    pub use crate::attribute::*;
+}
 
 #[doc(hidden)]
-pub use __private::{AsManager, FromLockErrorBehindImpl, KeyValue};
+pub use attribute::{AsManager, FromLockErrorBehindImpl, KeyValue};
 
 #[doc(hidden)]
-pub use manager::doctor as __doctor;
+pub use manager::admin::doctor as __doctor;
 
-pub use credentials::Credentials;
+pub use config::credentials::Credentials;
+pub use config::quorum::Quorum;
+#[cfg(feature = "tls")]
+pub use config::tls::Tls;
 pub use error::{Error, Holder, Outage};
 pub use fencing::FencingToken;
 pub use from_lock_error::FromLockError;
-pub use guard::LockGuard;
-pub use held::Held;
-pub use installed::{install, installed, shutdown};
 pub use key::escape;
 pub use lock::Lock;
+pub use lock::guard::LockGuard;
+pub use lock::held::Held;
+pub use lock::installed::{install, installed, shutdown};
+pub use lock::scope::{current, try_current, with_manager};
 pub use loss::LossReason;
 pub use manager::LockManager;
+pub use manager::admin::inspect::{KeyState, ServerState, Waiter};
+pub use manager::admin::unlock::{HowUnlocked, Unlock, Unlocked};
 pub use manager::builder::LockManagerBuilder;
-pub use manager::inspect::{KeyState, ServerState, Waiter};
-pub use manager::unlock::{HowUnlocked, Unlock, Unlocked};
-pub use quorum::Quorum;
-pub use scope::{current, try_current, with_manager};
-#[cfg(feature = "tls")]
-pub use tls::Tls;
 
 #[cfg(feature = "macros")]
 #[doc = include_str!("uses.md")]

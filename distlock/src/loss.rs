@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::visible::Visible;
+use crate::util::visible::Visible;
 
 /// How a hold was lost.
 ///

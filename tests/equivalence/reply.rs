@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::KEYS;
 use super::op::OWNERS;
 use super::side::Message;
-use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
@@ -14,6 +13,7 @@ use crate::protocol::words::{
     AskReply, Inspection, LookReply, Occupant, Owner, Proof, RenewalFailure, Renewed, Revoked,
 };
 use crate::store::memory::hooks::Snapshot;
+use crate::util::clock::Moment;
 
 /// Any reply.
 #[derive(Debug, PartialEq)]

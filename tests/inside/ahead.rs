@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::{BootClock, Clock, Moment};
+use crate::util::clock::{BootClock, Clock, Moment};
 
 /// The machine's clock, ahead of it by so many milliseconds.
 #[derive(Debug)]

@@ -14,16 +14,16 @@ use proptest::test_runner::{TestError, TestRunner};
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::clock::BootClock;
+use crate::config::options::Durability;
 use crate::fencing::FencingToken;
-use crate::options::Durability;
 use crate::protocol::words::{Grant, Inspection, RenewalFailure};
-use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
-use crate::store::redis::scripts::Scripts;
-use crate::store::redis::sockets::Sockets;
-use crate::store::redis::url::Place;
+use crate::store::redis::transport::sockets::Sockets;
+use crate::store::redis::transport::url::Place;
+use crate::store::redis::wire::scripts::Scripts;
 use crate::store::{EventSink, Settings};
+use crate::util::clock::BootClock;
+use crate::util::random::SystemRandom;
 
 /// Of each kind of answer.
 const CASES: u32 = 2_000;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::queue::{Entry, Who};
 use super::server::MemoryServer;
 use super::slot::Fence;
-use crate::clock::{Clock, Moment};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::Owner;
 use crate::store::client_id::ClientId;
+use crate::util::clock::{Clock, Moment};
 
 /// Time that only moves when it is told to.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use distlock_tests::SplitMix;
 
-use crate::random::Random;
+use crate::util::random::Random;
 
 /// The same numbers for the same seed.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::config::options::{MAX_DURATION, MIN_LEASE, Options};
 use crate::error::Error;
-use crate::options::{MAX_DURATION, MIN_LEASE, Options};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -10,13 +10,13 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 
 use crate::LockManagerBuilder;
-use crate::clock::{BootClock, Clock, Moment};
-use crate::manager::assembly::Parts;
+use crate::manager::builder::assembly::Parts;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
-use crate::store::redis::scripts::Scripts;
 use crate::store::redis::transport::{Connection, Hears, Transport};
+use crate::store::redis::wire::scripts::Scripts;
+use crate::util::clock::{BootClock, Clock, Moment};
 use hasty::Hasty;
 
 /// What a process that is to break a rule makes its managers of.

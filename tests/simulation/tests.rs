@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::__inside::simulation::faulty::Fault;
-use crate::mutex::lock;
+use crate::util::mutex::lock;
 
 type Counts = BTreeMap<&'static str, u64>;
 

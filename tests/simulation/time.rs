@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::clock::{Clock, Moment};
+use crate::util::clock::{Clock, Moment};
 
 const HOUR: i128 = 3_600_000_000_000;
 

@@ -8,10 +8,10 @@ use super::oracle::brief;
 use super::world::{Client, World};
 use crate::__inside::seeded::SeededRandom;
 use crate::__inside::simulation::faulty::{Fault, Role, Witness};
-use crate::guard::LockGuard;
-use crate::held::Held;
 use crate::lock::Lock;
-use crate::manager::hold::Hold;
+use crate::lock::guard::LockGuard;
+use crate::lock::held::Held;
+use crate::manager::engine::hold::Hold;
 use crate::protocol::timing::Timing;
 
 /// How much later than its deadline a command on a lane is found to be late.

@@ -14,19 +14,19 @@ use crate::__inside::seeded::SeededRandom;
 use crate::__inside::simulation::faulty::{
     CONFIG, Conditions, FaultyServer, Host, Network, SCRIPTS, Site, Surroundings, ToServer, Witness,
 };
-use crate::clock::Clock;
+use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::assembly::{Assembly, Parts};
-use crate::manager::executor::Executor;
-use crate::options::Durability;
+use crate::manager::builder::assembly::{Assembly, Parts};
+use crate::manager::engine::executor::Executor;
 use crate::protocol::timing::Timing;
-use crate::random::Random;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::RedisStore;
-use crate::store::redis::client::Client as User;
-use crate::store::redis::config::RedisConfig;
+use crate::store::redis::conn::client::Client as User;
+use crate::store::redis::transport::config::RedisConfig;
+use crate::util::clock::Clock;
+use crate::util::random::Random;
 
 pub(crate) struct World {
     pub(crate) time: Arc<WorldTime>,

@@ -10,44 +10,17 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::config::options::Durability;
 use crate::error::{Error, Holder};
-use crate::manager::core::{Core, Phase, shut_down_error};
-use crate::manager::executor::IoThread;
-use crate::options::Durability;
+use crate::manager::engine::core::{Core, Phase, shut_down_error};
+use crate::manager::engine::executor::IoThread;
+use crate::manager::engine::shutdown;
 use crate::protocol::words::wall;
 
-pub(crate) mod acquire;
-pub(crate) mod assembly;
-pub(crate) mod authentication;
-pub(crate) mod backlog;
+pub(crate) mod admin;
 pub(crate) mod builder;
-pub(crate) mod call;
-pub(crate) mod connect;
-pub(crate) mod core;
-pub(crate) mod counted;
-pub mod doctor;
-pub(crate) mod durability;
-pub(crate) mod events;
-pub(crate) mod executor;
-pub(crate) mod hold;
-pub(crate) mod in_memory;
-pub(crate) mod inspect;
-pub(crate) mod list;
-pub(crate) mod long_waits;
-pub(crate) mod look;
-pub(crate) mod lost;
-pub(crate) mod observed;
-pub(crate) mod observers;
-pub(crate) mod quorum;
-pub(crate) mod release;
-pub(crate) mod renewals;
-pub(crate) mod report;
-pub(crate) mod shutdown;
-pub(crate) mod sole;
-pub(crate) mod span;
-pub(crate) mod table;
-pub(crate) mod unlock;
-pub(crate) mod watch;
+pub(crate) mod engine;
+pub(crate) mod telemetry;
 
 /// A client of a lock store: it owns the connections, the watchdog, and the calls that wait.
 ///

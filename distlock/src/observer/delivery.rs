@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::mutex::lock;
-use crate::notified::until;
 use crate::observer::event::{Event, Link};
 use crate::observer::{Observer, Observers};
+use crate::util::mutex::lock;
+use crate::util::notified::until;
 
 /// Events that wait. What begins then is missed, and what has begun goes on to be told, so there
 /// are never many more.

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::clock::Moment;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::Grant;
+use crate::util::clock::Moment;
 
 /// Marks the safe deadline of a hold that is over. It never goes away again.
 const CLOSED: u64 = 1 << 63;

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::config::options::{Durability, Options};
 use crate::key::LockKey;
 use crate::observer::delivery::Told;
-use crate::options::{Durability, Options};
 use crate::protocol::timing::Timing;
+use crate::util::clock::Moment;
 
 /// How much longer than its wait a caller's place is kept.
 const PLACE_GRACE: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Outage};
-use crate::visible::is_hidden;
+use crate::util::visible::is_hidden;
 
 /// A store operation that did not work.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::clock::Moment;
+use crate::config::options::Durability;
 use crate::error::Holder;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
+use crate::util::clock::Moment;
 
 /// The owner id of one acquisition: unique within the client, never used again.
 pub(crate) type Owner = u64;

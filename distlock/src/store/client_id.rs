@@ -3,9 +3,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::mutex::lock;
 use crate::protocol::words::Owner;
-use crate::random::Random;
+use crate::util::mutex::lock;
+use crate::util::random::Random;
 
 /// The name of a client in the store: 24 hex digits of the process, 8 of the manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -115,7 +115,7 @@ fn drawn_name(random: &dyn Random) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::SystemRandom;
+    use crate::util::random::SystemRandom;
 
     #[test]
     fn a_renamed_client_is_of_the_same_process() {

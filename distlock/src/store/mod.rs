@@ -10,11 +10,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::options::{Durability, FENCE_TTL, Options};
 use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::observer::event::Link;
-use crate::options::{Durability, FENCE_TTL, Options};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{

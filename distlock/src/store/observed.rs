@@ -4,13 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Clock, Moment};
+use crate::config::options::{Durability, Options};
 use crate::error::{Error, Outage};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::observer::delivery::Delivery;
 use crate::observer::event::{CallOutcome, Event, Operation};
-use crate::options::{Durability, Options};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
@@ -19,6 +18,7 @@ use crate::protocol::words::{
 };
 use crate::store::facts::Facts;
 use crate::store::{BoxFuture, Lane, LockStore};
+use crate::util::clock::{Clock, Moment};
 
 #[derive(Debug)]
 pub(crate) struct Observed {

@@ -2,18 +2,18 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::__private::AsManager;
+use crate::attribute::AsManager;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
-use crate::manager::table::Entry;
-use crate::notified::until;
+use crate::manager::engine::table::Entry;
 use crate::testing::acquisition::Acquisition;
 use crate::testing::loss::Loss;
 use crate::testing::outcomes::Outcomes;
 use crate::testing::script::Target;
 use crate::testing::stage::Stage;
 use crate::testing::store::ScriptedStore;
+use crate::util::notified::until;
 
 /// Locks for a test: a manager with a store of its own in this process, whose outcomes can be set,
 /// and which remembers what was acquired. See the [module](crate::testing).

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::error::{Holder, Outage};
 use crate::key::LockKey;
 use crate::protocol::words::Owner;
 use crate::testing::loss::Loss;
+use crate::util::clock::Moment;
 
 /// The number of a rule. It is never used again.
 pub(crate) type RuleId = u64;

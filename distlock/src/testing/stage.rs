@@ -10,15 +10,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use once_cell::sync::OnceCell;
 use tokio::sync::Notify;
 
-use crate::clock::{Clock, TokioClock};
+use crate::config::options::Options;
 use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::manager::core::Core;
-use crate::manager::table::Entry;
-use crate::manager::watch;
-use crate::mutex::lock;
-use crate::options::Options;
+use crate::manager::engine::core::Core;
+use crate::manager::engine::table::Entry;
+use crate::manager::engine::watch;
 use crate::protocol::claim::Standing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Occupant, Owner, RenewalFailure};
@@ -27,6 +25,8 @@ use crate::store::{EventSink, LockStore, StoreEvent};
 use crate::testing::acquisition::Acquisition;
 use crate::testing::loss::Loss;
 use crate::testing::script::{Outcome, Rule, RuleId, Script, Subject, Target};
+use crate::util::clock::{Clock, TokioClock};
+use crate::util::mutex::lock;
 
 /// What the kit and its store share.
 pub(crate) struct Stage {

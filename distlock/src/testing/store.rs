@@ -4,9 +4,9 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::options::{Durability, Options};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::options::{Durability, Options};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use super::hooks::HandClock;
 use super::{MemoryServer, MemoryStore};
+use crate::config::options::Durability;
 use crate::key::LockKey;
-use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Ask, AskReply, Grant, Inspection, Look, LookReply, Owner};
-use crate::random::SystemRandom;
 use crate::store::client_id::ClientId;
 use crate::store::{LockStore, Settings, StoreEvent};
+use crate::util::random::SystemRandom;
 
 mod holding;
 mod waiting;

@@ -1,7 +1,7 @@
 //! The queue, and who is served next.
 
 use super::*;
-use crate::random::SystemRandom;
+use crate::util::random::SystemRandom;
 
 #[test]
 fn the_grant_lease_is_not_longer_than_the_lease() {

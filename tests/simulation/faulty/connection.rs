@@ -12,11 +12,11 @@ use super::fault::Fault;
 use super::network::Millis;
 use super::site::{Role, Site};
 use super::wire::{self, Request, Run, Said};
-use crate::mutex::lock;
 use crate::protocol::words::{Grant, Owner};
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
 use crate::store::redis::transport::{Connection, Heard, Hears};
+use crate::util::mutex::lock;
 
 /// Who waits for the answers to what was sent together.
 type Caller = oneshot::Sender<RedisResult<Vec<Said>>>;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use super::network::Millis;
-use crate::manager::executor::{Decorator, Work};
-use crate::mutex::lock;
+use crate::manager::engine::executor::{Decorator, Work};
+use crate::util::mutex::lock;
 
 /// Whether a client's process runs. Time goes on while it does not (SIGSTOP, a long pause).
 #[derive(Debug, Default)]

@@ -10,16 +10,16 @@ use super::connection::Wire;
 use super::fault::{Conditions, Fault};
 use super::op::{Answer, Op};
 use super::wire::{self, REFUSAL, Request, Said, Verb};
-use crate::clock::Clock;
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::Snapshot;
 use crate::store::memory::server::MemoryServer;
 use crate::store::{EventSink, Settings};
+use crate::util::clock::Clock;
+use crate::util::mutex::lock;
 
 /// Sees what happens.
 pub(crate) trait Witness: Send + Sync {

@@ -15,13 +15,13 @@ use super::server::{FaultyServer, Told};
 use super::wire::{Request, Run, Said};
 use crate::__inside::seeded::SeededRandom;
 use crate::error::Outage;
-use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::Grant;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::transport::{Connection, Hears, Transport};
 use crate::store::{BoxFuture, EventSink, StoreEvent};
+use crate::util::mutex::lock;
 
 /// Which of a client's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

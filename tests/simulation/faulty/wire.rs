@@ -8,15 +8,15 @@ use redis::{Arg, Cmd, RedisError, Value};
 
 use super::op::{Answer, Op};
 use super::server::Applied;
+use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Grant, Look, LookReply, Owner, Renewal};
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{SeenHold, owner_text};
-use crate::store::redis::config::RedisConfig;
-use crate::store::redis::scripts::{Script, Scripts};
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::wire::scripts::{Script, Scripts};
 
 pub(super) const NAMESPACE: &str = "distlock";
 const CHANNELS: &str = "distlock:client:";

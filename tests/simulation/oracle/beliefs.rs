@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::{Oracle, State};
 use crate::__inside::simulation::faulty::FaultyServer;
 use crate::key::LockKey;
-use crate::manager::hold::Hold;
-use crate::mutex::lock;
+use crate::manager::engine::hold::Hold;
 use crate::protocol::timing::Timing;
 use crate::store::memory::hooks::{SeenHold, owner_text};
+use crate::util::mutex::lock;
 
 /// A pair of local and server time is believed for so long.
 const FRESH: Duration = Duration::from_secs(1);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{Oracle, State};
 use crate::__inside::simulation::faulty::Millis;
-use crate::manager::hold::Hold;
-use crate::mutex::lock;
+use crate::manager::engine::hold::Hold;
 use crate::protocol::timing::TICK;
+use crate::util::mutex::lock;
 
 /// Timers count whole milliseconds, and one may begin within one.
 const GRANULARITY: Duration = Duration::from_millis(2);

@@ -15,13 +15,13 @@ use super::trace::Trace;
 use crate::__inside::simulation::faulty::{
     Answer, Applied, Fault, Host, Millis, Network, Op, Witness,
 };
-use crate::clock::Clock;
 use crate::error::Error;
 use crate::key::LockKey;
-use crate::manager::hold::Hold;
-use crate::mutex::lock;
+use crate::manager::engine::hold::Hold;
 use crate::protocol::words::{AskReply, Owner};
 use crate::store::client_id::ClientId;
+use crate::util::clock::Clock;
+use crate::util::mutex::lock;
 
 /// A script that the server has forgotten is loaded, and sent once more by hash and once by source, each with a deadline
 /// of its own, which is at most this here.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
-use crate::clock::Moment;
 use crate::error::Outage;
 use crate::observer::event::Path;
 use crate::protocol::outcome::{Command, Obstacle, Outcome, Refusal};
@@ -11,6 +9,8 @@ use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{AskReply, Grant, Occupant, Proof};
+use crate::util::backoff::Backoff;
+use crate::util::clock::Moment;
 
 /// The pause after a transient failure of an ask: it doubles while the server answers and refuses,
 /// for many may wait.

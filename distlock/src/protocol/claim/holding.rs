@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::protocol::belief::{self, Belief};
 use crate::protocol::outcome::{Command, End};
@@ -10,6 +9,7 @@ use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Grant, Proof, RenewalFailure};
+use crate::util::clock::Moment;
 
 #[derive(Debug)]
 pub(super) struct Holding {

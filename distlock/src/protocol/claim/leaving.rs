@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
-use crate::clock::Moment;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::ReleaseReply;
+use crate::util::backoff::Backoff;
+use crate::util::clock::Moment;
 
 /// The pause before what the store refused is tried again. It doubles each time, so that what is
 /// always refused does not stand before others.

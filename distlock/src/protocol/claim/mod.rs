@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::observer::event::Path;
@@ -22,6 +21,7 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     AskReply, Grant, Occupant, Proof, ReleaseReply, RenewalFailure, Revocation,
 };
+use crate::util::clock::Moment;
 
 pub(crate) mod asking;
 pub(crate) mod holding;

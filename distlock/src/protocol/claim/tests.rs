@@ -1,9 +1,9 @@
 //! A test of a claim is a list of inputs.
 
 use super::*;
+use crate::config::options::Options;
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::options::Options;
 use crate::protocol::timing::Timing;
 
 const SECOND: Duration = Duration::from_secs(1);

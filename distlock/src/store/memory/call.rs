@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::queue::Who;
-use crate::clock::Moment;
 use crate::protocol::words::Owner;
 use crate::store::client_id::ClientId;
 use crate::store::{EventSink, StoreEvent};
+use crate::util::clock::Moment;
 
 /// A client that is there.
 pub(super) struct Client {

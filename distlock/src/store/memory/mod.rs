@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{

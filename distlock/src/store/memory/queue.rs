@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::Owner;
 use crate::store::client_id::ClientId;
+use crate::util::clock::Moment;
 
 /// How much longer than its last deadline a queue is kept: a grant made just before may be
 /// unconfirmed.

@@ -10,12 +10,12 @@ use once_cell::sync::Lazy;
 
 use super::call::{Call, Client, WORK};
 use super::slot::Slot;
-use crate::clock::{BootClock, Clock, Moment};
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::store::EventSink;
 use crate::store::client_id::ClientId;
+use crate::util::clock::{BootClock, Clock, Moment};
 
 /// Slots examined by each call for whether they can be forgotten. More than one, so that calls that
 /// all use new keys still get around.

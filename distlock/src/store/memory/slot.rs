@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::call::{Call, WORK};
 use super::queue::{Entry, Queue, REMOVAL, Who};
-use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
@@ -14,6 +13,7 @@ use crate::protocol::words::{
     Revocation, Revoked, Waiting,
 };
 use crate::store::StoreEvent;
+use crate::util::clock::Moment;
 
 /// What each lock of a look may cost at least (see [`Call::work`]): none waits for the dead of
 /// another.

@@ -10,10 +10,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::options::Durability;
 use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
@@ -21,63 +21,23 @@ use crate::protocol::words::{
     Revoked,
 };
 use crate::store::facts::{Facts, Part};
-use crate::store::redis::client::Client;
-use crate::store::redis::config::RedisConfig;
-use crate::store::redis::node::Node;
-use crate::store::redis::sentinel::Sentinels;
-use crate::store::redis::sockets::Sockets;
+use crate::store::redis::conn::client::Client;
+use crate::store::redis::node::way::Way;
+use crate::store::redis::node::{Node, authentication, failover, polling};
 use crate::store::redis::transport::Transport;
-use crate::store::redis::url::Single;
-use crate::store::redis::way::Way;
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::sentinel::Sentinels;
+use crate::store::redis::transport::sockets::Sockets;
+use crate::store::redis::transport::url::Single;
 use crate::store::{BoxFuture, Lane, LockStore};
 
-mod acks;
-mod at_once;
-mod authentication;
-pub(crate) mod client;
-mod clock_watch;
 mod cluster;
-mod codec;
-pub(crate) mod config;
-mod durable;
-mod exchange;
-mod facts;
-mod failover;
-mod give_back;
-mod handshake;
-mod health;
-mod known;
-mod lane;
-mod lanes;
-mod link;
-mod login;
-mod multiplexed;
-mod names;
-mod node;
+pub(crate) mod conn;
+pub(crate) mod node;
 pub(crate) mod open;
-mod other_protocol;
-mod polling;
-mod polls;
 pub(crate) mod quorum;
-mod reply;
-mod reply_scanner;
-mod request_numbers;
-mod role;
-mod same_server;
-pub(crate) mod scripts;
-mod seen;
-mod sentinel;
-mod server_time;
-mod session;
-mod socket;
-pub(crate) mod sockets;
-#[cfg(feature = "tls")]
-mod tls;
 pub(crate) mod transport;
-mod trouble;
-mod unanswered;
-pub(crate) mod url;
-mod way;
+pub(crate) mod wire;
 
 /// One client of a Redis server.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use crate::error::Error;
 use crate::store::LockStore;
 use crate::store::redis::RedisStore;
-use crate::store::redis::client::Client;
 use crate::store::redis::cluster::ClusterStore;
-use crate::store::redis::config::RedisConfig;
+use crate::store::redis::conn::client::Client;
 use crate::store::redis::quorum::QuorumStore;
-use crate::store::redis::url::Place;
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::url::Place;
 
 /// Connects, on the runtime that is to run the connections, and tries until the configured time is
 /// over. How the server evicts locks when its memory is full comes with it, if it does.

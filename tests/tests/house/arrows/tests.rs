@@ -297,14 +297,14 @@ fn arrows_that_run_up_are_told() {
     let library = library(&[
         (
             "lib.rs",
-            "mod clock; mod guard; mod manager; mod store; mod elsewhere; const TOP: u8 = 0; use store::S;",
+            "mod clock; mod lock; mod manager; mod store; mod elsewhere; const TOP: u8 = 0; use store::S;",
         ),
         ("clock.rs", "use crate::TOP;"),
         (
-            "guard.rs",
-            "use crate::manager::engine::Engine; pub struct Guard;",
+            "lock/mod.rs",
+            "use crate::manager::engine::Engine; pub struct Lock;",
         ),
-        ("manager/mod.rs", "pub mod engine; use crate::guard::Guard;"),
+        ("manager/mod.rs", "pub mod engine; use crate::lock::Lock;"),
         (
             "manager/engine.rs",
             "use crate::store::S; use crate::clock; pub struct Engine;",
@@ -320,7 +320,7 @@ fn arrows_that_run_up_are_told() {
         [
             "elsewhere/mod.rs is in no room: give its folder one in the list `ROOMS`",
             "clock.rs:1 uses crate::TOP, of lib.rs, which is a table of contents",
-            "manager/mod.rs:1 uses crate::guard::Guard, of guard.rs: up from the manager to what users touch",
+            "manager/mod.rs:1 uses crate::lock::Lock, of lock/mod.rs: up from the manager to what users touch",
             "store/mod.rs:1 uses crate::manager::engine::go, of manager/engine.rs: up from the stores to the manager",
         ]
     );

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::mutex::lock;
 use crate::protocol::words::Owner;
 use crate::store::redis::node::Node;
+use crate::util::mutex::lock;
 
 /// They are forgotten with their release, or, when there are many, once the node has forgotten
 /// them.

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use redis::Value;
 
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::cluster::slots::{SLOTS, Slot};
-use crate::store::redis::reply::{Reply, nonsense};
+use crate::store::redis::wire::reply::{Reply, nonsense};
+use crate::store::redis::wire::slots::{SLOTS, Slot};
 
 /// Where a node is, as the cluster announces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Address {
-    pub(in crate::store::redis) host: Arc<str>,
-    pub(in crate::store::redis) port: u16,
+    pub(crate) host: Arc<str>,
+    pub(crate) port: u16,
 }
 
 impl Address {
-    pub(in crate::store::redis) fn new(host: &str, port: u16) -> Self {
+    pub(crate) fn new(host: &str, port: u16) -> Self {
         Address {
             host: host.into(),
             port,
@@ -26,7 +26,7 @@ impl Address {
 
     /// Reads `host:port`. A node that does not know its host has the one that it was asked at; one
     /// that was given no name has another, which the map has.
-    pub(in crate::store::redis) fn read(text: &str, asked: &Address) -> Option<Self> {
+    pub(crate) fn read(text: &str, asked: &Address) -> Option<Self> {
         let (host, port) = text.rsplit_once(':').filter(|(host, _)| *host != "?")?;
         let port = port.parse().ok()?;
         Some(Self::announced(host, port, asked))
@@ -55,7 +55,7 @@ impl fmt::Display for Address {
 
 /// Which primary has which slot.
 #[derive(Clone, Debug)]
-pub(in crate::store::redis) struct Map {
+pub(crate) struct Map {
     primaries: Vec<Address>,
     /// For each slot the place of its primary.
     owners: Vec<Option<u16>>,
@@ -63,7 +63,7 @@ pub(in crate::store::redis) struct Map {
 }
 
 impl Map {
-    pub(in crate::store::redis) fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Map {
             primaries: Vec::new(),
             owners: vec![None; usize::from(SLOTS)],
@@ -72,7 +72,7 @@ impl Map {
     }
 
     /// Reads what `CLUSTER SLOTS` says: ranges, the primary of each, and its replicas.
-    pub(in crate::store::redis) fn read(answer: Value, asked: &Address) -> Result<Self, Trouble> {
+    pub(crate) fn read(answer: Value, asked: &Address) -> Result<Self, Trouble> {
         let mut map = Map::empty();
         let mut ranges = Reply::list(answer)?;
         while let Some(range) = ranges.next() {
@@ -104,13 +104,13 @@ impl Map {
         u16::try_from(place).ok()
     }
 
-    pub(in crate::store::redis) fn owner(&self, slot: Slot) -> Option<&Address> {
+    pub(crate) fn owner(&self, slot: Slot) -> Option<&Address> {
         let place = self.owners[slot.index()]?;
         self.primaries.get(usize::from(place))
     }
 
     /// Whether that is news.
-    pub(in crate::store::redis) fn assign(&mut self, slot: Slot, to: &Address) -> bool {
+    pub(crate) fn assign(&mut self, slot: Slot, to: &Address) -> bool {
         let is_news = self.owner(slot) != Some(to);
         if is_news {
             self.owners[slot.index()] = self.place(to.clone());
@@ -119,7 +119,7 @@ impl Map {
     }
 
     /// The slots that had an owner, and have another in a later map.
-    pub(in crate::store::redis) fn moved_in(&self, later: &Map) -> Vec<Slot> {
+    pub(crate) fn moved_in(&self, later: &Map) -> Vec<Slot> {
         let slots = (0..SLOTS).filter_map(Slot::new);
         let has_moved = |slot: &Slot| {
             let before = self.owner(*slot);
@@ -129,20 +129,20 @@ impl Map {
     }
 
     /// Some slot of a node.
-    pub(in crate::store::redis) fn some_slot_of(&self, node: &Address) -> Option<Slot> {
+    pub(crate) fn some_slot_of(&self, node: &Address) -> Option<Slot> {
         let mut slots = (0..SLOTS).filter_map(Slot::new);
         slots.find(|slot| self.owner(*slot) == Some(node))
     }
 
     /// Those who have slots.
-    pub(in crate::store::redis) fn primaries(&self) -> Vec<Address> {
+    pub(crate) fn primaries(&self) -> Vec<Address> {
         let primaries = self.primaries.iter();
         let with_slots = primaries.filter(|node| self.some_slot_of(node).is_some());
         with_slots.cloned().collect()
     }
 
     /// All that can be asked where the slots are.
-    pub(in crate::store::redis) fn everybody(&self) -> impl Iterator<Item = &Address> {
+    pub(crate) fn everybody(&self) -> impl Iterator<Item = &Address> {
         self.primaries.iter().chain(&self.replicas)
     }
 }

@@ -6,42 +6,42 @@ use redis::{Cmd, Value};
 
 use crate::store::client_id::ClientId;
 use crate::store::redis::cluster::map::Address;
-use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::cluster::topology::Topology;
-use crate::store::redis::names::Names;
+use crate::store::redis::wire::names::Names;
+use crate::store::redis::wire::slots::Slot;
 
 /// A node of a cluster.
 #[derive(Clone, Debug)]
-pub(in crate::store::redis) struct Member {
-    pub(in crate::store::redis) topology: Arc<Topology>,
-    pub(in crate::store::redis) address: Address,
+pub(crate) struct Member {
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) address: Address,
 }
 
 impl Member {
     /// A slot of this node, to try out what may be done there.
-    pub(in crate::store::redis) fn some_slot(&self) -> Option<Slot> {
+    pub(crate) fn some_slot(&self) -> Option<Slot> {
         self.topology.map().some_slot_of(&self.address)
     }
 
     /// The slots that a new connection listens to from its first moment on: nobody may stand in a
     /// queue whose client is not subscribed there.
-    pub(in crate::store::redis) fn waited(&self) -> Vec<Slot> {
+    pub(crate) fn waited(&self) -> Vec<Slot> {
         self.topology.waited_at(&self.address)
     }
 
     /// Whether what this node pushes about a slot counts.
-    pub(in crate::store::redis) fn owns(&self, slot: Slot) -> bool {
+    pub(crate) fn owns(&self, slot: Slot) -> bool {
         self.topology.owner(slot).as_ref() == Some(&self.address)
     }
 
     /// The node has ended a subscription by itself, for the slot is not its own any more.
-    pub(in crate::store::redis) fn gave_away(&self, slot: Slot) {
+    pub(crate) fn gave_away(&self, slot: Slot) {
         self.topology.has_moved(slot);
     }
 }
 
 /// The slot of the channel that a push is about.
-pub(in crate::store::redis) fn slot_of(push: &[Value]) -> Option<Slot> {
+pub(crate) fn slot_of(push: &[Value]) -> Option<Slot> {
     match push.first() {
         Some(Value::BulkString(channel)) => std::str::from_utf8(channel).ok().map(Slot::of),
         _ => None,
@@ -49,7 +49,7 @@ pub(in crate::store::redis) fn slot_of(push: &[Value]) -> Option<Slot> {
 }
 
 /// The command that subscribes a client to its channel in a slot.
-pub(in crate::store::redis) fn subscribe(names: &Names, slot: Slot, client: &ClientId) -> Cmd {
+pub(crate) fn subscribe(names: &Names, slot: Slot, client: &ClientId) -> Cmd {
     let mut cmd = redis::cmd("SSUBSCRIBE");
     cmd.arg(names.channel_in(slot, client));
     cmd

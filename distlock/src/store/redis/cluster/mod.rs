@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
+use crate::config::options::Durability;
 use crate::error::{Error, Outage};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::options::Durability;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
@@ -22,19 +22,19 @@ use crate::protocol::words::{
     Revoked,
 };
 use crate::store::facts::Facts;
-use crate::store::redis::at_once;
-use crate::store::redis::client::Client;
 use crate::store::redis::cluster::elsewhere::Elsewhere;
 use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::route::{Hop, Route};
-use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::cluster::topology::Topology;
-use crate::store::redis::config::RedisConfig;
-use crate::store::redis::handshake::Role;
-use crate::store::redis::health::Health;
-use crate::store::redis::url::Host;
-use crate::store::redis::way::Way;
+use crate::store::redis::conn::client::Client;
+use crate::store::redis::conn::handshake::Role;
+use crate::store::redis::conn::health::Health;
+use crate::store::redis::node::at_once;
+use crate::store::redis::node::way::Way;
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::url::Host;
+use crate::store::redis::wire::slots::Slot;
 use crate::store::{BoxFuture, Lane, LockStore};
 
 mod elsewhere;
@@ -45,7 +45,6 @@ mod redirect;
 mod refresh;
 mod route;
 mod seen;
-pub(super) mod slots;
 pub(super) mod subscribed;
 pub(super) mod topology;
 

@@ -8,21 +8,21 @@ use std::time::Duration;
 use redis::ConnectionAddr;
 use tokio::runtime::Handle;
 
-use crate::clock::Moment;
 use crate::error::{Error, Outage};
-use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::store::StoreEvent;
-use crate::store::redis::authentication;
-use crate::store::redis::client::Client;
 use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::member::Member;
 use crate::store::redis::cluster::topology::Topology;
-use crate::store::redis::config::RedisConfig;
+use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::Node;
-use crate::store::redis::sockets::Sockets;
+use crate::store::redis::node::authentication;
 use crate::store::redis::transport::Transport;
-use crate::store::redis::url::{Place, Single};
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::sockets::Sockets;
+use crate::store::redis::transport::url::{Place, Single};
+use crate::util::clock::Moment;
+use crate::util::mutex::lock;
 
 /// A node that nobody needs for so long is closed.
 const IDLE: Duration = Duration::from_secs(60);

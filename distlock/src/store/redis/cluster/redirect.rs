@@ -2,8 +2,8 @@
 
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::cluster::map::Address;
-use crate::store::redis::cluster::slots::Slot;
-use crate::store::redis::trouble;
+use crate::store::redis::wire::slots::Slot;
+use crate::store::redis::wire::trouble;
 
 /// Why a node has not executed a command, and who may.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,9 +11,9 @@ use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::cluster::map::{Address, Map};
 use crate::store::redis::cluster::nodes::Nodes;
-use crate::store::redis::health::{Cause, Health};
+use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::transport::Connection;
-use crate::store::redis::trouble;
+use crate::store::redis::wire::trouble;
 
 /// How often it is asked anyway.
 const EVERY: Duration = Duration::from_secs(30);

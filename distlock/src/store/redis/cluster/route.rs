@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use crate::backoff::Backoff;
-use crate::clock::Moment;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::redirect::Redirect;
-use crate::store::redis::cluster::slots::Slot;
-use crate::store::redis::handshake::Role;
-use crate::store::redis::link::Link;
+use crate::store::redis::conn::handshake::Role;
+use crate::store::redis::conn::link::Link;
 use crate::store::redis::node::Node;
+use crate::store::redis::wire::slots::Slot;
+use crate::util::backoff::Backoff;
+use crate::util::clock::Moment;
 
 /// So many redirects are followed at once.
 const HOPS: u32 = 3;

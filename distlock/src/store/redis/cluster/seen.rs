@@ -9,7 +9,7 @@ use crate::protocol::words::{Inspection, Revoked};
 use crate::store::facts::{Facts, Part};
 use crate::store::redis::cluster::route::Route;
 use crate::store::redis::cluster::{Cluster, OPENING, slot};
-use crate::store::redis::handshake::Role;
+use crate::store::redis::conn::handshake::Role;
 
 impl Cluster {
     pub(super) async fn inspect(

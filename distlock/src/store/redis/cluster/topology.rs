@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::clock::{Clock, Moment};
 use crate::error::Outage;
-use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::cluster::map::{Address, Map};
-use crate::store::redis::cluster::slots::Slot;
+use crate::store::redis::wire::slots::Slot;
 use crate::store::{EventSink, StoreEvent};
+use crate::util::clock::{Clock, Moment};
+use crate::util::mutex::lock;
 
 /// A slot in which somebody waited is listened to for so long beyond.
 const LINGER: Duration = Duration::from_secs(10);
@@ -22,26 +22,26 @@ const LINGER: Duration = Duration::from_secs(10);
 const SETTLES_IN: Duration = Duration::from_millis(250);
 
 /// What the connections to all nodes of a cluster share.
-pub(in crate::store::redis) struct Topology {
+pub(crate) struct Topology {
     map: Mutex<Arc<Map>>,
     /// Why there is no map yet.
     not_found: Mutex<Option<Trouble>>,
     /// Until when somebody of ours may wait in a slot.
     waited: Mutex<HashMap<Slot, Moment>>,
     /// That the map is to be asked for.
-    pub(in crate::store::redis) doubted: Notify,
+    pub(crate) doubted: Notify,
     /// That a slot has moved in which somebody waits, and nobody was told.
     moved: AtomicBool,
     /// Since when the slots that have just moved are known to be elsewhere.
     settling: Mutex<HashMap<Slot, Moment>>,
     /// Wakes who waits for another map.
-    pub(in crate::store::redis) changed: Notify,
-    pub(in crate::store::redis) clock: Arc<dyn Clock>,
+    pub(crate) changed: Notify,
+    pub(crate) clock: Arc<dyn Clock>,
     events: EventSink,
 }
 
 impl Topology {
-    pub(in crate::store::redis) fn new(clock: Arc<dyn Clock>, events: EventSink) -> Arc<Self> {
+    pub(crate) fn new(clock: Arc<dyn Clock>, events: EventSink) -> Arc<Self> {
         Arc::new(Topology {
             map: Mutex::new(Arc::new(Map::empty())),
             not_found: Mutex::new(Some(Trouble::new(
@@ -58,21 +58,21 @@ impl Topology {
         })
     }
 
-    pub(in crate::store::redis) fn map(&self) -> Arc<Map> {
+    pub(crate) fn map(&self) -> Arc<Map> {
         lock(&self.map).clone()
     }
 
-    pub(in crate::store::redis) fn owner(&self, slot: Slot) -> Option<Address> {
+    pub(crate) fn owner(&self, slot: Slot) -> Option<Address> {
         lock(&self.map).owner(slot).cloned()
     }
 
     /// The map may be wrong.
-    pub(in crate::store::redis) fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         self.doubted.notify_one();
     }
 
     /// A node has said where the slots are.
-    pub(in crate::store::redis) fn learn(&self, map: Map) {
+    pub(crate) fn learn(&self, map: Map) {
         let map = Arc::new(map);
         let before = std::mem::replace(&mut *lock(&self.map), map.clone());
         *lock(&self.not_found) = None;
@@ -88,19 +88,19 @@ impl Topology {
     }
 
     /// Nobody says where the slots are. What is known stays so.
-    pub(in crate::store::redis) fn is_not_found(&self, trouble: &Trouble) {
+    pub(crate) fn is_not_found(&self, trouble: &Trouble) {
         if let Some(before) = &mut *lock(&self.not_found) {
             *before = trouble.clone();
         }
     }
 
     /// Why it was never known where the slots are; `None` if it was.
-    pub(in crate::store::redis) fn unknown(&self) -> Option<Trouble> {
+    pub(crate) fn unknown(&self) -> Option<Trouble> {
         lock(&self.not_found).clone()
     }
 
     /// A node has said where a slot is.
-    pub(in crate::store::redis) fn learn_one(&self, slot: Slot, at: &Address) {
+    pub(crate) fn learn_one(&self, slot: Slot, at: &Address) {
         let is_news = Arc::make_mut(&mut lock(&self.map)).assign(slot, at);
         self.settle(is_news.then_some(slot));
         self.changed.notify_waiters();
@@ -118,14 +118,14 @@ impl Topology {
     }
 
     /// How long it takes until those who wait in a slot can be expected to listen where it is now.
-    pub(in crate::store::redis) fn settles_in(&self, slot: Slot) -> Duration {
+    pub(crate) fn settles_in(&self, slot: Slot) -> Duration {
         let now = self.clock.now();
         let since = lock(&self.settling).get(&slot).copied();
         since.map_or(Duration::ZERO, |since| (since + SETTLES_IN).since(now))
     }
 
     /// A slot is not where it was.
-    pub(in crate::store::redis) fn has_moved(&self, slot: Slot) {
+    pub(crate) fn has_moved(&self, slot: Slot) {
         if self.is_waited_in(slot) {
             self.moved.store(true, Ordering::Release);
         }
@@ -134,21 +134,21 @@ impl Topology {
 
     /// Whoever waits in a slot that has moved goes after it: all ask again, which subscribes them
     /// there. They are told together, however many slots move.
-    pub(in crate::store::redis) fn tell_moved(&self) {
+    pub(crate) fn tell_moved(&self) {
         if self.moved.swap(false, Ordering::AcqRel) {
             (self.events)(StoreEvent::Moved);
         }
     }
 
     /// Somebody is going to wait in a slot, for so long.
-    pub(in crate::store::redis) fn waits_in(&self, slot: Slot, wait: Duration) {
+    pub(crate) fn waits_in(&self, slot: Slot, wait: Duration) {
         let until = self.clock.now() + wait + LINGER;
         let mut waited = lock(&self.waited);
         let known = waited.entry(slot).or_insert(until);
         *known = until.max(*known);
     }
 
-    pub(in crate::store::redis) fn is_waited_in(&self, slot: Slot) -> bool {
+    pub(crate) fn is_waited_in(&self, slot: Slot) -> bool {
         let now = self.clock.now();
         lock(&self.waited)
             .get(&slot)
@@ -156,7 +156,7 @@ impl Topology {
     }
 
     /// The slots of a node in which somebody of ours may wait.
-    pub(in crate::store::redis) fn waited_at(&self, node: &Address) -> Vec<Slot> {
+    pub(crate) fn waited_at(&self, node: &Address) -> Vec<Slot> {
         let (map, mut slots) = (self.map(), self.waited());
         slots.retain(|slot| map.owner(*slot) == Some(node));
         slots
@@ -179,7 +179,7 @@ impl std::fmt::Debug for Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::TokioClock;
+    use crate::util::clock::TokioClock;
 
     /// A map in which one node has these slots.
     fn map(slots: &[u16], node: &str) -> Map {

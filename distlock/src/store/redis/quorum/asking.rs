@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Outage;
-use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply};
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::ballot::{Ballot, Count};
 use crate::store::redis::quorum::candidate::Elected;
 use crate::store::redis::quorum::verbs::{Asks, Seen};
+use crate::util::mutex::lock;
 
 /// A call that gives up waits for so long until nothing is left of it: in an outage its caller is
 /// told first.

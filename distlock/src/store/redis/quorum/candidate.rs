@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::Proof;
+use crate::util::clock::Moment;
 
 /// A fencing token, as the nodes count them.
 pub(super) type Token = u64;

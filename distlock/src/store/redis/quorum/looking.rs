@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Outage;
-use crate::notified::until;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Look, LookReply, Occupant};
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::ballot::Count;
 use crate::store::redis::quorum::verbs::Seen;
+use crate::util::notified::until;
 
 impl Quorum {
     pub(super) async fn look(self: &Arc<Self>, look: &Look, within: Duration) -> LookReply {

@@ -7,16 +7,16 @@ use std::time::Duration;
 use redis::ConnectionAddr;
 use tokio::sync::Notify;
 
-use crate::clock::Clock;
 use crate::error::{Error, Outage};
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::authentication;
-use crate::store::redis::client::Client;
-use crate::store::redis::config::RedisConfig;
+use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::Node;
+use crate::store::redis::node::authentication;
 use crate::store::redis::quorum::seats::Seat;
-use crate::store::redis::sockets::Sockets;
-use crate::store::redis::url::{Host, Place, Single};
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::sockets::Sockets;
+use crate::store::redis::transport::url::{Host, Place, Single};
+use crate::util::clock::Clock;
 
 /// The pause between two looks at connections that are being opened.
 const AGAIN: Duration = Duration::from_millis(10);

@@ -13,29 +13,29 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use tokio::runtime::Handle;
 
-use crate::clock::Moment;
+use crate::config::options::{Durability, Options};
 use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::mutex::lock;
-use crate::options::{Durability, Options};
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
     RenewalFailure, Renewed, Revoked,
 };
-use crate::random::Random;
 use crate::store::facts::{Facts, Part};
-use crate::store::redis::at_once;
-use crate::store::redis::client::Client;
-use crate::store::redis::config::RedisConfig;
+use crate::store::redis::conn::client::Client;
+use crate::store::redis::node::at_once;
 use crate::store::redis::quorum::ballot::{Ballot, Count, Polls};
 use crate::store::redis::quorum::members::Members;
 use crate::store::redis::quorum::told::Told;
 use crate::store::redis::quorum::verbs::Asks;
-use crate::store::redis::url::Host;
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::url::Host;
 use crate::store::{BoxFuture, Lane, LockStore, StoreEvent};
+use crate::util::clock::Moment;
+use crate::util::mutex::lock;
+use crate::util::random::Random;
 
 mod asking;
 mod ballot;

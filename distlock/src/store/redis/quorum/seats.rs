@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::error::Outage;
-use crate::mutex::lock;
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::session::End;
+use crate::store::redis::conn::session::End;
+use crate::util::mutex::lock;
 
 /// The servers that the members of a quorum reach at this moment.
 #[derive(Debug, Default)]
@@ -36,11 +36,7 @@ impl Seat {
 
     /// A connection of this member is being opened, to the server that calls itself so. It is
     /// refused while another member is connected to that one.
-    pub(in crate::store::redis) fn take(
-        &self,
-        run: Option<&str>,
-        end: &Arc<End>,
-    ) -> Result<(), Trouble> {
+    pub(crate) fn take(&self, run: Option<&str>, end: &Arc<End>) -> Result<(), Trouble> {
         let Some(run) = run else {
             return Err(Trouble::new(
                 Outage::Denied,

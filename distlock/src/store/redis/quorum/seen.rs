@@ -12,7 +12,7 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{AtServer, Inspection, Occupant, Revoked};
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::Quorum;
-use crate::store::redis::trouble;
+use crate::store::redis::wire::trouble;
 
 impl Quorum {
     pub(super) async fn inspect(

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use crate::config::options::Options;
+use crate::config::quorum::Quorum;
 use crate::error::Error;
 use crate::key::LockKey;
-use crate::options::Options;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
-use crate::quorum::Quorum;
 
 /// What all clients of a quorum must agree on.
 #[derive(Clone, Debug, Default)]

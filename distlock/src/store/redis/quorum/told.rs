@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::protocol::words::Owner;
 use crate::store::client_id::{ClientId, plain_number};
-use crate::store::redis::names::Names;
 use crate::store::redis::quorum::candidate::{Heard, Proven};
+use crate::store::redis::wire::names::Names;
+use crate::util::clock::Moment;
 
 /// The receiver of it. It must not block.
 pub(crate) type VoteSink = Arc<dyn Fn(Told) + Send + Sync>;
@@ -28,7 +28,7 @@ impl Told {
     /// Reads a message on the client's channel: `vote owner token now lock`, `held owner token now
     /// lease lock`, or `lower owner token now lock`. Anything else is ignored. `given_at`: the
     /// local time before which that server time was not.
-    pub(in crate::store::redis) fn read(
+    pub(crate) fn read(
         names: &Names,
         client: &ClientId,
         message: &[Value],

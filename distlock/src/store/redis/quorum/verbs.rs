@@ -11,17 +11,17 @@ use crate::protocol::timing::Timing;
 use crate::protocol::trouble::{Trouble, one_line};
 use crate::protocol::words::{Inspected, Occupant, Owner, ReleaseReply};
 use crate::store::client_id::ClientId;
-use crate::store::redis::client::Shared;
-use crate::store::redis::codec::decode;
-use crate::store::redis::codec::encode::millis;
+use crate::store::redis::conn::client::Shared;
+use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
+use crate::store::redis::node::unanswered::Carrier;
 use crate::store::redis::quorum::candidate::{Heard, Token};
 use crate::store::redis::quorum::terms::Terms;
-use crate::store::redis::reply::{self, Reply};
-use crate::store::redis::scripts::VoteScripts;
-use crate::store::redis::session::Session;
-use crate::store::redis::trouble;
-use crate::store::redis::unanswered::Carrier;
+use crate::store::redis::wire::decode;
+use crate::store::redis::wire::encode::millis;
+use crate::store::redis::wire::reply::{self, Reply};
+use crate::store::redis::wire::scripts::VoteScripts;
+use crate::store::redis::wire::trouble;
 
 /// Who asks for what.
 #[derive(Clone, Debug)]

@@ -1,0 +1,358 @@
+//! What generated code calls. Not public API: it changes without notice.
+
+pub(crate) mod templates;
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::options::Options;
+use crate::error::Error;
+use crate::from_lock_error::FromLockError;
+use crate::key::{Escaped, shortened};
+use crate::lock::guard::LockGuard;
+use crate::lock::installed::installed;
+use crate::lock::scope;
+use crate::manager::LockManager;
+use crate::manager::telemetry::span::{self, RunSpan};
+
+/// Builds a key from a template's parts, in one allocation: `capacity` has room for the longest
+/// legal key wherever a value's length is not known at compile time.
+#[derive(Debug)]
+pub struct KeyBuilder {
+    template: &'static str,
+    key: String,
+    empty: Option<&'static str>,
+}
+
+impl KeyBuilder {
+    #[must_use]
+    pub fn new(template: &'static str, capacity: usize) -> Self {
+        KeyBuilder {
+            template,
+            key: String::with_capacity(capacity),
+            empty: None,
+        }
+    }
+
+    #[must_use]
+    pub fn literal(mut self, part: &'static str) -> Self {
+        self.key.push_str(part);
+        self
+    }
+
+    #[must_use]
+    pub fn value(self, placeholder: &'static str, value: &dyn fmt::Display) -> Self {
+        // Nothing more to escape: a colon is escaped anyway.
+        self.value_before(placeholder, value, ':')
+    }
+
+    /// A value with text behind it that begins with `end`, and another value behind that: escaped
+    /// in the value, `end` is where the value ends.
+    #[must_use]
+    pub fn value_before(
+        mut self,
+        placeholder: &'static str,
+        value: &dyn fmt::Display,
+        end: char,
+    ) -> Self {
+        let before = self.key.len();
+        // A Display that fails has written what it could; an empty part is an error below.
+        let _ = write!(Escaped::before(&mut self.key, end), "{value}");
+        if self.key.len() == before {
+            self.empty.get_or_insert(placeholder);
+        }
+        self
+    }
+
+    fn finish(self) -> Result<String, Error> {
+        match self.empty {
+            None => Ok(self.key),
+            Some(placeholder) => Err(Error::InvalidKey {
+                key: shortened(&self.key),
+                reason: format!(
+                    "<{placeholder}> of the template \"{}\" is empty, and an empty value would be a lock \
+                     shared by everybody; pass a value, or check it before the call",
+                    self.template
+                ),
+            }),
+        }
+    }
+}
+
+/// Values that may stand in a key.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a lock key",
+    label = "this placeholder's type does not implement `Display`",
+    note = "name a field or a method whose value implements `Display`, such as `<order.id>`",
+    note = "an `Option` has no text of its own: take the value out before the call, or let a method of `self` choose the text"
+)]
+pub trait KeyValue {
+    fn display(&self) -> &dyn fmt::Display;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: fmt::Display> KeyValue for T {
+    fn display(&self) -> &dyn fmt::Display {
+        self
+    }
+}
+
+/// What `on_fail` is; an alias, because in `fn(..) -> R` no lifetime of `R` may be left out.
+pub type Fail<R> = fn(Error) -> R;
+
+/// [`FromLockError`] for the type behind a returned `impl Trait`, which only the compiler knows.
+#[diagnostic::on_unimplemented(
+    message = "`#[distributed_lock]` cannot return a lock failure as the `{Self}` behind this `impl Trait`",
+    label = "what the call returns when it has no lock is not known",
+    note = "choose the value with `on_fail = |error| ...`, a closure that returns the type that the body returns, or write a return type that names `Result<_, E>` where `E: From<distlock::Error>`"
+)]
+pub trait FromLockErrorBehindImpl: Sized {
+    fn from_lock_error(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: FromLockError> FromLockErrorBehindImpl for T {
+    fn from_lock_error(error: Error) -> Self {
+        FromLockError::from_lock_error(error)
+    }
+}
+
+/// Places and values that name a manager in `locks = ...`.
+#[diagnostic::on_unimplemented(
+    message = "`locks = ...` needs a `LockManager`, and this is a `{Self}`",
+    label = "expected a `LockManager`, `&LockManager` or `Arc<LockManager>`"
+)]
+pub trait AsManager {
+    fn as_manager(&self) -> &LockManager;
+}
+
+#[diagnostic::do_not_recommend]
+impl AsManager for LockManager {
+    fn as_manager(&self) -> &LockManager {
+        self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M: AsManager + ?Sized> AsManager for &M {
+    fn as_manager(&self) -> &LockManager {
+        (**self).as_manager()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<M: AsManager + ?Sized> AsManager for Arc<M> {
+    fn as_manager(&self) -> &LockManager {
+        (**self).as_manager()
+    }
+}
+
+/// What an annotated function asks for.
+#[derive(Debug)]
+#[must_use]
+pub struct Request {
+    key: KeyBuilder,
+    options: Options,
+    finish_on_loss: bool,
+    manager: Option<LockManager>,
+}
+
+impl Request {
+    pub fn new(key: KeyBuilder) -> Self {
+        let options = Options {
+            label: Some(Cow::Borrowed(key.template)),
+            ..Options::default()
+        };
+        Request {
+            key,
+            options,
+            finish_on_loss: false,
+            manager: None,
+        }
+    }
+
+    pub fn lease(mut self, ms: u64) -> Self {
+        self.options.lease = Duration::from_millis(ms);
+        self
+    }
+
+    pub fn wait(mut self, ms: u64) -> Self {
+        self.options.set_wait(Duration::from_millis(ms));
+        self
+    }
+
+    pub fn max_hold(mut self, ms: u64) -> Self {
+        self.options.max_hold = Some(Duration::from_millis(ms));
+        self
+    }
+
+    pub fn min_hold(mut self, ms: u64) -> Self {
+        self.options.min_hold = Some(Duration::from_millis(ms));
+        self
+    }
+
+    pub fn min_replicas(mut self, n: u32) -> Self {
+        self.options.min_replicas = Some(n);
+        self
+    }
+
+    pub fn finish_on_loss(mut self) -> Self {
+        self.finish_on_loss = true;
+        self
+    }
+
+    pub fn manager(mut self, locks: &(impl AsManager + ?Sized)) -> Self {
+        self.manager = Some(locks.as_manager().clone());
+        self
+    }
+
+    /// Everything up to the body.
+    async fn acquire(self) -> Result<(LockGuard, RunSpan), Error> {
+        let template = self.key.template;
+        let key = self.key.finish()?;
+        let installed = installed();
+        let manager = self
+            .manager
+            .or_else(scope::task_manager)
+            .or_else(|| installed.clone())
+            .ok_or(Error::NotInstalled)?;
+        if let Some(installed) = installed {
+            templates::note(template, &manager, &installed);
+        }
+        let lock = manager.lock(key).with_options(self.options);
+        lock.enter_to_run().await
+    }
+}
+
+/// Tells the compiler the return type of a body, in code that is never run.
+#[must_use]
+pub const fn returns<T>() -> Option<T> {
+    None
+}
+
+/// Acquires, runs the body, releases. Instantiated once per annotated function, so it is kept thin,
+/// and what is not the body's is boxed: the annotated future is to be small.
+///
+/// How deep annotated functions nest is decided here, for the compiler follows a chain of calls
+/// only as far as its `recursion_limit`. When it lays the futures out it stops at a box, so the
+/// body is in one. When it proves them `Send` it goes on through boxes, and through a caller's
+/// variables one after the other. The first two arguments are temporaries of the caller that live
+/// as long as this future: they make it prove first what is deep in the runtime, which is then
+/// known wherever the chain ends, and next the body, with nothing between it and its caller. What
+/// is `erased` is not looked into at all.
+pub fn run<F: Future>(
+    _runtime: &mut PhantomData<LockGuard>,
+    _body: &mut PhantomData<F>,
+    request: Request,
+    body: F,
+    fail: Fail<F::Output>,
+    succeeded: fn(&F::Output) -> bool,
+) -> impl Future<Output = F::Output> + use<F> {
+    let finish = request.finish_on_loss;
+    let acquiring = erased(request.acquire());
+    let mut body = Box::pin(Some(body));
+    async move {
+        let (guard, span) = match acquiring.await {
+            Ok(acquired) => acquired,
+            Err(error) => return fail(error),
+        };
+        let result = Box::pin(guard.watch(body.as_mut(), finish, span.span())).await;
+        let held_for = span.is_seen().then(|| guard.hold().age());
+        let success = result.as_ref().is_ok_and(succeeded);
+        let mut gone = erased(guard.give_back(success));
+        let gone = span::within(span.span(), gone.as_mut()).await;
+        span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
+        match (result, gone) {
+            // Told in the log; the caller chose to have the body's own result.
+            (Ok(output), Some(_)) if finish => output,
+            (Ok(_), Some(error)) | (Err(error), _) => fail(error),
+            (Ok(output), None) => output,
+        }
+    }
+}
+
+/// A future of the runtime, proven `Send` and `Sync` here once and for all.
+type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
+
+fn erased<T>(future: impl Future<Output = T> + Send + Sync + 'static) -> Erased<T> {
+    Box::pin(future)
+}
+
+/// `succeeded` of a function without `min_hold`: nobody asks.
+pub fn always<T>(_: &T) -> bool {
+    true
+}
+
+/// Asks a `Result` whether it is `Ok`, and takes anything else for a success, by autoref.
+#[derive(Debug)]
+pub struct Probe<'a, T>(pub &'a T);
+
+pub trait ProbeResult {
+    fn __distlock_succeeded(&self) -> bool;
+}
+
+pub trait ProbeAny {
+    fn __distlock_succeeded(&self) -> bool;
+}
+
+impl<T, E> ProbeResult for &Probe<'_, Result<T, E>> {
+    fn __distlock_succeeded(&self) -> bool {
+        self.0.is_ok()
+    }
+}
+
+impl<T> ProbeAny for Probe<'_, T> {
+    fn __distlock_succeeded(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+#[cfg(distlock_inside)]
+#[path = "../../../tests/inside/templates.rs"]
+mod properties;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::MAX_KEY;
+
+    #[test]
+    fn building_a_legal_key_allocates_once() {
+        const PREFIX: &str = "inventory:";
+        let room = MAX_KEY - PREFIX.len();
+        for value in [
+            u64::MAX.to_string(),
+            i128::MIN.to_string(),
+            uuid::Uuid::max().to_string(),
+            "warehouse {north}: shelf 7".to_owned(),
+            "x".repeat(room),
+            ":".repeat(room / "%3A".len()),
+            "\u{3000}".repeat(room / "%E3%80%80".len()),
+        ] {
+            let builder = KeyBuilder::new("inventory:<item>", MAX_KEY);
+            let allocated = (builder.key.as_ptr(), builder.key.capacity());
+            let key = builder.literal(PREFIX).value("item", &value).finish();
+            let key = key.expect("a legal key");
+            assert!(key.len() <= MAX_KEY, "{key} is not legal");
+            assert_eq!((key.as_ptr(), key.capacity()), allocated, "{key} moved");
+        }
+    }
+
+    #[test]
+    fn the_first_empty_value_is_named_with_its_template() {
+        let builder = KeyBuilder::new("<shop>:<item>:<size>", 0);
+        let builder = builder.value("shop", &7).literal(":").value("item", &"");
+        let error = builder.literal(":").value("size", &"").finish();
+        let error = error.expect_err("two values are empty").to_string();
+        for part in ["<item>", "\"<shop>:<item>:<size>\"", "7::"] {
+            assert!(error.contains(part), "{error} lacks {part}");
+        }
+        assert!(!error.contains("<size> of"), "{error}");
+    }
+}

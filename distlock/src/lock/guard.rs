@@ -1,0 +1,467 @@
+//! What the holder of a lock sees.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+use tracing::Span;
+
+use crate::error::Error;
+use crate::fencing::FencingToken;
+use crate::lock::held::Held;
+use crate::lock::scope::{self, Children, Frame};
+use crate::manager::LockManager;
+use crate::manager::engine::backlog::Answered;
+use crate::manager::engine::hold::Hold;
+use crate::manager::engine::release::{self, Tried};
+use crate::manager::telemetry::report;
+use crate::manager::telemetry::span;
+use crate::observer::event::{HoldOutcome, Path};
+use crate::protocol::outcome::End;
+
+/// A held lock. The watchdog renews it until it is released, dropped, or lost.
+///
+/// Call [`release`](LockGuard::release) when the work is done. Dropping the guard releases in the
+/// background, also outside of a runtime; when the process exits before, the key stays until its
+/// lease ends, unless [`LockManager::shutdown`] is awaited.
+///
+/// A guard cannot stop the code that holds it: ask [`is_held`](LockGuard::is_held), race
+/// [`lost`](LockGuard::lost), or use [`Lock::run`](crate::Lock::run), which stops its body.
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// let guard = locks.lock("report").acquire().await?;
+/// assert!(locks.lock("report").try_acquire().await?.is_none());
+/// guard.release().await?;
+/// assert!(locks.lock("report").try_acquire().await?.is_some());
+/// # Ok(()) }
+/// ```
+#[must_use = "if unused the lock is released at once; keep it in a variable, not in `_`"]
+pub struct LockGuard {
+    manager: LockManager,
+    held: Held,
+    /// Whose turn it is among the branches inside of this hold.
+    children: Children,
+    kind: Kind,
+}
+
+/// What ending this guard means.
+enum Kind {
+    /// It owns the hold.
+    Owner,
+    /// It re-entered a hold that an outer guard owns; the turn passes to its siblings.
+    Reentered { _turn: OwnedMutexGuard<()> },
+    /// It has been released.
+    Spent,
+}
+
+impl LockGuard {
+    pub(crate) fn new(manager: LockManager, hold: Arc<Hold>) -> Self {
+        LockGuard {
+            manager,
+            held: Held::new(hold),
+            children: Children::default(),
+            kind: Kind::Owner,
+        }
+    }
+
+    pub(crate) fn reentered(manager: LockManager, held: Held, turn: OwnedMutexGuard<()>) -> Self {
+        LockGuard {
+            manager,
+            held,
+            children: Children::default(),
+            kind: Kind::Reentered { _turn: turn },
+        }
+    }
+
+    /// What code that works under the lock may have of it: cheap to clone, for tasks and helpers.
+    /// The lock stays this guard's.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Error};
+    /// # async fn f() -> Result<(), Error> {
+    /// let guard = LockManager::memory().lock("report").acquire().await?;
+    /// let held = guard.held();
+    /// let write = tokio::spawn(async move { held.check().map(|()| held.fencing_token()) });
+    /// assert_eq!(write.await.expect("no panic")?, guard.fencing_token());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+    /// ```
+    #[must_use]
+    pub fn held(&self) -> Held {
+        self.held.clone()
+    }
+
+    /// The same as [`Held::fencing_token`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("invoice:7").acquire().await?;
+    /// // UPDATE invoices SET state = 'paid', fence = $1 WHERE id = 7 AND fence <= $1
+    /// let parameter = i64::try_from(guard.fencing_token()).expect("it fits a BIGINT");
+    /// assert!(parameter > 0);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.held.fencing_token()
+    }
+
+    /// The same as [`Held::key`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("{tenant:7}:stock").acquire().await?;
+    /// assert_eq!(guard.key(), "{tenant:7}:stock");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.held.key()
+    }
+
+    /// The same as [`Held::is_held`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").acquire().await?;
+    /// assert!(guard.is_held());
+    /// locks.shutdown().await;
+    /// assert!(!guard.is_held());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.is_held()
+    }
+
+    /// The same as [`Held::confirmed`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").lease(Duration::from_secs(15)).acquire().await?;
+    /// guard.confirmed().await?;
+    /// assert!(guard.remaining() > Duration::from_secs(10));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] or [`Error::HoldLimit`] when the lock is lost before it is confirmed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing: the watchdog confirms the lock without it.
+    pub async fn confirmed(&self) -> Result<(), Error> {
+        self.held.confirmed().await
+    }
+
+    /// The same as [`Held::remaining`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lease = Duration::from_secs(15);
+    /// let guard = locks.lock("report").lease(lease).acquire().await?;
+    /// assert!(guard.remaining() < lease, "a safety margin is taken off");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining()
+    }
+
+    /// The same as [`Held::check`].
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::builder().memory_on_current_runtime()?;
+    /// let hour = Duration::from_secs(60 * 60);
+    /// let guard = locks.lock("report").max_hold(hour).acquire().await?;
+    /// guard.check()?;
+    /// tokio::time::sleep(hour).await;
+    /// assert!(matches!(guard.check(), Err(Error::HoldLimit { stopped: false, .. })));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] or [`Error::HoldLimit`] when it is over.
+    pub fn check(&self) -> Result<(), Error> {
+        self.held.check()
+    }
+
+    /// The same as [`Held::lost`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// # async fn write_report() -> u32 { 7 }
+    /// let guard = locks.lock("report").acquire().await?;
+    /// let rows = tokio::select! {
+    ///     rows = write_report() => rows,
+    ///     error = guard.lost() => return Err(error),
+    /// };
+    /// guard.release().await?;
+    /// assert_eq!(rows, 7);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping the future.
+    pub async fn lost(&self) -> Error {
+        self.held.lost().await
+    }
+
+    /// Releases the lock, and waits for the store's answer for about one command deadline (a tenth
+    /// of the lease, 50 ms to 1 s; up to three of them if an ask of this call was never answered);
+    /// after that it goes on in the background until it is answered, or the lease has ended.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").acquire().await?;
+    /// guard.release().await?;
+    ///
+    /// let guard = locks.lock("report").acquire().await?;
+    /// locks.shutdown().await;
+    /// let error = guard.release().await.unwrap_err();
+    /// assert!(matches!(error, Error::Lost { completed: true, .. }), "{error}");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] or [`Error::HoldLimit`] with `completed: true` if the hold was over before,
+    /// or if the store answers that it no longer had this lock: what was done last may have
+    /// overlapped with another holder. A release that the store did not answer is no error; it is
+    /// logged.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the release.
+    pub async fn release(mut self) -> Result<(), Error> {
+        let ended = self.ended();
+        let gone = self.give_back_in_place(ended.is_none()).await;
+        match ended.map(Error::after_completion).or(gone) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs a future with this hold on the re-entry stack: inside, [`current`](crate::current) is
+    /// this hold, and calls that need the same key re-enter it. The future is *not* stopped when
+    /// the lock is lost; [`Lock::run`](crate::Lock::run) does that.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").acquire().await?;
+    /// guard.scope(async {
+    ///     // Outside of the scope this would wait for the guard in vain.
+    ///     let inner = locks.lock("report").acquire().await?;
+    ///     assert_eq!(inner.fencing_token(), guard.fencing_token());
+    ///     inner.release().await
+    /// }).await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// That of the future itself.
+    pub async fn scope<F: Future>(&self, future: F) -> F::Output {
+        let _body = self.hold().body();
+        scope::within(self.frame(), future).await
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        self.held.hold()
+    }
+
+    /// How it came to its call.
+    pub(crate) fn path(&self) -> Path {
+        match self.kind {
+            Kind::Reentered { .. } => Path::Reentered,
+            Kind::Owner | Kind::Spent => self.hold().grip.path,
+        }
+    }
+
+    fn frame(&self) -> Arc<Frame> {
+        let store = self.manager.store_identity().clone();
+        Frame::push(self.held(), store, self.children.clone())
+    }
+
+    /// Runs the body while the lock is held, and drops it while the lock is still ours. With
+    /// `finish`, it runs on after a loss, but it never starts after one.
+    pub(crate) async fn watch<F: Future>(
+        &self,
+        body: Pin<&mut Option<F>>,
+        finish: bool,
+        span: &Span,
+    ) -> Result<F::Output, Error> {
+        let hold = &**self.hold();
+        let _running = hold.body();
+        // Also when this future is dropped at an await: the body goes before the guard does.
+        let mut body = DroppedInScope {
+            guard: self,
+            body,
+            span,
+        };
+        let mut over = pin!(hold.over());
+        let frame = self.frame();
+        let mut started = false;
+        let output = {
+            let DroppedInScope { body, span, .. } = &mut body;
+            let Some(body) = body.as_mut().as_pin_mut() else {
+                unreachable!("a body is watched once");
+            };
+            let mut body = pin!(scope::within(frame, body));
+            poll_fn(|context| {
+                // Registered before the check, so that no end is missed between the two.
+                let _ = over.as_mut().poll(context);
+                let runs_on = finish && started;
+                if !runs_on && !hold.is_held() {
+                    return Poll::Ready(None);
+                }
+                started = true;
+                let _in_span = span.enter();
+                body.as_mut().poll(context).map(Some)
+            })
+            .await
+        };
+        match (output, finish) {
+            (Some(output), true) => Ok(output),
+            (Some(output), false) => match hold.error() {
+                None => Ok(output),
+                Some(error) => Err(error.after_completion()),
+            },
+            (None, _) => Err(hold.lost().await.after_stop()),
+        }
+    }
+
+    /// Releases after a body. A release that fails changes nothing, but one that shows that the
+    /// lock had been lost is the error of the call: the body ran without it.
+    pub(crate) async fn give_back(mut self, success: bool) -> Option<Error> {
+        self.give_back_in_place(success).await
+    }
+
+    async fn give_back_in_place(&mut self, success: bool) -> Option<Error> {
+        match self.start_release(success, true)?.wait().await {
+            Answered::NotOurs => Some(self.hold().ended_by(&End::NotOurs)),
+            Answered::Released => None,
+        }
+    }
+
+    /// The error of a hold that ended before its guard.
+    fn ended(&self) -> Option<Error> {
+        self.hold().error()
+    }
+
+    /// How it ends, if it is not lost.
+    fn outcome(awaited: bool) -> HoldOutcome {
+        if awaited {
+            HoldOutcome::Released
+        } else {
+            span::dropped()
+        }
+    }
+
+    /// With `awaited`, its answer is waited for, and it stands behind no other release.
+    fn start_release(&mut self, success: bool, awaited: bool) -> Option<Tried> {
+        match std::mem::replace(&mut self.kind, Kind::Spent) {
+            Kind::Spent | Kind::Reentered { .. } => None,
+            Kind::Owner => {
+                let hold = self.hold();
+                let ended = hold.error();
+                let held_for = hold.age();
+                let keep = match hold.options().min_hold {
+                    Some(shortest) if success && ended.is_none() => {
+                        shortest.saturating_sub(held_for)
+                    }
+                    _ => Duration::ZERO,
+                };
+                let core = self.manager.core();
+                if ended.is_none() {
+                    hold.tell_ended(Self::outcome(awaited));
+                }
+                let tried = if awaited {
+                    Some(release::release(core, hold, keep))
+                } else {
+                    release::release_in_background(core, &hold.entry);
+                    None
+                };
+                if ended.is_none() {
+                    report::released(hold, held_for);
+                } else {
+                    release::tell_loss(core, &hold.entry);
+                }
+                tried
+            }
+        }
+    }
+}
+
+/// Drops what the body owns while the lock is held and `current()` still works.
+struct DroppedInScope<'g, 'b, F> {
+    guard: &'g LockGuard,
+    body: Pin<&'b mut Option<F>>,
+    span: &'g Span,
+}
+
+impl<F> Drop for DroppedInScope<'_, '_, F> {
+    fn drop(&mut self) {
+        let _in_span = self.span.enter();
+        scope::drop_within(self.guard.frame(), || self.body.set(None));
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        self.start_release(false, false);
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("key", &self.key())
+            .field("fencing_token", &self.fencing_token())
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,499 @@
+//! A lock: what to acquire, and how.
+
+pub(crate) mod guard;
+pub(crate) mod held;
+pub(crate) mod installed;
+pub(crate) mod scope;
+
+use std::borrow::Cow;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::options::{Options, without_replicas};
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::lock::guard::LockGuard;
+use crate::lock::held::Held;
+use crate::lock::scope::Frame;
+use crate::manager::LockManager;
+use crate::manager::engine::acquire;
+use crate::manager::telemetry::call::{Call, NotAcquired};
+use crate::manager::telemetry::report;
+use crate::manager::telemetry::span::{self, RunSpan};
+use crate::observer::event::{Path, Refused};
+use crate::protocol::request::Request;
+use crate::util::clock::Moment;
+
+/// A description of a lock: a key and how to hold it. Made by [`LockManager::lock`]; cheap to
+/// clone, reusable, and it holds nothing by itself.
+///
+/// ```
+/// # use distlock::{LockManager, Error};
+/// # use std::time::Duration;
+/// # async fn f() -> Result<(), Error> {
+/// let manager = LockManager::memory();
+/// let lock = manager.lock("report:daily").lease(Duration::from_secs(15)).wait(Duration::from_secs(5));
+///
+/// let guard = lock.acquire().await?;
+/// // ... exclusive work; pass `guard.fencing_token()` to what you write to ...
+/// guard.release().await?;
+/// # Ok(()) }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a `Lock` is only a description; call `acquire`, `try_acquire` or `run`"]
+pub struct Lock {
+    manager: LockManager,
+    key: String,
+    options: Options,
+}
+
+impl LockManager {
+    /// Describes a lock. Nothing is checked, and nobody asked, before it is acquired.
+    ///
+    /// Keys are at most 512 bytes, without control characters, and with at most one non-empty
+    /// `{...}`, which is a Redis Cluster hash tag. Pass foreign values through
+    /// [`escape`](crate::escape).
+    ///
+    /// ```
+    /// # let locks = distlock::LockManager::memory();
+    /// let from_a_form = "7 or 8";
+    /// let lock = locks.lock(format!("inventory:{}", distlock::escape(from_a_form)));
+    /// assert_eq!(lock.key(), "inventory:7%20or%208");
+    /// ```
+    pub fn lock(&self, key: impl Into<String>) -> Lock {
+        Lock::new(self.clone(), key.into())
+    }
+}
+
+impl Lock {
+    pub(crate) fn new(manager: LockManager, key: String) -> Self {
+        Lock {
+            manager,
+            key,
+            options: Options::default(),
+        }
+    }
+
+    pub(crate) fn with_options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// How long the lock outlives the last renewal: 50 ms to 24 h, default 30 s.
+    ///
+    /// It is not a limit of the work, for the watchdog renews it for as long as the lock is held.
+    /// It is how long others wait when this process dies, and how long an outage of the store is
+    /// survived. A shorter lease frees the lock of a crashed process sooner and is lost sooner.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let guard = locks.lock("report").lease(Duration::from_secs(5)).acquire().await?;
+    /// assert!(guard.remaining() < Duration::from_secs(5));
+    ///
+    /// let refused = locks.lock("report").lease(Duration::from_millis(10)).acquire().await;
+    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = lease;
+        self
+    }
+
+    /// How long to wait for the lock: at most 24 h, default 10 s; zero tries once.
+    ///
+    /// It bounds everything, outages of the store included.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::builder().memory_on_current_runtime()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    /// let wait = Duration::from_secs(5);
+    /// let error = locks.lock("report").wait(wait).acquire().await.unwrap_err();
+    /// assert!(matches!(error, Error::Busy { waited, .. } if waited >= wait));
+    /// # Ok(()) }
+    /// ```
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.options.set_wait(wait);
+        self
+    }
+
+    /// The longest time to hold the lock; by default there is no limit.
+    ///
+    /// At the limit renewals stop, a body under [`run`](Lock::run) is stopped with
+    /// [`Error::HoldLimit`], and a guard is no longer held.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lock = locks.lock("report").max_hold(Duration::from_millis(20));
+    /// let error = lock.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
+    /// assert!(matches!(error, Error::HoldLimit { stopped: true, .. }));
+    /// # Ok(()) }
+    /// ```
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.options.max_hold = Some(limit);
+        self
+    }
+
+    /// Keeps a job from running twice within a period, when several replicas start it a moment
+    /// apart: after a success the key stays taken until `shortest` after the acquisition, at most
+    /// 24 h; by default it does not.
+    ///
+    /// A success is a guard that is [released](LockGuard::release), or a body that ran to its end;
+    /// a guard that is dropped, a panic and a loss free the key at once. While the key is only
+    /// kept, [`Holder::kept_until`](crate::Holder::kept_until) says until when. A
+    /// [`wait`](Lock::wait) that is set and not shorter is refused with [`Error::Config`]: the call
+    /// would get the key at the end of that time, and run the job a second time.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lock = locks.lock("jobs:nightly-report").min_hold(Duration::from_secs(10 * 60));
+    /// lock.run(async |_| { /* the report */ }).await?;
+    /// // The replica that fires a moment later.
+    /// assert!(lock.try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn min_hold(mut self, shortest: Duration) -> Self {
+        self.options.min_hold = Some(shortest);
+        self
+    }
+
+    /// How many replicas of the server must have acknowledged the lock before it counts as held,
+    /// and each of its renewals before it counts; default: the manager's
+    /// ([`LockManagerBuilder::min_replicas`](crate::LockManagerBuilder::min_replicas)), which is 0.
+    ///
+    /// Redis replicates after it has answered, so a master that dies may take with it a lock that
+    /// it had granted. With this the holder waits for the replicas (`WAIT`), for at most a tenth of
+    /// the lease and a second; when too few have answered by then the call tries again, for as long
+    /// as its `wait`, and fails with [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas). A
+    /// hold whose renewals are not acknowledged is lost at its safe deadline. It costs one round
+    /// trip to the server and one from there to its replicas; calls at the same time share them.
+    ///
+    /// It does not make a failover safe: a replica that has *not* acknowledged may be promoted all
+    /// the same. Choose `n` as large as the number of replicas that can be promoted, and give the
+    /// data its [fencing token](LockGuard::fencing_token).
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::connect_lazy("redis://127.0.0.1:6379")?;
+    /// let lock = locks.lock("ledger:close").min_replicas(1);
+    ///
+    /// // A store that has no replicas refuses it; it is not left out.
+    /// let refused = LockManager::memory().lock("ledger:close").min_replicas(1).acquire().await;
+    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn min_replicas(mut self, n: u32) -> Self {
+        self.options.min_replicas = Some(n);
+        self
+    }
+
+    /// Whether the lock, and each of its renewals, counts only once it is on the server's disk, and
+    /// on those of its [`min_replicas`](Lock::min_replicas); default: the manager's, which is
+    /// `false`.
+    ///
+    /// A server that is started again then still has the lock, and so has a replica. It needs a
+    /// server with `WAITAOF` (Redis 7.2, Valkey 8) and `appendonly yes`; without, calls fail at
+    /// once with [`Outage::Unsupported`](crate::Outage::Unsupported). And it needs `appendfsync
+    /// always`, on these replicas as well: with `everysec` a server may take a second, which is
+    /// longer than a command may take, and calls fail with
+    /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas).
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::connect_lazy("redis://127.0.0.1:6379")?;
+    /// let lock = locks.lock("ledger:close").fsync(true);
+    ///
+    /// // A store that has no disk refuses it; it is not left out.
+    /// let refused = LockManager::memory().lock("ledger:close").fsync(true).acquire().await;
+    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn fsync(mut self, on: bool) -> Self {
+        self.options.fsync = Some(on);
+        self
+    }
+
+    /// The name of this lock in logs and metrics: the template of the key, such as
+    /// `inventory:<item_id>`, so that there is one name and not one for each key.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let labelled = locks.lock("inventory:7").label("inventory:<item_id>");
+    /// let _held = labelled.acquire().await?;
+    /// // What is locked is the key.
+    /// assert!(locks.lock("inventory:7").try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
+        self.options.label = Some(label.into());
+        self
+    }
+
+    /// The key, as it was given.
+    ///
+    /// ```
+    /// # let locks = distlock::LockManager::memory();
+    /// assert_eq!(locks.lock("{tenant:7}:stock").key(), "{tenant:7}:stock");
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Acquires the lock, waiting in its queue for at most `wait`.
+    ///
+    /// Who asks first is served first, across all processes. A caller whose own call tree holds the
+    /// same lock already re-enters it without touching the store; sibling branches of one body
+    /// exclude each other. Then the outer hold's options rule, and of this call's only `wait`.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lock = locks.lock("report");
+    /// let first = lock.acquire().await?;
+    /// let next = tokio::spawn(async move { lock.acquire().await });
+    ///
+    /// let token = first.fencing_token();
+    /// first.release().await?;
+    /// let next = next.await.expect("no panic")?;
+    /// assert!(next.fencing_token() > token);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] when somebody else held it all the time, [`Error::Unavailable`] when the
+    /// store could not be used, [`Error::Lost`] when the hold to be re-entered was lost, and the
+    /// errors of misuse: [`Error::InvalidKey`], [`Error::Config`], [`Error::ForeignKey`],
+    /// [`Error::ShutDown`].
+    ///
+    /// # Panics
+    ///
+    /// With a manager of
+    /// [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime), if it
+    /// has to wait in a tokio runtime that was built without its time driver (`enable_time`).
+    ///
+    /// # Paused time
+    ///
+    /// A manager of
+    /// [`memory_on_current_runtime`](crate::LockManagerBuilder::memory_on_current_runtime) takes
+    /// part in `tokio::time::pause`. The others run on a thread of their own: their leases and
+    /// waits last as long as ever, and a timeout around a call may end at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future, at any await, leaves neither a lock nor a place in the queue behind.
+    pub async fn acquire(&self) -> Result<LockGuard, Error> {
+        let entered = self.enter(self.options.wait).await;
+        entered.map_err(|refused| refused.error)
+    }
+
+    /// Acquires the lock if it is free and nobody waits for it. It never waits for another holder
+    /// and never passes a queue; it takes one command's time.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// # let locks = LockManager::memory();
+    /// let lock = locks.lock("cache:warm-up");
+    /// let Some(guard) = lock.try_acquire().await? else {
+    ///     return Ok(()); // another replica is at it
+    /// };
+    /// assert!(lock.try_acquire().await?.is_none());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Lock::acquire) without [`Error::Busy`], for which it returns `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Lock::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
+        match self.enter(Duration::ZERO).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(refused) if refused.error.is_busy() => Ok(None),
+            Err(refused) => Err(refused.error),
+        }
+    }
+
+    /// Acquires the lock, runs `body` under the watchdog, and releases.
+    ///
+    /// If the lock is lost, or reaches its `max_hold`, the body is dropped at its next await. A
+    /// body that ended after the hold did gives an error with `completed: true`, never its result.
+    /// Inside, [`current`](crate::current) is this hold. Whatever `body` returns counts as a
+    /// success for `min_hold`.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Error};
+    /// # async fn f() -> Result<(), Error> {
+    /// let manager = LockManager::memory();
+    /// let token = manager.lock("report").run(async |held| held.fencing_token()).await?;
+    /// assert!(token.get() > 0);
+    /// # Ok(()) }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Lock::acquire), then [`Error::Lost`] and [`Error::HoldLimit`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the lock in the background.
+    pub async fn run<T>(&self, body: impl AsyncFnOnce(Held) -> T) -> Result<T, Error> {
+        let (guard, span) = self.enter_to_run().await?;
+        let held = guard.held();
+        let mut body = pin!(Some(body(held)));
+        let result = guard.watch(body.as_mut(), false, span.span()).await;
+        let held_for = span.is_seen().then(|| guard.hold().age());
+        let gone = span::within(span.span(), pin!(guard.give_back(result.is_ok()))).await;
+        span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
+        match gone {
+            Some(gone) if result.is_ok() => Err(gone),
+            _ => result,
+        }
+    }
+
+    /// Acquires for a body, in the span of both.
+    pub(crate) async fn enter_to_run(&self) -> Result<(LockGuard, RunSpan), Error> {
+        let core = self.manager.core();
+        let mut span = RunSpan::begin(core, &self.key, &self.options);
+        let began = span.is_seen().then(|| core.clock.now());
+        let entered = span::within(span.span(), pin!(self.enter(self.options.wait))).await;
+        let waited = began.map(|began| core.clock.now().since(began));
+        match entered {
+            Ok(guard) => {
+                span.acquired(guard.path(), waited, guard.fencing_token());
+                Ok((guard, span))
+            }
+            Err(refused) => {
+                span.refused(&refused, waited);
+                Err(refused.error)
+            }
+        }
+    }
+
+    async fn enter(&self, wait: Duration) -> Result<LockGuard, NotAcquired> {
+        let core = self.manager.core();
+        let span = span::acquire(core, &self.key, self.options.label.as_deref());
+        let began = (!span.is_disabled()).then(|| core.clock.now());
+        let result = span::within(&span, pin!(self.try_enter(wait))).await;
+        if let Some(began) = began {
+            let how = result.as_ref();
+            let how = how.map(|guard| (guard.path(), guard.fencing_token()));
+            span::acquired(&span, core.clock.now().since(began), how);
+        }
+        if let Err(refused) = &result {
+            report::refused(self.options.label.as_deref(), &refused.error);
+        }
+        result
+    }
+
+    async fn try_enter(&self, wait: Duration) -> Result<LockGuard, NotAcquired> {
+        self.options.check(&self.key)?;
+        let key = LockKey::new(&self.key)?;
+        self.manager.check_alive()?;
+        let options = Options {
+            wait,
+            ..self.options.clone().or(self.manager.durability())
+        };
+        // A server has an address.
+        if !options.durability().is_none() && self.manager.address().is_none() {
+            return Err(without_replicas(&format!("lock `{key}`: ")).into());
+        }
+        self.manager.core().store.check(&key, &options)?;
+        if let Some(frame) = scope::innermost(self.manager.store_identity(), &key) {
+            return self.reenter(&frame, wait).await;
+        }
+        let core = self.manager.core();
+        #[cfg(feature = "testing")]
+        let options = core.store.begin(&key, options);
+        let started = core.clock.now();
+        let hold = acquire::acquire(core, Request::new(key, options, started)).await?;
+        report::acquired(&hold, hold.grip.path, core.clock.now().since(started));
+        Ok(LockGuard::new(self.manager.clone(), hold))
+    }
+
+    /// Takes the lock again inside of its own call tree: no round trip, but siblings take turns.
+    async fn reenter(&self, frame: &Arc<Frame>, wait: Duration) -> Result<LockGuard, NotAcquired> {
+        let hold = frame.held().hold();
+        let core = self.manager.core();
+        let started = core.clock.now();
+        let call = Call::begin(core, hold.key(), self.options.label.as_ref(), started);
+        let entered = self.reenter_from(frame, started, wait).await;
+        match &entered {
+            Ok(_) => call.acquired(Path::Reentered, hold.token(), None),
+            Err(refused) => call.refused(refused.outcome.unwrap_or(Refused::Busy)),
+        }
+        entered
+    }
+
+    async fn reenter_from(
+        &self,
+        frame: &Arc<Frame>,
+        started: Moment,
+        wait: Duration,
+    ) -> Result<LockGuard, NotAcquired> {
+        let hold = frame.held().hold();
+        if let Some(error) = hold.error() {
+            return Err(error.into());
+        }
+        let core = self.manager.core();
+        let turn = if wait.is_zero() {
+            frame.children().clone().try_lock_owned().ok()
+        } else {
+            tokio::select! {
+                biased;
+                turn = frame.children().clone().lock_owned() => Some(turn),
+                _ = hold.lost() => None,
+                // The manager's timer, for there need not be a tokio runtime here.
+                () = core.executor.sleep(wait) => None,
+            }
+        };
+        match (turn, hold.error()) {
+            (_, Some(error)) => Err(error.into()),
+            (Some(turn), None) => Ok(LockGuard::reentered(
+                self.manager.clone(),
+                frame.held().clone(),
+                turn,
+            )),
+            (None, None) => Err(Error::Busy {
+                key: self.key.clone(),
+                waited: core.clock.now().since(started),
+                queue_full: false,
+                holders: vec![self.manager.as_holder(hold.age())],
+            }
+            .into()),
+        }
+    }
+}

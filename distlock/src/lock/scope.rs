@@ -1,0 +1,177 @@
+//! The task-local stack of holds: what `current()` finds, and what a nested call re-enters.
+//!
+//! Identity is the call tree, never the thread or the task: a spawned task inherits nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::key::LockKey;
+use crate::lock::held::Held;
+use crate::manager::LockManager;
+
+tokio::task_local! {
+    static FRAMES: Arc<Frame>;
+    static MANAGER: LockManager;
+}
+
+/// The mutex that makes sibling branches of one body take turns when they re-enter its lock.
+pub(crate) type Children = Arc<tokio::sync::Mutex<()>>;
+
+/// One hold on the stack.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    held: Held,
+    store: Arc<str>,
+    children: Children,
+    below: Option<Arc<Frame>>,
+}
+
+impl Frame {
+    /// A frame on top of the stack of the running task.
+    pub(crate) fn push(held: Held, store: Arc<str>, children: Children) -> Arc<Self> {
+        Arc::new(Frame {
+            held,
+            store,
+            children,
+            below: FRAMES.try_with(Arc::clone).ok(),
+        })
+    }
+
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
+    }
+
+    pub(crate) fn children(&self) -> &Children {
+        &self.children
+    }
+}
+
+/// Runs a future with a frame on its stack.
+pub(crate) fn within<F: Future>(frame: Arc<Frame>, future: F) -> impl Future<Output = F::Output> {
+    FRAMES.scope(frame, future)
+}
+
+/// Drops something with a frame on the stack: as long as the thread has one. A runtime that lives
+/// in a `thread_local!` drops its tasks when the thread ends, and the stack may be gone before.
+pub(crate) fn drop_within(frame: Arc<Frame>, drop_it: impl FnOnce()) {
+    // A scoped future is dropped inside of its scope where that is possible, and without it
+    // elsewhere; `sync_scope` would panic.
+    drop(FRAMES.scope(frame, OnDrop(Some(drop_it))));
+}
+
+/// Does something when it is dropped.
+struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Future for OnDrop<F> {
+    type Output = ();
+
+    /// Never polled.
+    fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+}
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(drop_it) = self.0.take() {
+            drop_it();
+        }
+    }
+}
+
+/// The innermost hold of this lock in the running call tree.
+pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
+    FRAMES
+        .try_with(|top| {
+            let mut frame = Some(top);
+            while let Some(this) = frame {
+                if &*this.store == store && this.held.hold().key().same_lock(key) {
+                    return Some(this.clone());
+                }
+                frame = this.below.as_ref();
+            }
+            None
+        })
+        .ok()
+        .flatten()
+}
+
+/// The innermost lock that the running call tree holds.
+///
+/// ```
+/// # use distlock::{LockManager, Error};
+/// # async fn f() -> Result<(), Error> {
+/// # let manager = LockManager::memory();
+/// manager.lock("report").run(async |_| {
+///     assert_eq!(distlock::current().key(), "report");
+/// }).await?;
+/// # Ok(()) }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+/// ```
+///
+/// # Panics
+///
+/// Outside of a locked body; [`try_current`] returns an `Option` instead. A spawned task is
+/// outside: clone the [`Held`] into it.
+#[track_caller]
+#[must_use]
+pub fn current() -> Held {
+    match try_current() {
+        Some(held) => held,
+        None => panic!(
+            "distlock::current() was called outside of a locked body (a spawned task is outside too: \
+             move a clone of the Held into it); use distlock::try_current() where there may be no lock"
+        ),
+    }
+}
+
+/// The innermost lock that the running call tree holds, or `None` outside of a locked body.
+///
+/// ```
+/// # use distlock::LockManager;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// # let locks = LockManager::memory();
+/// fn fence() -> Option<distlock::FencingToken> {
+///     distlock::try_current().map(|held| held.fencing_token())
+/// }
+///
+/// assert_eq!(fence(), None);
+/// let token = locks.lock("report").run(async |_| fence()).await?;
+/// assert!(token.is_some());
+/// # Ok(()) }
+/// ```
+#[must_use]
+pub fn try_current() -> Option<Held> {
+    FRAMES.try_with(|top| top.held.clone()).ok()
+}
+
+/// Runs a future, and all it awaits, with another default manager: for tests, and for processes
+/// with several tenants. Annotated functions find it before the [installed](crate::install) one.
+///
+/// ```
+/// # use distlock::{distributed_lock, LockManager, Error};
+/// #[distributed_lock(key = "greeting")]
+/// async fn greet() -> Result<&'static str, Error> {
+///     Ok("hello")
+/// }
+///
+/// # async fn f() -> Result<(), Error> {
+/// assert_eq!(distlock::with_manager(LockManager::memory(), greet()).await?, "hello");
+/// # Ok(()) }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
+/// ```
+///
+/// # Cancel safety
+///
+/// That of the future itself.
+pub async fn with_manager<F: Future>(manager: LockManager, future: F) -> F::Output {
+    MANAGER.scope(manager, future).await
+}
+
+/// The manager of the surrounding `with_manager`.
+pub(crate) fn task_manager() -> Option<LockManager> {
+    MANAGER.try_with(LockManager::clone).ok()
+}

@@ -1,0 +1,342 @@
+//! From a call to its hold.
+//!
+//! A call runs where its caller does, and needs no timer there. What it asks goes over the lane of
+//! its runtime, if there is one; everything else is done for it at home, on the manager's thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::error::{Error, Outage};
+use crate::manager::engine::core::{Core, Phase, shut_down_error};
+use crate::manager::engine::counted::Counted;
+use crate::manager::engine::hold::Hold;
+use crate::manager::engine::release;
+use crate::manager::engine::sole::Sole;
+use crate::manager::engine::table::Entry;
+use crate::manager::telemetry::call::{Call, NotAcquired};
+use crate::manager::telemetry::report;
+use crate::observer::event::Refused;
+use crate::protocol::claim::{Claim, Standing};
+use crate::protocol::outcome::{Command, Obstacle, Outcome, Refusal};
+use crate::protocol::request::Request;
+use crate::protocol::rules::Rules;
+use crate::protocol::words::Occupant;
+use crate::store::Lane;
+use crate::util::clock::Moment;
+
+/// Acquires, with as many owner ids as it takes. What was asked is taken back if this future is
+/// dropped.
+pub(crate) async fn acquire(
+    core: &Arc<Core>,
+    mut request: Request,
+) -> Result<Arc<Hold>, NotAcquired> {
+    let label = request.options.label.as_ref();
+    let mut call = Call::begin(core, &request.key, label, request.started);
+    request.told = call.told();
+    let request = Arc::new(request);
+    let mut obstacle = None;
+    let refusal = loop {
+        let mut asker = Asker::new(core, &request, obstacle.take());
+        match asker.outcome(&mut call).await {
+            Outcome::Held => match asker.hold() {
+                Some(hold) => {
+                    let grip = &hold.grip;
+                    call.acquired(grip.path, grip.token, grip.granted_at);
+                    return Ok(hold);
+                }
+                None => break Refusal::ShutDown,
+            },
+            Outcome::Again(last) => obstacle = last,
+            Outcome::Refused(refusal) => break refusal,
+        }
+    };
+    let outcome = refused(&refusal);
+    let error = error(core, &request, refusal);
+    call.refused(outcome);
+    Err(NotAcquired {
+        error,
+        outcome: Some(outcome),
+    })
+}
+
+/// An owner id whose call still asks. Dropped before it became a hold, it is taken back, whatever
+/// the store knows of it.
+struct Asker {
+    core: Arc<Core>,
+    entry: Arc<Entry>,
+    /// Told when a command that is done for it at home has been answered.
+    at_home: Option<oneshot::Receiver<()>>,
+    holds: bool,
+    /// A shutdown waits for what was asked here, so that it is undone.
+    under_way: Option<Counted>,
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        if self.holds {
+            return;
+        }
+        let answered = self.at_home.take().is_none_or(|mut at_home| {
+            at_home.close();
+            at_home.try_recv().is_ok()
+        });
+        // Nothing may be asked after it was taken back, so whoever still asks does that.
+        if answered {
+            release::release_in_background(&self.core, &self.entry);
+        }
+    }
+}
+
+impl Asker {
+    fn new(core: &Arc<Core>, request: &Arc<Request>, obstacle: Option<Obstacle>) -> Self {
+        let claim = Claim::new(request.clone(), obstacle, Rules::in_force());
+        // Random, for a pushed grant that names one is believed.
+        let owner = core.random.next();
+        let entry = core.claims.enter(owner, claim, core.in_store());
+        // A shutdown that has begun either finds it there, or is seen here.
+        if core.phase() != Phase::Running {
+            let now = core.clock.now();
+            core.claims.with(&entry, |claim| claim.handle_shutdown(now));
+        }
+        Asker {
+            core: core.clone(),
+            entry,
+            at_home: None,
+            holds: false,
+            under_way: None,
+        }
+    }
+
+    /// Has done what the claim says until it has come out.
+    async fn outcome(&mut self, call: &mut Call) -> Outcome {
+        loop {
+            // Counted before it is decided: a shutdown that leaves the claim alone, for it is
+            // asking, waits for that.
+            let under_way = self.core.under_way.one();
+            let now = self.core.clock.now();
+            let next = self.core.claims.with(&self.entry, |claim| {
+                claim.handle_time(now);
+                if let Some(outcome) = claim.poll_outcome() {
+                    return Err(outcome);
+                }
+                let command = claim.poll_command(now);
+                claim.poll_outcome().map_or(Ok(command), Err)
+            });
+            // What was done at home has been answered, and that is told by whoever did it: not
+            // before does anything else happen, or it would be taken for a call that has gone.
+            if matches!(next, Err(Outcome::Held) | Ok(Some(_)))
+                && let Some(at_home) = self.at_home.take()
+            {
+                // An error says the same.
+                let _ = at_home.await;
+            }
+            match next {
+                Err(outcome) => return outcome,
+                Ok(Some(command @ Command::Ask { wait, within })) => match self.lane() {
+                    Some(lane) => {
+                        self.under_way = Some(under_way);
+                        self.ask(&*lane, wait, within).await;
+                    }
+                    None => self.send(command, under_way),
+                },
+                Ok(Some(command)) => self.send(command, under_way),
+                Ok(None) => {
+                    drop(under_way);
+                    self.note_queue(call);
+                    self.wait().await;
+                }
+            }
+        }
+    }
+
+    /// Tells once that the call stands in the queue.
+    fn note_queue(&self, call: &mut Call) {
+        let core = &*self.core;
+        if call.was_queued || (core.observed.is_none() && !report::shows_queues()) {
+            return;
+        }
+        let queued = core.claims.peek(&self.entry, |claim| {
+            let is_queued = claim.standing() == Standing::Queued;
+            is_queued.then(|| claim.occupant().map(Occupant::holder))
+        });
+        if let Some(holder) = queued {
+            call.was_queued = true;
+            report::queued(&self.entry.request, holder.as_ref());
+            call.queued(holder);
+        }
+    }
+
+    /// The way of this runtime's own, for an ask whose answer is the whole of it.
+    fn lane(&self) -> Option<Box<dyn Lane>> {
+        let store = &self.core.store;
+        let alone = self.entry.request.durability.is_none();
+        alone.then(|| store.lane()).flatten()
+    }
+
+    /// Asks here, on this runtime.
+    async fn ask(&mut self, lane: &dyn Lane, wait: Duration, within: Duration) {
+        let (core, entry) = (&*self.core, &*self.entry);
+        entry.asks_on_lane(true);
+        let mut answer = Sole::new(lane.ask(entry.ask(wait, within)));
+        loop {
+            let answer = tokio::select! {
+                biased;
+                answer = &mut answer => answer,
+                () = entry.changed.notified() => {
+                    if core.claims.peek(entry, |claim| claim.is_unanswered()) {
+                        continue;
+                    }
+                    return;
+                }
+            };
+            let now = core.clock.now();
+            (core.claims).with(&self.entry, |claim| claim.handle_answer(answer, now));
+            self.under_way = None;
+            return;
+        }
+    }
+
+    /// Has a command sent at home.
+    fn send(&mut self, command: Command, under_way: Counted) {
+        self.entry.asks_on_lane(false);
+        let (answered, at_home) = oneshot::channel();
+        self.at_home = Some(at_home);
+        let (core, entry) = (self.core.clone(), self.entry.clone());
+        self.core
+            .executor
+            .spawn(perform(core, entry, command, answered, under_way));
+    }
+
+    /// Waits until something has come in, the wait is over, or a failed ask may be repeated.
+    async fn wait(&mut self) {
+        let (core, entry) = (&*self.core, &self.entry);
+        if let Some(at_home) = &mut self.at_home {
+            let answered = tokio::select! {
+                biased;
+                answered = at_home => answered,
+                () = entry.changed.notified() => return,
+            };
+            self.at_home = None;
+            if answered.is_err() {
+                // There is nobody at home any more.
+                let now = core.clock.now();
+                core.claims.with(entry, |claim| claim.handle_shutdown(now));
+            }
+            return;
+        }
+        let retry_at = core.claims.peek(entry, |claim| claim.poll_retry());
+        let retry = async {
+            match retry_at {
+                Some(at) => {
+                    sleep_until(core, at).await;
+                    Sole::new(core.store.ready()).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = entry.changed.notified() => {}
+            () = sleep_until(core, entry.request.deadline()) => {}
+            () = retry => core.claims.with(entry, Claim::handle_retry),
+        }
+    }
+
+    fn hold(&mut self) -> Option<Arc<Hold>> {
+        let grip = (self.core.claims).peek(&self.entry, |claim| claim.grip().cloned())?;
+        // From here on the hold's guard answers for the id.
+        self.holds = true;
+        #[cfg(feature = "testing")]
+        self.core.store.taken(self.entry.owner);
+        let hold = Hold::new(self.core.clone(), self.entry.clone(), grip);
+        Some(Arc::new(hold))
+    }
+}
+
+/// Sends a command at home, and takes the claim back if its call has gone meanwhile.
+async fn perform(
+    core: Arc<Core>,
+    entry: Arc<Entry>,
+    command: Command,
+    mut answered: oneshot::Sender<()>,
+    // A shutdown waits for it, so that what it undoes is undone.
+    _under_way: Counted,
+) {
+    tokio::select! {
+        biased;
+        () = answered.closed() => {}
+        () = send(&core, &entry, command) => {}
+    }
+    if answered.send(()).is_err() || core.phase() != Phase::Running {
+        release::release_in_background(&core, &entry);
+    }
+}
+
+async fn send(core: &Arc<Core>, entry: &Arc<Entry>, command: Command) {
+    let request = &*entry.request;
+    match command {
+        Command::Ask { wait, within } => {
+            let answer = core.store.ask(entry.ask(wait, within)).await;
+            let undone = answer.is_err() && !Rules::in_force().no_way_back;
+            let now = core.clock.now();
+            (core.claims).with(entry, |claim| claim.handle_answer(answer, now));
+            if undone {
+                let (key, lease) = (request.key.clone(), request.timing.lease);
+                release::undo_unknown(core, key, entry.owner, lease);
+            }
+        }
+        Command::Confirm { within } => {
+            let answer = (core.store)
+                .confirm(
+                    &request.key,
+                    entry.owner,
+                    request.timing,
+                    request.durability,
+                    within,
+                )
+                .await;
+            let now = core.clock.now();
+            (core.claims).with(entry, |claim| claim.handle_confirmation(answer, now));
+        }
+        // The watch sends those of a hold.
+        Command::Renew => {}
+    }
+}
+
+/// By a timer at home: the caller's runtime need not have one, and may have paused it.
+async fn sleep_until(core: &Core, when: Moment) {
+    core.executor.sleep(when.since(core.clock.now())).await;
+}
+
+fn refused(refusal: &Refusal) -> Refused {
+    match refusal {
+        Refusal::Busy(_) => Refused::Busy,
+        Refusal::Full(_) => Refused::Full,
+        Refusal::Unavailable(_) => Refused::Unavailable,
+        Refusal::Foreign(_) => Refused::Foreign,
+        Refusal::ShutDown => Refused::Closed,
+    }
+}
+
+fn error(core: &Core, request: &Request, refusal: Refusal) -> Error {
+    let waited = request.waited(core.clock.now());
+    let key = request.key.to_string();
+    match refusal {
+        Refusal::Busy(ref occupant) | Refusal::Full(ref occupant) => Error::Busy {
+            key,
+            waited,
+            queue_full: matches!(refusal, Refusal::Full(_)),
+            holders: occupant.iter().map(Occupant::holder).collect(),
+        },
+        Refusal::Unavailable(trouble) => {
+            // Who waited for a connection is told why there is still none.
+            let is_past = trouble.unsent || trouble.outage == Outage::Unreachable;
+            let still = core.store.outage().filter(|_| is_past);
+            still.unwrap_or(trouble).into_error(Some(key), waited)
+        }
+        Refusal::Foreign(detail) => Error::ForeignKey { key, detail },
+        Refusal::ShutDown => shut_down_error(),
+    }
+}

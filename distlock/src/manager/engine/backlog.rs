@@ -1,0 +1,262 @@
+//! Releases that wait for their turn: however many there are, they burden the store and the memory
+//! of this process no more than a bounded number.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::key::LockKey;
+use crate::manager::engine::counted::Counted;
+use crate::manager::engine::table::Entry;
+use crate::protocol::words::Owner;
+use crate::util::clock::Moment;
+use crate::util::mutex::lock;
+
+/// Releases under way at a time. More of them would delay what callers wait for.
+const IN_FLIGHT: usize = 256;
+
+/// Releases that are remembered while the store cannot be reached. What is beyond ends with its
+/// lease.
+const MOST: usize = 65_536;
+
+/// A claim that is to be taken back from the store.
+#[derive(Debug)]
+pub(crate) struct Release {
+    pub(crate) entry: Arc<Entry>,
+    /// Who waits for the first answer.
+    pub(crate) tell: Option<oneshot::Sender<Answered>>,
+    /// When it is tried again.
+    pub(crate) due: Moment,
+    /// It was not attempted yet.
+    pub(crate) is_first: bool,
+    /// A shutdown waits for it.
+    pub(crate) _under_way: Counted,
+}
+
+/// What the holder is told of the first attempt to release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// The store has answered, or it goes on in the background.
+    Released,
+    /// The store says that the lock had not been ours any more.
+    NotOurs,
+}
+
+/// All releases of a manager.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    queues: Mutex<Queues>,
+    /// Those that their holders send themselves.
+    by_holders: Mutex<BTreeMap<Owner, Release>>,
+    /// Wakes who tries again.
+    pub(crate) failed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    in_flight: usize,
+    /// They were never tried, and wait for others.
+    fresh: VecDeque<Release>,
+    /// They wait for the store, or for their time.
+    later: VecDeque<Release>,
+    given_up: Option<GivenUp>,
+}
+
+/// How many releases were given up since that was last told, and the key of one.
+#[derive(Debug)]
+pub(crate) struct GivenUp {
+    pub(crate) releases: usize,
+    pub(crate) key: LockKey,
+    pub(crate) label: Option<Cow<'static, str>>,
+}
+
+impl Backlog {
+    /// Starts a release, unless so many are under way that it waits for one of them.
+    pub(crate) fn start(&self, release: Release) -> Option<Release> {
+        let mut queues = lock(&self.queues);
+        if queues.in_flight >= IN_FLIGHT {
+            queues.fresh.push_back(release);
+            queues.give_up_surplus();
+            return None;
+        }
+        queues.in_flight += 1;
+        Some(release)
+    }
+
+    /// Starts a release for a caller who waits: its first attempt stands behind no other.
+    pub(crate) fn start_at_once(&self) {
+        lock(&self.queues).in_flight += 1;
+    }
+
+    /// Its holder sends it himself, unless he stops running.
+    pub(crate) fn leave_to_holder(&self, release: Release) {
+        lock(&self.by_holders).insert(release.entry.owner, release);
+    }
+
+    /// A release that its holder was to send, for whoever is done with it or takes it over first.
+    pub(crate) fn take_from_holder(&self, owner: Owner) -> Option<Release> {
+        lock(&self.by_holders).remove(&owner)
+    }
+
+    /// One is to be tried again; the next that waits, if the store `answers`.
+    pub(crate) fn again(&self, release: Release, answers: bool) -> Option<Release> {
+        let mut queues = lock(&self.queues);
+        queues.later.push_back(release);
+        queues.give_up_surplus();
+        let next = queues.next(answers);
+        drop(queues);
+        self.failed.notify_one();
+        next
+    }
+
+    /// One is done; the next that waits.
+    pub(crate) fn done(&self) -> Option<Release> {
+        lock(&self.queues).next(true)
+    }
+
+    /// One is given up; the next that waits, if the store `answers`.
+    pub(crate) fn give_up(&self, release: &Release, answers: bool) -> Option<Release> {
+        let mut queues = lock(&self.queues);
+        queues.give_up(release);
+        let next = queues.next(answers);
+        drop(queues);
+        self.failed.notify_one();
+        next
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        let queues = lock(&self.queues);
+        let by_holders = lock(&self.by_holders).len();
+        queues.in_flight + queues.fresh.len() + queues.later.len() + by_holders
+    }
+
+    /// Whether nothing is left to do but what is under way.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let queues = lock(&self.queues);
+        // What is fresh is taken up by those that are in flight.
+        let waits = queues.in_flight == 0 && !queues.fresh.is_empty();
+        queues.later.is_empty() && !waits && queues.given_up.is_none()
+    }
+
+    /// Starts as many as may be under way: those that were never tried come first.
+    pub(crate) fn start_due(&self, now: Moment) -> Vec<Release> {
+        lock(&self.queues).start_due(now)
+    }
+
+    /// Gives up those of which nothing can be left. What was given up since this was last asked.
+    pub(crate) fn sweep(&self, is_past: impl Fn(&Release) -> bool) -> Option<GivenUp> {
+        let mut queues = lock(&self.queues);
+        let Queues { fresh, later, .. } = &mut *queues;
+        let mut past = Vec::new();
+        for queue in [later, fresh] {
+            let (over, left): (VecDeque<_>, _) =
+                std::mem::take(queue).into_iter().partition(&is_past);
+            *queue = left;
+            past.push(over);
+        }
+        for release in past.iter().flatten() {
+            queues.give_up(release);
+        }
+        queues.given_up.take()
+    }
+}
+
+impl Queues {
+    fn next(&mut self, answers: bool) -> Option<Release> {
+        let next = (answers && self.in_flight <= IN_FLIGHT)
+            .then(|| self.fresh.pop_front())
+            .flatten();
+        if next.is_none() {
+            self.in_flight -= 1;
+        }
+        next
+    }
+
+    fn start_due(&mut self, now: Moment) -> Vec<Release> {
+        let room = IN_FLIGHT.saturating_sub(self.in_flight);
+        let first = room.min(self.fresh.len());
+        let mut due: Vec<_> = self.fresh.drain(..first).collect();
+        for _ in 0..self.later.len() {
+            if due.len() == room {
+                break;
+            }
+            match self.later.pop_front() {
+                Some(release) if release.due <= now => due.push(release),
+                Some(release) => self.later.push_back(release),
+                None => break,
+            }
+        }
+        self.in_flight += due.len();
+        due
+    }
+
+    fn give_up(&mut self, release: &Release) {
+        let request = &release.entry.request;
+        let given_up = self.given_up.get_or_insert_with(|| GivenUp {
+            releases: 0,
+            key: request.key.clone(),
+            label: request.options.label.clone(),
+        });
+        given_up.releases += 1;
+    }
+
+    /// The oldest go, where there are too many.
+    fn give_up_surplus(&mut self) {
+        if self.fresh.len() + self.later.len() > MOST
+            && let Some(oldest) = self.later.pop_front().or_else(|| self.fresh.pop_front())
+        {
+            self.give_up(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::options::Options;
+    use crate::manager::engine::counted::Counter;
+    use crate::protocol::claim::Claim;
+    use crate::protocol::request::Request;
+    use crate::protocol::rules::Rules;
+
+    fn release(owner: Owner) -> Release {
+        let (key, now) = (LockKey::new("k").unwrap(), Moment(0));
+        let request = Arc::new(Request::new(key, Options::default(), now));
+        let claim = Claim::unknown(request, Rules::ALL, now);
+        let counter = Counter::default();
+        Release {
+            entry: Entry::unknown(owner, claim, counter.one()),
+            tell: None,
+            due: now,
+            is_first: true,
+            _under_way: counter.one(),
+        }
+    }
+
+    /// In an outage some were tried, and some never were. What is given up is reported once.
+    #[test]
+    fn a_sweep_gives_up_what_is_past_in_both_queues() {
+        let backlog = Backlog::default();
+        let many = IN_FLIGHT as Owner;
+        let started: Vec<_> = (0..many + 4)
+            .filter_map(|owner| backlog.start(release(owner)))
+            .collect();
+        for release in started {
+            assert!(backlog.again(release, false).is_none());
+        }
+        let is_odd = |release: &Release| release.entry.owner % 2 == 1;
+        let given_up = || backlog.sweep(is_odd).map(|given_up| given_up.releases);
+        assert_eq!((given_up(), given_up()), (Some(IN_FLIGHT / 2 + 2), None));
+        let due = backlog.start_due(Moment(0));
+        assert_eq!(due.len(), IN_FLIGHT / 2 + 2);
+        for release in &due {
+            assert!(backlog.give_up(release, false).is_none());
+        }
+        assert!(!backlog.is_at_rest(), "it is not reported yet");
+        assert_eq!(given_up(), Some(due.len()));
+        assert!(backlog.is_at_rest() && backlog.count() == 0);
+    }
+}

@@ -1,0 +1,123 @@
+//! What all work of a manager shares: its store, its clock, its claims, and how far it has come.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::error::Error;
+use crate::manager::engine::backlog::Backlog;
+use crate::manager::engine::counted::{Counted, Counter};
+use crate::manager::engine::executor::Executor;
+use crate::manager::engine::renewals::Renewals;
+use crate::manager::engine::table::Table;
+use crate::observer::delivery::{Delivery, Told};
+use crate::observer::event::Event;
+use crate::store::LockStore;
+use crate::util::clock::Clock;
+use crate::util::random::Random;
+
+/// A manager without its handle: it lives for as long as anything of it is at work.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) store: Box<dyn LockStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) executor: Executor,
+    /// The way to those who observe, if anybody does.
+    pub(crate) observed: Option<Arc<Delivery>>,
+    /// Whether spans and lines of the log name keys, and not their templates only.
+    pub(crate) shows_keys: bool,
+    pub(crate) claims: Table,
+    pub(crate) releases: Backlog,
+    pub(crate) renewals: Renewals,
+    /// Calls and releases that a drain waits for.
+    pub(crate) under_way: Counter,
+    /// Whatever may stand in the store under this client's name: calls, holds, releases, kept keys.
+    in_store: Counter,
+    pub(crate) phase: watch::Sender<Phase>,
+    /// One shutdown at a time.
+    pub(crate) shutting_down: tokio::sync::Mutex<()>,
+}
+
+/// How far a manager has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Running,
+    /// Takes no new calls.
+    Draining,
+    Closed,
+}
+
+impl Core {
+    pub(crate) fn new(
+        store: Box<dyn LockStore>,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+        executor: Executor,
+        (observed, shows_keys): (Option<Arc<Delivery>>, bool),
+        in_store: Counter,
+    ) -> Arc<Self> {
+        Arc::new(Core {
+            store,
+            clock,
+            random,
+            executor,
+            observed,
+            shows_keys,
+            claims: Table::default(),
+            releases: Backlog::default(),
+            renewals: Renewals::default(),
+            under_way: Counter::default(),
+            in_store,
+            phase: watch::Sender::new(Phase::Running),
+            shutting_down: tokio::sync::Mutex::default(),
+        })
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    /// Counts what may stand in the store under this client's name.
+    pub(crate) fn in_store(&self) -> Counted {
+        self.in_store.one()
+    }
+
+    /// Tells those who observe, if anybody does and there is room.
+    pub(crate) fn observe(&self, event: impl FnOnce() -> Event) {
+        if let Some(observed) = &self.observed {
+            observed.tell(event());
+        }
+    }
+
+    /// Tells them more of a call.
+    pub(crate) fn tell_more(&self, begun: Told, event: impl FnOnce() -> Event) {
+        if let Some(observed) = &self.observed {
+            observed.tell_more(begun, event);
+        }
+    }
+
+    /// Tells `tracing` something away from timers and sockets, for a subscriber may block.
+    pub(crate) fn report(&self, event: impl FnOnce() + Send + 'static) {
+        self.executor.spawn_blocking(event);
+    }
+
+    /// Spawns work that ends with the manager.
+    pub(crate) fn spawn_while_open(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut phase = self.phase.subscribe();
+        self.executor.spawn_later(async move {
+            tokio::select! {
+                biased;
+                () = work => {}
+                _ = phase.wait_for(|phase| *phase == Phase::Closed) => {}
+            }
+        });
+    }
+}
+
+pub(crate) fn shut_down_error() -> Error {
+    Error::ShutDown {
+        detail: "it takes no calls after `shutdown()`; connect a new manager".into(),
+    }
+}

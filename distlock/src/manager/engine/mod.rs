@@ -1,0 +1,16 @@
+//! What works for the claims of a manager: asks, renews, looks, releases, and ends.
+
+pub(crate) mod acquire;
+pub(crate) mod backlog;
+pub(crate) mod core;
+pub(crate) mod counted;
+pub(crate) mod events;
+pub(crate) mod executor;
+pub(crate) mod hold;
+pub(crate) mod look;
+pub(crate) mod release;
+pub(crate) mod renewals;
+pub(crate) mod shutdown;
+pub(crate) mod sole;
+pub(crate) mod table;
+pub(crate) mod watch;

@@ -1,0 +1,244 @@
+//! Renews all holds, in batches from one timer, and ends those that could not be renewed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::options::Durability;
+use crate::manager::engine::core::Core;
+use crate::manager::engine::hold::Hold;
+use crate::manager::engine::release;
+use crate::manager::engine::table::Entry;
+use crate::manager::telemetry::report;
+use crate::observer::event::Event;
+use crate::protocol::claim::{Claim, Standing};
+use crate::protocol::outcome::Command;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{Renewal, RenewalFailure};
+use crate::util::clock::Moment;
+
+/// Holds renewed by one script: more would freeze the server for too long.
+const RENEW_BATCH: usize = 500;
+
+/// Renews what is held, for as long as the manager is open.
+pub(crate) async fn keep_watch(core: Arc<Core>) {
+    loop {
+        let now = core.clock.now();
+        let mut renewals = Vec::new();
+        for entry in core.claims.due(now) {
+            match core.claims.with(&entry, |claim| claim.poll_command(now)) {
+                Some(Command::Renew) => renewals.extend(Due::new(&core, entry)),
+                Some(Command::Confirm { within }) => {
+                    let core = core.clone();
+                    core.clone().executor.spawn_later(async move {
+                        let request = &entry.request;
+                        let answer = (core.store)
+                            .confirm(
+                                &request.key,
+                                entry.owner,
+                                request.timing,
+                                request.durability,
+                                within,
+                            )
+                            .await;
+                        let now = core.clock.now();
+                        (core.claims).with(&entry, |claim| claim.handle_confirmation(answer, now));
+                        settle(&core, &entry);
+                    });
+                }
+                // A hold does not ask; so it is over.
+                Some(Command::Ask { .. }) | None => settle(&core, &entry),
+            }
+        }
+        for batch in batches(renewals) {
+            core.executor.spawn_later(renew(core.clone(), batch));
+        }
+        let due = core.claims.due.notified();
+        match core.claims.sleep(core.clock.now()) {
+            // Whichever comes first.
+            Some(sleep) => drop(tokio::time::timeout(sleep, due).await),
+            None => due.await,
+        }
+    }
+}
+
+/// Renews everything at once, for it goes over a new connection now.
+pub(crate) fn renew_all(core: &Core) {
+    let now = core.clock.now();
+    for entry in core.claims.held() {
+        core.claims.with(&entry, |claim| claim.renew_now(now));
+    }
+}
+
+/// Tells of a hold that is lost, and releases what it may have left.
+pub(crate) fn settle(core: &Arc<Core>, entry: &Arc<Entry>) {
+    let (is_over, is_gone) = core.claims.with(entry, |claim| {
+        (claim.standing() == Standing::Over, claim.poll_release())
+    });
+    if is_over {
+        release::tell_loss(core, entry);
+    }
+    if is_gone {
+        release::submit(core, entry);
+    }
+}
+
+/// A hold that is to be renewed.
+#[derive(Clone, Debug)]
+struct Due {
+    entry: Arc<Entry>,
+    renewal: Renewal,
+}
+
+impl Due {
+    fn new(core: &Core, entry: Arc<Entry>) -> Option<Self> {
+        let token = (core.claims).peek(&entry, |claim| Some(claim.grip()?.token))?;
+        let renewal = Renewal {
+            key: entry.request.key.clone(),
+            owner: entry.owner,
+            token,
+            timing: entry.request.timing,
+            durability: entry.request.durability,
+        };
+        Some(Due { entry, renewal })
+    }
+
+    /// What all holds of a batch have in common: they are renewed within the same time, and
+    /// acknowledged by as many.
+    fn kind(&self) -> (Duration, Durability) {
+        let Renewal {
+            timing, durability, ..
+        } = &self.renewal;
+        (timing.command_deadline(), *durability)
+    }
+}
+
+/// Holds of one kind, and no more than one script may renew.
+fn batches(mut holds: Vec<Due>) -> Vec<Vec<Due>> {
+    holds.sort_by_key(Due::kind);
+    holds
+        .chunk_by(|a, b| a.kind() == b.kind())
+        .flat_map(|group| group.chunks(RENEW_BATCH))
+        .map(<[_]>::to_vec)
+        .collect()
+}
+
+async fn renew(core: Arc<Core>, holds: Vec<Due>) {
+    let Some((within, _)) = holds.first().map(Due::kind) else {
+        return;
+    };
+    let batch: Vec<_> = holds.iter().map(|due| due.renewal.clone()).collect();
+    let started = core.clock.now();
+    let answer = core.store.renew(&batch, within).await;
+    let now = core.clock.now();
+    let (sent, failures) = match answer {
+        Ok(renewed) => {
+            if report::shows_renewals() {
+                let (count, failures) = (holds.len(), renewed.failures.len());
+                core.report(move || report::renewed(count, failures, now.since(started)));
+            }
+            (renewed.sent, renewed.failures)
+        }
+        Err(trouble) => {
+            let failed = |index| (index, RenewalFailure::Trouble(trouble.clone()));
+            (started, (0..holds.len()).map(failed).collect())
+        }
+    };
+    let mut seen = Seen::default();
+    let mut failures = failures.into_iter().peekable();
+    for (index, Due { entry, .. }) in holds.into_iter().enumerate() {
+        let failure = failures.next_if(|(failed, _)| *failed == index);
+        let (answer, sent) = match failure {
+            None => (Ok(()), sent),
+            Some((_, failure)) => (Err(failure), started),
+        };
+        seen.note(&core, &entry, &answer, now);
+        core.claims
+            .with(&entry, |claim| claim.handle_renewal(answer, sent, now));
+        settle(&core, &entry);
+    }
+    core.observe(|| Event::Renewed {
+        holds: seen.holds,
+        failed: seen.refused.len(),
+        gone: seen.gone,
+        took: now.since(started),
+        slack: seen.slack,
+    });
+    tell_trouble(&core, &seen);
+}
+
+/// What the renewals of one batch show.
+#[derive(Debug, Default)]
+struct Seen {
+    holds: usize,
+    gone: usize,
+    /// What was left of the one that was nearest to its end when it was renewed.
+    slack: Option<Duration>,
+    refused: Vec<(Arc<Entry>, Trouble)>,
+    /// Those that had little left.
+    slow: Vec<(Arc<Entry>, Duration)>,
+}
+
+impl Seen {
+    fn note(
+        &mut self,
+        core: &Core,
+        entry: &Arc<Entry>,
+        answer: &Result<(), RenewalFailure>,
+        now: Moment,
+    ) {
+        self.holds += 1;
+        match answer {
+            Err(RenewalFailure::Gone | RenewalFailure::Revoked) => self.gone += 1,
+            Err(RenewalFailure::Trouble(trouble)) => {
+                self.refused.push((entry.clone(), trouble.clone()));
+            }
+            Ok(()) => {
+                let Some(slack) = core.claims.peek(entry, |claim| slack(&claim, now)) else {
+                    return;
+                };
+                self.slack = Some(self.slack.map_or(slack, |least| least.min(slack)));
+                if slack < entry.request.timing.lease / 3 {
+                    self.slow.push((entry.clone(), slack));
+                }
+            }
+        }
+    }
+}
+
+/// How long a hold that is renewed now was still believed; `None` if that says nothing, for it is
+/// over, or near its limit.
+fn slack(claim: &Claim, now: Moment) -> Option<Duration> {
+    let grip = claim.grip()?;
+    let until = grip.belief.until()?;
+    let limit = claim.request().options.max_hold;
+    let is_limit = limit.is_some_and(|limit| until >= grip.since + limit);
+    (!is_limit).then(|| until.since(now))
+}
+
+/// Tells of renewals that fail or come late, with the hold among them that is lost first.
+fn tell_trouble(core: &Arc<Core>, seen: &Seen) {
+    if seen.refused.is_empty() && seen.slow.is_empty() {
+        return;
+    }
+    let failed = seen.refused.iter().map(|(entry, _)| entry.owner);
+    let slow = seen.slow.iter().map(|(entry, slack)| (entry.owner, *slack));
+    let Some(failing) = core.renewals.trouble(failed, slow, core.clock.now()) else {
+        return;
+    };
+    let refused = seen.refused.iter().map(|(entry, _)| entry);
+    let nearest: Option<Hold> = if seen.refused.is_empty() {
+        let slowest = seen.slow.iter().min_by_key(|(_, slack)| *slack);
+        slowest.and_then(|(entry, _)| Hold::of(core, entry))
+    } else {
+        Hold::nearest(core, refused)
+    };
+    let Some(nearest) = nearest else {
+        return;
+    };
+    let store = core.store.address().unwrap_or_default().to_owned();
+    let trouble = seen.refused.first();
+    let detail = trouble.map(|(_, trouble)| trouble.to_string());
+    core.report(move || {
+        report::renewals_fail(&store, failing, &nearest, &detail.unwrap_or_default());
+    });
+}

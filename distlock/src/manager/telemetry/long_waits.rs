@@ -1,0 +1,96 @@
+//! Reports calls that wait for long: to observers each call once, to the log each key once a
+//! minute.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Holder;
+use crate::key::LockKey;
+use crate::manager::engine::core::Core;
+use crate::manager::engine::table::Entry;
+use crate::manager::telemetry::call::name;
+use crate::manager::telemetry::report::{self, LongWait};
+use crate::observer::event::Event;
+use crate::protocol::words::Occupant;
+use crate::util::clock::Moment;
+
+/// The log has at most one line per key in this time.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// When the log last had a line about each key. Keys without calls are removed after
+/// [`LOG_INTERVAL`].
+#[derive(Debug, Default)]
+pub(crate) struct LongWaits {
+    logged: BTreeMap<LockKey, Moment>,
+}
+
+impl LongWaits {
+    pub(crate) fn report(&mut self, core: &Arc<Core>, now: Moment) {
+        if core.observed.is_none() && !report::shows_long_waits() {
+            return;
+        }
+        let mut by_key: BTreeMap<LockKey, Vec<Arc<Entry>>> = BTreeMap::new();
+        for entry in core.claims.asking() {
+            let key = entry.request.key.clone();
+            by_key.entry(key).or_default().push(entry);
+        }
+        self.logged
+            .retain(|key, at| by_key.contains_key(key) || now < *at + LOG_INTERVAL);
+        for (key, entries) in by_key {
+            observe(core, &entries, now);
+            if self.is_due(&key, &entries, now) {
+                log(core, &entries, now);
+                self.logged.insert(key, now);
+            }
+        }
+    }
+
+    /// Returns true if a call has begun to wait for long since the last line about its key.
+    fn is_due(&self, key: &LockKey, entries: &[Arc<Entry>], now: Moment) -> bool {
+        let last = self.logged.get(key).copied();
+        let mut since = entries.iter().map(|entry| entry.request.long_wait_from());
+        last.is_none_or(|last| now >= last + LOG_INTERVAL)
+            && since.any(|since| since <= now && last.is_none_or(|last| since > last))
+    }
+}
+
+fn holder(core: &Core, entry: &Entry) -> Option<Holder> {
+    core.claims
+        .peek(entry, |claim| claim.occupant().map(Occupant::holder))
+}
+
+fn observe(core: &Arc<Core>, entries: &[Arc<Entry>], now: Moment) {
+    for entry in entries {
+        let request = &entry.request;
+        if request.mark_long_wait(now) {
+            core.tell_more(request.told, || Event::WaitingLong {
+                lock: name(request.options.label.as_ref()),
+                key: request.key.shared(),
+                waited: request.waited(now),
+                holder: holder(core, entry),
+            });
+        }
+    }
+}
+
+/// Logs the calls for one key, in the order in which they came.
+fn log(core: &Arc<Core>, entries: &[Arc<Entry>], now: Moment) {
+    let is_long = |entry: &&Arc<Entry>| entry.request.long_wait_from() <= now;
+    let Some(longest) = entries.iter().find(is_long) else {
+        return;
+    };
+    let refused = core.claims.peek(longest, |claim| claim.trouble().cloned());
+    let wait = LongWait {
+        request: longest.request.clone(),
+        waited: longest.request.waited(now),
+        waiters: entries.len(),
+        holder: holder(core, longest),
+        outage: core.store.outage().or(refused),
+    };
+    let of_report = core.clone();
+    core.report(move || {
+        let store = of_report.store.address().unwrap_or("in this process");
+        report::long_wait(store, of_report.shows_keys, &wait);
+    });
+}

@@ -1,0 +1,9 @@
+//! What a manager tells its log, its metrics and its observers.
+
+pub(crate) mod call;
+pub(crate) mod long_waits;
+pub(crate) mod lost;
+pub(crate) mod observed;
+pub(crate) mod observers;
+pub(crate) mod report;
+pub(crate) mod span;

@@ -1,0 +1,352 @@
+//! What is told to `tracing`. Labelled by the key's template, and by the key at debug level and
+//! where a lock was lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Holder};
+use crate::loss::LossReason;
+use crate::manager::engine::hold::Hold;
+use crate::manager::engine::renewals::Failing;
+use crate::manager::telemetry::observed;
+use crate::observer::event::{Link, Path, UNLABELLED};
+use crate::protocol::request::Request;
+use crate::protocol::trouble::Trouble;
+use crate::util::visible::Visible;
+
+/// The name of the target, so that one filter line finds it all.
+pub(crate) const TARGET: &str = "distlock";
+
+pub(crate) fn label(hold: &Hold) -> &str {
+    name(hold.options().label.as_deref())
+}
+
+fn name(label: Option<&str>) -> &str {
+    label.unwrap_or(UNLABELLED)
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The key, where managers show keys.
+fn shown(hold: &Hold) -> Option<&str> {
+    hold.core.shows_keys.then(|| hold.key().as_str())
+}
+
+fn address(hold: &Hold) -> &str {
+    hold.core.store.address().unwrap_or("in this process")
+}
+
+pub(crate) fn connected(store: &str, namespace: &str) {
+    tracing::info!(target: TARGET, store, namespace, "connected to the lock store");
+}
+
+/// Whether anybody listens to each call that stands in a queue.
+pub(crate) fn shows_queues() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::DEBUG)
+}
+
+pub(crate) fn queued(request: &Request, holder: Option<&Holder>) {
+    tracing::debug!(
+        target: TARGET,
+        lock = name(request.options.label.as_deref()),
+        key = %Visible(request.key.as_str()),
+        holder = holder.map(tracing::field::display),
+        "queued"
+    );
+}
+
+/// Returns true if the log shows long waits.
+pub(crate) fn shows_long_waits() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::INFO)
+}
+
+/// The calls of a manager that wait for one key, the oldest of them for long.
+#[derive(Debug)]
+pub(crate) struct LongWait {
+    /// Of the call that has waited longest.
+    pub(crate) request: Arc<Request>,
+    pub(crate) waited: Duration,
+    pub(crate) waiters: usize,
+    pub(crate) holder: Option<Holder>,
+    /// Why the store cannot be used, during an outage.
+    pub(crate) outage: Option<Trouble>,
+}
+
+pub(crate) fn long_wait(store: &str, shows_key: bool, wait: &LongWait) {
+    let request = &wait.request;
+    let lock = name(request.options.label.as_deref());
+    let key = shows_key.then(|| request.key.as_str());
+    let (waited_ms, wait_ms) = (millis(wait.waited), millis(request.options.wait));
+    let waiters = wait.waiters;
+    match &wait.outage {
+        None => tracing::info!(
+            target: TARGET,
+            lock,
+            key,
+            store,
+            waiters,
+            waited_ms,
+            wait_ms,
+            holder = wait.holder.as_ref().map(tracing::field::display),
+            "a call waits for long: it is one of `waiters` here for this key, and fails as busy when its `wait` ends before its turn"
+        ),
+        Some(outage) => tracing::info!(
+            target: TARGET,
+            lock,
+            key,
+            store,
+            waiters,
+            waited_ms,
+            wait_ms,
+            detail = %outage,
+            "a call waits for long: the lock store cannot be used, and the call fails when its `wait` ends before the store is back"
+        ),
+    }
+}
+
+pub(crate) fn acquired(hold: &Hold, path: Path, waited: Duration) {
+    tracing::debug!(
+        target: TARGET,
+        lock = label(hold),
+        key = %Visible(hold.key().as_str()),
+        fencing_token = hold.token().get(),
+        path = path.as_str(),
+        ?waited,
+        "acquired"
+    );
+}
+
+pub(crate) fn refused(label: Option<&str>, error: &Error) {
+    tracing::debug!(target: TARGET, lock = name(label), %error, "not acquired");
+}
+
+/// Whether anybody listens to losses.
+pub(crate) fn shows_losses() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::ERROR)
+}
+
+/// `held_by` has it now, as far as that is known.
+pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
+    let (lock, fencing_token) = (label(hold), hold.token().get());
+    let reason = observed::loss(error).map_or("hold_limit", |loss| loss.as_str());
+    match error {
+        Error::Lost {
+            reason: LossReason::Revoked { .. },
+            ..
+        } => tracing::warn!(
+            target: TARGET,
+            lock,
+            key = %Visible(hold.key().as_str()),
+            store = address(hold),
+            reason,
+            fencing_token,
+            detail = cause(error),
+            "the lock was taken away from its holder, as somebody asked for: a body is stopped at its next await, and nobody else has \
+             the lock before it was released, or its lease is over; see that its work may be repeated"
+        ),
+        // Asked for: by a shutdown, or by its own `max_hold`.
+        Error::Lost {
+            reason: LossReason::ShutDown,
+            ..
+        }
+        | Error::HoldLimit { .. } => tracing::warn!(
+            target: TARGET,
+            lock,
+            key = %Visible(hold.key().as_str()),
+            store = address(hold),
+            reason,
+            fencing_token,
+            detail = cause(error),
+            "the lock ended before its holder was done: see that its work is short enough, or raise `max_hold`, and that it \
+             has ended before `shutdown`"
+        ),
+        Error::Lost {
+            completed: true, ..
+        } => tracing::warn!(
+            target: TARGET,
+            lock,
+            key = %hold.key(),
+            store = address(hold),
+            reason,
+            completed = true,
+            since_proof_ms = millis(hold.since_proof()),
+            held_by = held_by.unwrap_or("unknown"),
+            fencing_token,
+            detail = cause(error),
+            "the lock was gone when its work had ended: another holder may have run at the same time; check what both have \
+             written, and whether the store lost its data"
+        ),
+        _ => tracing::error!(
+            target: TARGET,
+            lock,
+            key = %Visible(hold.key().as_str()),
+            store = address(hold),
+            reason,
+            since_proof_ms = millis(hold.since_proof()),
+            held_by = held_by.unwrap_or("unknown"),
+            fencing_token,
+            noticed_after = ?hold.overdue(),
+            detail = cause(error),
+            "the lock was lost while it was held: another holder may have run at the same time; check what both have \
+             written, and have it refuse lower fencing tokens"
+        ),
+    }
+}
+
+/// How a hold ended. What became of the work under it is its caller's error.
+fn cause(error: &Error) -> String {
+    match error {
+        Error::Lost { reason, .. } => reason.to_string(),
+        Error::HoldLimit { max_hold, .. } => {
+            format!("it was held for its max_hold of {max_hold:?}")
+        }
+        other => other.to_string(),
+    }
+}
+
+pub(crate) fn released(hold: &Hold, held: Duration) {
+    tracing::debug!(target: TARGET, lock = label(hold), key = %Visible(hold.key().as_str()), ?held, "released");
+}
+
+pub(crate) fn releases_given_up(store: &str, lock: &str, key: &str, releases: usize) {
+    tracing::warn!(
+        target: TARGET,
+        lock,
+        key,
+        store,
+        releases,
+        "releases were not answered and are not tried any more (`key` is one of them); what they left is free when its lease has ended: \
+         look at the store, and at the way to it"
+    );
+}
+
+/// What a store that cannot be used is a danger to.
+#[derive(Debug)]
+pub(crate) struct AtStake {
+    pub(crate) held: usize,
+    pub(crate) waiting: usize,
+    /// The hold that is lost first.
+    pub(crate) nearest: Option<Hold>,
+}
+
+pub(crate) fn shows_outages() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::WARN)
+}
+
+pub(crate) fn store_lost(store: &str, trouble: &Trouble, at_stake: &AtStake) {
+    let nearest = at_stake.nearest.as_ref();
+    tracing::warn!(
+        target: TARGET,
+        store,
+        held = at_stake.held,
+        waiting = at_stake.waiting,
+        lock = nearest.map(label),
+        key = nearest.and_then(shown),
+        lost_in_ms = nearest.map(|hold| millis(hold.remaining())),
+        detail = %trouble,
+        "the lock store cannot be used: calls wait or fail, and what is held is lost when its lease cannot be renewed in time \
+         (`lock` is the first, in `lost_in_ms`); look at the store, and at the way to it"
+    );
+}
+
+pub(crate) fn not_authenticated(store: &str, trouble: &Trouble) {
+    tracing::warn!(
+        target: TARGET,
+        store,
+        detail = %trouble,
+        "the connections that live could not be told the credentials of the moment: they go on with those they have, until \
+         the server takes them no more; see that source and server have the same user and password"
+    );
+}
+
+pub(crate) fn store_back(store: &str, gap: Duration) {
+    tracing::info!(
+        target: TARGET,
+        store,
+        gap_ms = millis(gap),
+        "the lock store can be used again"
+    );
+}
+
+/// A connection was replaced before it was told that the store cannot be used.
+pub(crate) fn reconnected(store: &str, link: Link, gap: Duration) {
+    tracing::warn!(
+        target: TARGET,
+        store,
+        link = link.as_str(),
+        gap_ms = millis(gap),
+        "a connection to the lock store was lost and is back: what is held is renewed and what is waited for is asked for \
+         again; if this repeats, look at the server's log and its limits, and at what closes connections on the way"
+    );
+}
+
+pub(crate) fn clock_jumped(store: &str, micros: i64) {
+    tracing::warn!(
+        target: TARGET,
+        store,
+        jumped_ms = micros / 1_000,
+        "the clock of the lock store jumped (a machine that slept here looks the same): locks may end earlier there than they \
+         were to; have its clock slewed, not set"
+    );
+}
+
+/// Whether anybody listens to each single renewal.
+pub(crate) fn shows_renewals() -> bool {
+    tracing::enabled!(target: TARGET, tracing::Level::DEBUG)
+}
+
+pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
+    tracing::debug!(target: TARGET, holds, failures, ?took, "renewed");
+}
+
+/// `nearest` is the hold among them that is lost first.
+pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &Hold, detail: &str) {
+    let lost_in = nearest.remaining();
+    if failing.failed > 0 {
+        tracing::warn!(
+            target: TARGET,
+            store,
+            holds = failing.failed,
+            slow = failing.slow,
+            lock = label(nearest),
+            key = shown(nearest),
+            ?lost_in,
+            detail,
+            "renewals fail and are tried again; `lock` is lost in `lost_in` if none succeeds before: look at the store, and at \
+             the way to it"
+        );
+    } else {
+        tracing::warn!(
+            target: TARGET,
+            store,
+            slow = failing.slow,
+            lock = label(nearest),
+            key = shown(nearest),
+            slack_ms = millis(failing.slack),
+            ?lost_in,
+            "slow_renewal: locks were renewed with less than a third of their lease left, `lock` with `slack_ms`; see whether \
+             the store, the way to it or this process is overloaded, or raise the lease"
+        );
+    }
+}
+
+pub(crate) fn two_servers(lock: &str, installed: &str, other: &str) {
+    tracing::warn!(
+        target: TARGET,
+        lock,
+        installed,
+        other,
+        "this template was locked on the installed manager's server and under another address: unless both name the same server, these locks do not exclude each other; give both calls the same manager, or the templates different names"
+    );
+}
+
+pub(crate) fn eviction(store: &str, policy: &str) {
+    tracing::warn!(
+        target: TARGET,
+        store,
+        policy,
+        "this server evicts keys when its memory is full, and locks are the first to go; set maxmemory-policy noeviction"
+    );
+}

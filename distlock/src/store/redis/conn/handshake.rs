@@ -1,0 +1,465 @@
+//! How a connection is opened: the old one is killed, then it listens, and it shows that it may
+//! write and knows the scripts. Only then does it count as up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value};
+
+use crate::config::credentials::Source;
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::cluster::member::{self, Member};
+use crate::store::redis::cluster::subscribed::Subscribed;
+use crate::store::redis::conn::client::Shared;
+use crate::store::redis::conn::session::{End, Predecessor, ServersName, Session};
+use crate::store::redis::transport::config::Password;
+use crate::store::redis::transport::login;
+use crate::store::redis::transport::role;
+use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
+use crate::store::redis::wire::decode;
+use crate::store::redis::wire::known::{Known, Used};
+use crate::store::redis::wire::scripts::{self, By};
+use crate::store::redis::wire::slots::Slot;
+use crate::store::redis::wire::trouble;
+
+/// The pause of a connection that leads to another server than the others did.
+const SEVERAL_SERVERS: Duration = Duration::from_millis(50);
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Commands of callers, and pushed grants.
+    Commands,
+    Renewals,
+    /// Asks and releases of the callers of one runtime.
+    Lane,
+    /// Confirmations and renewals that replicas are to acknowledge.
+    Acks,
+}
+
+/// How a connection is opened.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) role: Role,
+    password: Option<Password>,
+    /// Where the password comes from, if not from the URL.
+    source: Option<Source>,
+    dialed: AtomicU64,
+    /// The epoch whose pushes count.
+    current: Arc<AtomicU64>,
+}
+
+impl Dialer {
+    pub(crate) fn new(
+        role: Role,
+        transport: Arc<dyn Transport>,
+        shared: Arc<Shared>,
+        password: Option<Password>,
+        source: Option<Source>,
+    ) -> Self {
+        Dialer {
+            transport,
+            shared,
+            role,
+            password,
+            source,
+            dialed: AtomicU64::new(0),
+            current: Arc::default(),
+        }
+    }
+
+    /// Another one, for connections of the same kind.
+    pub(crate) fn another(&self) -> Self {
+        Dialer::new(
+            self.role,
+            self.transport.clone(),
+            self.shared.clone(),
+            self.password.clone(),
+            self.source.clone(),
+        )
+    }
+
+    /// Opens a connection. On a command connection the first command kills the old one, so that
+    /// what it still had under way is never applied; then it subscribes; asks come after that.
+    pub(crate) async fn dial(&self, old: Option<&Predecessor>) -> Result<Session, Trouble> {
+        let epoch = self.dialed.fetch_add(1, Ordering::AcqRel) + 1;
+        // Whatever an old connection still delivers is discarded.
+        self.current.store(epoch, Ordering::Release);
+        let end = Arc::new(End::default());
+        let subscribed = Arc::new(Subscribed::default());
+        let hears = self.hears(epoch, end.clone(), subscribed.clone());
+        let connection = self.transport.open(hears).await?;
+        let shared = &*self.shared;
+        // In a cluster a node is tried out in a slot of its own, if it has one yet.
+        let slot = shared.member.as_ref().and_then(Member::some_slot);
+        let mut name = None;
+        let mut predecessor_lives = false;
+        if shared.member.is_some() && !connection.has_pushes() {
+            return Err(Trouble::new(
+                Outage::Misconfigured,
+                "it does not speak RESP3, as the nodes of a cluster must: write redis:// for a proxy before one",
+            ));
+        }
+        if shared.is_of_quorum() && !connection.has_pushes() {
+            return Err(Trouble::new(
+                Outage::Misconfigured,
+                "it does not speak RESP3, as the servers of a quorum must: no proxy may stand before them",
+            ));
+        }
+        if self.role == Role::Commands && !connection.has_pushes() {
+            if !shared.start_polling() {
+                return Err(Trouble::new(
+                    Outage::Misconfigured,
+                    "it tells nothing unasked, which it did when this client connected: connect a new manager if a proxy \
+                     stands there now",
+                ));
+            }
+            predecessor_lives = old.is_some();
+            if old.is_some() {
+                shared.rename_if_idle();
+            }
+        } else if self.role == Role::Commands {
+            if old.is_none() {
+                check_password(&*connection, self.password().await?).await?;
+            }
+            predecessor_lives = !kill(&*connection, old).await?;
+            name = servers_name(&*connection).await?;
+            if old.is_some() {
+                shared.rename_if_idle();
+            }
+            match &shared.member {
+                None => subscribe(&*connection, shared).await?,
+                Some(member) => subscribe_in_slots(&*connection, shared, member, slot).await?,
+            }
+            shared.listens();
+        }
+        if self.role == Role::Lane {
+            name = servers_name(&*connection).await?;
+        }
+        let used = match self.role {
+            _ if !connection.has_pushes() => Used::Unloaded,
+            Role::Commands | Role::Lane => Used::All,
+            Role::Renewals => Used::Renew,
+            Role::Acks => Used::Proofs,
+        };
+        let scripts = Known::new(shared.scripts.clone(), used);
+        let server = self.probe(&*connection, &scripts, slot).await?;
+        if self.role == Role::Commands
+            && let Some(seat) = &shared.seat
+        {
+            seat.take(server.as_deref(), &end)?;
+        }
+        if connection.has_pushes()
+            && self.role != Role::Lane
+            && (shared.same_server).enter(server.as_deref(), &end, self.role == Role::Commands)
+        {
+            // Under a name of several servers they would leave each other without a pause.
+            tokio::time::sleep(SEVERAL_SERVERS).await;
+        }
+        Ok(Session {
+            connection,
+            epoch,
+            client: shared.id(),
+            server,
+            name,
+            predecessor_lives,
+            end,
+            scripts,
+            subscribed,
+        })
+    }
+
+    /// The password of the default user, which a server that has none would take as well.
+    async fn password(&self) -> Result<Option<Password>, Trouble> {
+        let Some(source) = &self.source else {
+            return Ok(self.password.clone());
+        };
+        let credentials = login::ask(source).await?;
+        let is_default = credentials.user().is_none_or(|user| user == "default");
+        Ok(is_default.then(|| Password::new(credentials.reveal())))
+    }
+
+    /// Opens a connection to the server that the other one reaches. A name may mean several, or
+    /// another one by now, and what was asked for on two would exclude nobody.
+    pub(crate) async fn dial_beside(&self, other: &Session) -> Result<Session, Trouble> {
+        let session = self.dial(None).await?;
+        if session.server.is_some() && session.server == other.server {
+            Ok(session)
+        } else {
+            Err(Trouble::new(Outage::Unreachable, "it is another server"))
+        }
+    }
+
+    /// Has the server run a script that writes nothing, but might, and makes it know the others: so
+    /// a replica is not taken for a master, and no command is sent twice because its script is
+    /// unknown. What the server calls itself for as long as it runs, if it says so.
+    async fn probe(
+        &self,
+        connection: &dyn Connection,
+        scripts: &Known,
+        slot: Option<Slot>,
+    ) -> Result<Option<String>, Trouble> {
+        let shared = &*self.shared;
+        let id = shared.id();
+        let key = match (&shared.member, slot) {
+            (None, _) => Some(shared.names.probe.clone()),
+            (Some(_), slot) => slot.map(|slot| shared.names.probe_in(slot)),
+        };
+        // By its source first, which makes the hash known.
+        let probes = key.iter().flat_map(|key| {
+            let probe = |by| shared.encoder(&id).probe(by, key);
+            [probe(By::Source), probe(By::Hash)]
+        });
+        let mut commands: Vec<_> = probes.collect();
+        let probes = commands.len();
+        commands.extend(scripts.loads());
+        // A proxy may lead each command to another server, and does not know this one.
+        let is_asked = connection.has_pushes();
+        if is_asked {
+            let mut info = redis::cmd("INFO");
+            // For one of a quorum its role as well; the servers before 7.0 take one section, or
+            // none.
+            if !shared.is_of_quorum() {
+                info.arg("server");
+            }
+            commands.push(info);
+        }
+        let sent = shared.clock.now();
+        let replies = connection.send_all(&commands).await;
+        let mut replies = replies.map_err(|error| trouble::of(&error))?;
+        let info = is_asked.then(|| replies.pop()).flatten();
+        let info = info.map_or(Ok(None), read_info)?;
+        if shared.member.is_none() {
+            role::check_alone(info.as_deref().and_then(mode))?;
+        }
+        if shared.is_of_quorum() {
+            role::check_member(info.as_deref().and_then(|info| field(info, "role")))?;
+        }
+        for reply in replies.into_iter().take(probes) {
+            match reply {
+                Ok(value) => {
+                    let probed = decode::probe(value)?;
+                    let now = shared.clock.now();
+                    shared.server_time.hear(sent, probed.at, now);
+                    if let Some(refusal) = probed.said {
+                        may_write(refusal)?;
+                    }
+                }
+                // Forgotten again in between, but it may be run.
+                Err(error) if scripts::is_unknown(&error) => {}
+                Err(error) => {
+                    role::check_server(connection).await?;
+                    let trouble = trouble::of(&error);
+                    if shared.member.is_none()
+                        && let Some(trouble) = trouble::not_alone(&trouble)
+                    {
+                        return Err(trouble);
+                    }
+                    return Err(trouble::needs(
+                        trouble,
+                        &format!(
+                            "EVAL and EVALSHA on keys like `{}`",
+                            key.unwrap_or_default()
+                        ),
+                    ));
+                }
+            }
+        }
+        let run = info.as_deref().and_then(|info| field(info, "run_id"));
+        Ok(run.map(str::to_owned))
+    }
+
+    fn hears(&self, epoch: u64, end: Arc<End>, subscribed: Arc<Subscribed>) -> Hears {
+        let (current, shared) = (self.current.clone(), self.shared.clone());
+        let listens = self.role == Role::Commands;
+        Arc::new(move |heard| match heard {
+            Heard::End(why) => {
+                let lost = || Trouble::new(Outage::Unreachable, "the connection was lost");
+                end.tell(why.unwrap_or_else(lost));
+            }
+            Heard::Message(message) => {
+                let is_of_the_owner = || match &shared.member {
+                    None => true,
+                    Some(member) => member::slot_of(&message).is_some_and(|slot| member.owns(slot)),
+                };
+                if listens && current.load(Ordering::Acquire) == epoch && is_of_the_owner() {
+                    shared.hears(&message);
+                }
+            }
+            Heard::Subscribed(push) => {
+                if let Some(slot) = member::slot_of(&push) {
+                    subscribed.begins(slot);
+                }
+            }
+            Heard::Unsubscribed(push) => {
+                if let Some(slot) = member::slot_of(&push) {
+                    subscribed.ends(slot);
+                    if let Some(member) = &shared.member {
+                        member.gave_away(slot);
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// A server that refuses all writes for a while is a master all the same; each call is told.
+fn may_write(trouble: Trouble) -> Result<(), Trouble> {
+    match trouble.outage {
+        Outage::WritesRefused | Outage::OutOfMemory => Ok(()),
+        _ => Err(trouble::needs(trouble, "DEL")),
+    }
+}
+
+/// Kills a connection. `false` if it may live on.
+pub(crate) async fn kill(
+    connection: &dyn Connection,
+    old: Option<&Predecessor>,
+) -> Result<bool, Trouble> {
+    let old = match old {
+        None => return Ok(true),
+        Some(Predecessor(None)) => return Ok(false),
+        Some(Predecessor(Some(old))) => old,
+    };
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg("KILL")
+        .arg("ID")
+        .arg(&old.id)
+        .arg("ADDR")
+        .arg(&old.address);
+    match connection.send(kill).await {
+        Ok(_) => Ok(true),
+        Err(error) => only_missed(&error).map(|()| false),
+    }
+}
+
+async fn servers_name(connection: &dyn Connection) -> Result<Option<ServersName>, Trouble> {
+    let mut info = redis::cmd("CLIENT");
+    info.arg("INFO");
+    match text(connection, info).await {
+        Ok(info) => Ok(ServersName::read(&info)),
+        Err(error) => only_missed(&error).map(|()| None),
+    }
+}
+
+/// A right, or a command that was renamed away, that is only missed, not needed.
+fn only_missed(error: &RedisError) -> Result<(), Trouble> {
+    let trouble = trouble::of(error);
+    let unknown = error.kind() != ErrorKind::Io && trouble.detail.contains("unknown command");
+    if trouble.outage == Outage::Denied || unknown {
+        Ok(())
+    } else {
+        Err(trouble)
+    }
+}
+
+/// A server without a password takes any: whoever gives one means another server, or believes this
+/// one to be guarded.
+async fn check_password(
+    connection: &dyn Connection,
+    password: Option<Password>,
+) -> Result<(), Trouble> {
+    let Some(password) = password else {
+        return Ok(());
+    };
+    let mut auth = redis::cmd("AUTH");
+    auth.arg(password.reveal());
+    match connection.send(auth).await {
+        Err(error)
+            if error
+                .to_string()
+                .contains("without any password configured") =>
+        {
+            Err(Trouble::new(
+                Outage::Misconfigured,
+                "a password was given and the server asks for none: set `requirepass` there if it is the right server, or \
+                 take the password away",
+            ))
+        }
+        // It was accepted before; whatever else is said here is said of the next command as well.
+        _ => Ok(()),
+    }
+}
+
+async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), Trouble> {
+    let channel = shared.names.channel(&shared.id());
+    let subscribed = connection.subscribe(&channel).await;
+    subscribed.map_err(|error| trouble::needs(trouble::of(&error), "SUBSCRIBE on its channel"))
+}
+
+/// Subscribes to the slots in which somebody of ours waits, and before them to one: that shows
+/// whether it can be done.
+async fn subscribe_in_slots(
+    connection: &dyn Connection,
+    shared: &Shared,
+    member: &Member,
+    slot: Option<Slot>,
+) -> Result<(), Trouble> {
+    let Some(slot) = slot else {
+        return Ok(());
+    };
+    let slots = std::iter::once(slot).chain(member.waited());
+    let client = shared.id();
+    let commands: Vec<_> = slots
+        .map(|slot| member::subscribe(&shared.names, slot, &client))
+        .collect();
+    let replies = connection.send_all(&commands).await;
+    let mut replies = replies.map_err(|error| trouble::of(&error))?.into_iter();
+    // Other slots may have moved meanwhile, and are followed by those who wait there.
+    let Some(Err(error)) = replies.next() else {
+        return Ok(());
+    };
+    let trouble = trouble::of(&error);
+    Err(if trouble.detail.contains("unknown command") {
+        Trouble::new(
+            Outage::Misconfigured,
+            "the servers of the cluster do not know SSUBSCRIBE; Redis 7.0 or later is needed, or Valkey",
+        )
+    } else {
+        trouble::needs(trouble, "SSUBSCRIBE on its channels")
+    })
+}
+
+/// Every lock has a TTL, so an eviction policy removes live locks first. A server that does not
+/// tell its policy is believed to be right.
+pub(crate) async fn evicts(session: &Session) -> Option<String> {
+    // A proxy may end the connection instead of an answer.
+    if !session.connection.has_pushes() {
+        return None;
+    }
+    let mut info = redis::cmd("INFO");
+    info.arg("memory");
+    let info = text(&*session.connection, info).await.ok()?;
+    let policy = field(&info, "maxmemory_policy")?;
+    (field(&info, "maxmemory") != Some("0") && policy != "noeviction").then(|| policy.to_owned())
+}
+
+/// What a server says of itself, if it says so.
+fn read_info(info: RedisResult<Value>) -> Result<Option<String>, Trouble> {
+    match info.and_then(|info| Ok(from_redis_value(info)?)) {
+        Ok(info) => Ok(Some(info)),
+        Err(error) => only_missed(&error).map(|()| None),
+    }
+}
+
+/// A line of what a server says of itself.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = info.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.map(str::trim)
+}
+
+/// Whether a server runs alone or in a cluster, if it says so. Valkey has its own name for this
+/// field.
+fn mode(info: &str) -> Option<&str> {
+    field(info, "redis_mode").or_else(|| field(info, "server_mode"))
+}
+
+async fn text(connection: &dyn Connection, command: redis::Cmd) -> Result<String, RedisError> {
+    let answer: Value = connection.send(command).await?;
+    Ok(from_redis_value(answer)?)
+}

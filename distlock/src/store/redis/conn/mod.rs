@@ -1,0 +1,10 @@
+//! One connection that is kept open: how it begins, how long it is trusted, and what replaces it.
+
+pub(crate) mod client;
+pub(crate) mod clock_watch;
+pub(crate) mod handshake;
+pub(crate) mod health;
+pub(crate) mod link;
+pub(crate) mod same_server;
+pub(crate) mod server_time;
+pub(crate) mod session;

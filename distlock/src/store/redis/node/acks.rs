@@ -1,0 +1,407 @@
+//! Writes that count once replicas have them, or disks. `WAIT` stands in the way of its connection,
+//! and counts the writes of that one alone: so they go over a connection of their own. All that
+//! come while one `WAIT` is under way share the next.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, Value};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{self, Instant};
+
+use crate::config::options::Durability;
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::conn::handshake::Dialer;
+use crate::store::redis::conn::health::Health;
+use crate::store::redis::conn::link::{IN_FLIGHT, LONGEST_SILENCE, Link};
+use crate::store::redis::conn::session::Session;
+use crate::store::redis::wire::scripts;
+use crate::store::redis::wire::trouble;
+use crate::store::redis::wire::{decode, encode};
+use crate::util::clock::Moment;
+use crate::util::mutex::lock;
+
+/// The connections of one server for writes that need more than its word: one for each need, so
+/// that a `WAIT` for two replicas delays nobody who needs one. Each is opened for the first that
+/// needs it.
+pub(crate) struct AcksByNeed {
+    /// `None` once they are closed for good.
+    opened: Mutex<Option<BTreeMap<Durability, Arc<Acks>>>>,
+    dialer: Dialer,
+    needed: Duration,
+    health: Arc<Health>,
+    connected: Arc<Connected>,
+}
+
+/// Told of each connection that was opened.
+type Connected = dyn Fn() + Send + Sync;
+
+impl AcksByNeed {
+    /// Connections as this one dials them; a server that is far away needs as long as it `needed`
+    /// to connect.
+    pub(crate) fn new(
+        dialer: Dialer,
+        needed: Duration,
+        health: Arc<Health>,
+        connected: Arc<Connected>,
+    ) -> Self {
+        AcksByNeed {
+            opened: Mutex::new(Some(BTreeMap::new())),
+            dialer,
+            needed,
+            health,
+            connected,
+        }
+    }
+
+    /// The connection for a need. It runs where the first call does.
+    pub(crate) fn of(&self, need: Durability) -> Result<Arc<Acks>, Trouble> {
+        let mut opened = lock(&self.opened);
+        let opened = opened.as_mut().ok_or_else(closed)?;
+        let acks = opened.entry(need);
+        Ok((acks.or_insert_with(|| Arc::new(Acks::open(self, need)))).clone())
+    }
+
+    /// Those that are up.
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        let opened = lock(&self.opened);
+        let acks = opened.iter().flat_map(BTreeMap::values);
+        acks.filter_map(|acks| acks.link.session().ok()).collect()
+    }
+
+    pub(crate) fn close(&self) {
+        let opened = lock(&self.opened).take();
+        for acks in opened.iter().flat_map(BTreeMap::values) {
+            acks.link.close();
+        }
+    }
+}
+
+impl fmt::Debug for AcksByNeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AcksByNeed").field(&self.opened).finish()
+    }
+}
+
+/// A connection for writes that need the same.
+#[derive(Debug)]
+pub(crate) struct Acks {
+    link: Arc<Link>,
+    need: Durability,
+    writes: mpsc::UnboundedSender<Write>,
+    under_way: Arc<Mutex<Option<Round>>>,
+}
+
+/// A write that somebody waits for.
+#[derive(Debug)]
+struct Write {
+    /// What goes before it, without an answer of interest.
+    before: Vec<Cmd>,
+    command: Cmd,
+    within: Duration,
+    deadline: Instant,
+    told: oneshot::Sender<Result<Told, Trouble>>,
+}
+
+/// What came of a write that was sent.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) session: Arc<Session>,
+    pub(crate) answer: Result<Answer, Trouble>,
+}
+
+/// What the server said, and a moment before it was sent.
+pub(crate) type Answer = (Moment, Value);
+
+/// Writes and their `WAIT` on their way.
+#[derive(Debug)]
+struct Round {
+    session: Arc<Session>,
+    /// The signs of life before it was sent.
+    heard: u64,
+}
+
+impl Acks {
+    fn open(of: &AcksByNeed, need: Durability) -> Self {
+        let dialer = of.dialer.another();
+        let (transport, shared) = (dialer.transport.clone(), dialer.shared.clone());
+        let connected = of.connected.clone();
+        let connected = move || connected();
+        let link = Link::keep(dialer, None, of.needed, of.health.clone(), connected);
+        let link = Arc::new(link);
+        let under_way = Arc::default();
+        let (writes, queue) = mpsc::unbounded_channel();
+        let writer = Writer {
+            link: link.clone(),
+            need,
+            under_way: Arc::clone(&under_way),
+            now: Box::new(move || shared.clock.now()),
+        };
+        transport.spawn(Box::pin(writer.keep(queue)));
+        Acks {
+            link,
+            need,
+            writes,
+            under_way,
+        }
+    }
+
+    /// Sends an idempotent write, and waits until as many have it as need be. Whatever the error,
+    /// it may have been applied.
+    pub(crate) async fn write(
+        &self,
+        before: &[Cmd],
+        command: Cmd,
+        within: Duration,
+    ) -> Result<Told, Trouble> {
+        let deadline = Instant::now() + within;
+        let _place = self.link.place(within).await?;
+        // The first one opens it.
+        let _ = time::timeout_at(deadline, self.link.ready()).await;
+        self.link.session()?;
+        let (told, answer) = oneshot::channel();
+        let write = Write {
+            before: before.to_vec(),
+            command,
+            within,
+            deadline,
+            told,
+        };
+        self.writes.send(write).map_err(|_| closed())?;
+        match time::timeout_at(deadline, answer).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(closed().sent())),
+            Err(_) if self.is_acknowledging() => Err(too_few(self.need, within)),
+            Err(_) => Err(Trouble::timed_out(within)),
+        }
+    }
+
+    /// Whether the server has answered what is under way, so that only `WAIT` is to come.
+    fn is_acknowledging(&self) -> bool {
+        let under_way = lock(&self.under_way);
+        (under_way.as_ref()).is_some_and(|round| round.session.connection.pulse() != round.heard)
+    }
+}
+
+/// The task that sends what is to be acknowledged, all that waits at once.
+struct Writer {
+    link: Arc<Link>,
+    need: Durability,
+    under_way: Arc<Mutex<Option<Round>>>,
+    now: Box<dyn Fn() -> Moment + Send + Sync>,
+}
+
+impl Writer {
+    async fn keep(self, mut queue: mpsc::UnboundedReceiver<Write>) {
+        let mut batch = Vec::new();
+        while queue.recv_many(&mut batch, IN_FLIGHT).await > 0 {
+            // Nothing is sent for a call that has gone, for it has taken back what it had.
+            batch.retain(|write| !write.told.is_closed());
+            let unknown = self.send(mem::take(&mut batch)).await;
+            // They are known now.
+            let unknown = self.send(unknown).await;
+            tell(unknown, || {
+                Trouble::new(Outage::Other, "the server forgets its scripts")
+            });
+        }
+    }
+
+    /// Sends writes with one `WAIT`, and tells what came of them. Those whose script the server
+    /// does not know are left, and the scripts are loaded.
+    async fn send(&self, batch: Vec<Write>) -> Vec<Write> {
+        let last = batch.iter().map(|write| write.deadline).max();
+        let Some(last) = last else {
+            return batch;
+        };
+        let session = match self.link.session() {
+            Ok(session) => session,
+            Err(trouble) => {
+                tell(batch, || trouble.clone());
+                return Vec::new();
+            }
+        };
+        let loaded = session.scripts.loaded();
+        let mut commands = Vec::with_capacity(batch.len() + 1);
+        for write in &batch {
+            commands.extend_from_slice(&write.before);
+            commands.push(write.command.clone());
+        }
+        let left = last.saturating_duration_since(Instant::now());
+        // In one write, so that none but theirs is waited for, and behind them, so that theirs are.
+        commands.push(encode::wait(self.need, left));
+        let sent = (self.now)();
+        let (replies, wait) = match self.exchange(&session, &commands, left).await {
+            Ok(replies) => replies,
+            Err(trouble) => {
+                tell(batch, || trouble.clone());
+                return Vec::new();
+            }
+        };
+        let mut replies = replies.into_iter();
+        let mut unknown = Vec::new();
+        for write in batch {
+            let Some(reply) = replies.nth(write.before.len()) else {
+                break;
+            };
+            let answer = match (reply, &wait) {
+                (Err(error), _) if scripts::is_unknown(&error) => {
+                    unknown.push(write);
+                    continue;
+                }
+                (Err(error), _) => Err(trouble::of(&error)),
+                (Ok(answer), Ok(true)) => Ok((sent, answer)),
+                (Ok(_), Ok(false)) => Err(too_few(self.need, write.within)),
+                (Ok(_), Err(trouble)) => Err(trouble.clone()),
+            };
+            let session = session.clone();
+            // Its caller may have gone.
+            let _ = write.told.send(Ok(Told { session, answer }));
+        }
+        if !unknown.is_empty() {
+            let loading = session.scripts.load_again(&*session.connection, loaded);
+            // What goes wrong here goes wrong again.
+            let _ = time::timeout_at(last, loading).await;
+        }
+        unknown
+    }
+
+    /// The replies to writes, and whether as many have them as need be.
+    async fn exchange(
+        &self,
+        session: &Arc<Session>,
+        commands: &[Cmd],
+        within: Duration,
+    ) -> Result<(Vec<Result<Value, RedisError>>, Result<bool, Trouble>), Trouble> {
+        let connection = &session.connection;
+        let heard = connection.pulse();
+        *lock(&self.under_way) = Some(Round {
+            session: session.clone(),
+            heard,
+        });
+        let mut sent = connection.send_all(commands);
+        let mut silence = std::pin::pin!(time::sleep(LONGEST_SILENCE));
+        let mut is_over = false;
+        let replies = loop {
+            tokio::select! {
+                biased;
+                replies = &mut sent => break replies.map_err(|error| trouble::of(&error)),
+                why = self.link.left(session) => break Err(why),
+                () = &mut silence, if !is_over => {
+                    is_over = true;
+                    // Who has answered the writes is only waiting.
+                    if connection.pulse() == heard {
+                        self.link.suspect(within);
+                    }
+                }
+            }
+        };
+        *lock(&self.under_way) = None;
+        let mut replies = replies?;
+        let wait = match replies.pop() {
+            Some(Ok(answer)) => decode::acknowledged(self.need, answer),
+            Some(Err(error)) => Err(refused(self.need, &trouble::of(&error))),
+            None => Err(Trouble::new(Outage::Other, "the server did not answer")),
+        };
+        Ok((replies, wait))
+    }
+}
+
+fn closed() -> Trouble {
+    Trouble::new(Outage::Unreachable, "the connection was closed").unsent()
+}
+
+fn tell(batch: Vec<Write>, what: impl Fn() -> Trouble) {
+    for write in batch {
+        // Its caller may have gone.
+        let _ = write.told.send(Err(what()));
+    }
+}
+
+fn too_few(need: Durability, within: Duration) -> Trouble {
+    let Durability { replicas, fsync } = need;
+    let detail = match (replicas, fsync) {
+        (n, false) => {
+            format!("fewer than {n} replicas acknowledged within {within:?} (`min_replicas`)")
+        }
+        (0, true) => format!(
+            "it was not on the server's disk within {within:?} (`fsync`, which needs `appendfsync always` there)"
+        ),
+        (n, true) => format!(
+            "it was not on the disks of the server and {n} replicas within {within:?} (`fsync`, which needs \
+             `appendonly yes` and `appendfsync always` on them, and `min_replicas`)"
+        ),
+    };
+    Trouble::new(Outage::TooFewReplicas, detail)
+}
+
+/// Why the server does not even wait.
+fn refused(need: Durability, said: &Trouble) -> Trouble {
+    let (command, setting) = if need.fsync {
+        ("WAITAOF", "fsync")
+    } else {
+        ("WAIT", "min_replicas")
+    };
+    let Trouble {
+        outage, detail: it, ..
+    } = said;
+    if *outage == Outage::Denied {
+        let right = command.to_lowercase();
+        return Trouble::new(
+            *outage,
+            format!("the user needs +{right} for `{setting}`: {it}"),
+        );
+    }
+    if it.contains("unknown command") {
+        let since = if need.fsync {
+            " (Redis 7.2, Valkey 8)"
+        } else {
+            ""
+        };
+        return Trouble::new(
+            Outage::Unsupported,
+            format!(
+                "`{setting}` needs the command {command}{since}, which the server does not know"
+            ),
+        );
+    }
+    if it.contains("appendonly") {
+        return Trouble::new(
+            Outage::Unsupported,
+            format!("`{setting}` needs `appendonly yes` on the server: {it}"),
+        );
+    }
+    said.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With `fsync` the disks of the replicas count as well as the server's own.
+    #[test]
+    fn the_server_is_asked_for_what_is_needed_and_its_count_decides() {
+        for (fsync, replicas, command, enough, too_few) in [
+            (false, 2, "WAIT 2 5", vec![2], vec![1]),
+            (true, 0, "WAITAOF 1 0 5", vec![1, 0], vec![0, 2]),
+            (true, 2, "WAITAOF 1 2 5", vec![1, 2], vec![1, 1]),
+            (true, 2, "WAITAOF 1 2 5", vec![1, 3], vec![0, 2]),
+        ] {
+            let need = Durability { replicas, fsync };
+            let sent = encode::wait(need, Duration::from_millis(5)).get_packed_command();
+            let sent = String::from_utf8(sent).unwrap();
+            let words: Vec<_> = sent.split("\r\n").skip(2).step_by(2).collect();
+            assert_eq!(words.join(" "), command);
+            let is_enough = |counts: Vec<i64>| {
+                let answer = match counts[..] {
+                    [count] => Value::Int(count),
+                    _ => Value::Array(counts.into_iter().map(Value::Int).collect()),
+                };
+                decode::acknowledged(need, answer).unwrap()
+            };
+            assert!(is_enough(enough) && !is_enough(too_few), "{command}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! A script on its way to the server, and its answer: on which connection, for how long, and what
+//! silence means.
+
+use std::time::Duration;
+
+use redis::{Cmd, RedisError, RedisResult, Value};
+
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::Owner;
+use crate::store::BoxFuture;
+use crate::store::redis::conn::link::{LONGEST_SILENCE, Link};
+use crate::store::redis::conn::session::Session;
+use crate::store::redis::node::Node;
+use crate::store::redis::node::lane::Lane;
+use crate::store::redis::node::way::Way;
+use crate::store::redis::transport::Connection;
+use crate::store::redis::wire::scripts::{self, By};
+use crate::store::redis::wire::trouble;
+use crate::util::clock::Moment;
+
+impl Node {
+    /// Runs a script for an owner on one of the two ways.
+    pub(crate) async fn call_by(
+        &self,
+        way: &Way,
+        owner: Owner,
+        within: Duration,
+        command: impl Fn(By) -> Cmd,
+    ) -> Result<(Moment, Value), Trouble> {
+        match &way.lane {
+            None => {
+                self.call(&self.commands, &way.session, &way.before, within, command)
+                    .await
+            }
+            Some(lane) => self.call_on(lane, owner, within, command).await,
+        }
+    }
+
+    /// Runs a script on a lane. No timer of the caller's runtime is needed for that.
+    async fn call_on(
+        &self,
+        lane: &Lane,
+        owner: Owner,
+        within: Duration,
+        command: impl Fn(By) -> Cmd,
+    ) -> Result<(Moment, Value), Trouble> {
+        let session = &lane.session;
+        let loaded = session.scripts.loaded();
+        let heard = session.connection.pulse();
+        let attempt = |by| {
+            let command = command(by);
+            async move {
+                let sent = self.shared.clock.now();
+                let answer = session.connection.send(command);
+                match lane.answer(owner, sent, within, answer).await {
+                    Some(Ok(value)) => Ok((sent, value)),
+                    Some(Err(error)) => Err(Failure::Error(error)),
+                    None => Err(Failure::TimedOut),
+                }
+            }
+        };
+        let load = async {
+            let now = self.shared.clock.now();
+            let loading = session.scripts.load_again(&*session.connection, loaded);
+            lane.answer(owner, now, within, loading).await;
+        };
+        let answered = by_hash_or_source(attempt, load).await;
+        if let Err(Failure::TimedOut) = answered {
+            // Home finds out whether the server is away.
+            self.commands.suspect(within);
+            if session.connection.pulse() == heard {
+                self.lanes.give_up(lane.name.number);
+            }
+        }
+        self.or_trouble(session, within, answered)
+    }
+
+    /// Runs a script under our own deadline, `before` it in the same write what must be. The moment
+    /// returned is before the command was sent.
+    pub(crate) async fn call(
+        &self,
+        link: &Link,
+        session: &Session,
+        before: &[Cmd],
+        within: Duration,
+        command: impl Fn(By) -> Cmd,
+    ) -> Result<(Moment, Value), Trouble> {
+        let _place = link.place(within).await?;
+        let loaded = session.scripts.loaded();
+        let attempt = |by| self.attempt(link, session, within, before, command(by));
+        let load = async {
+            let loading = session.scripts.load_again(&*session.connection, loaded);
+            // Where it is not done in time the next attempt says so.
+            let _ = tokio::time::timeout(within, loading).await;
+        };
+        let answered = by_hash_or_source(attempt, load).await;
+        self.or_trouble(session, within, answered)
+    }
+
+    fn or_trouble<T>(
+        &self,
+        session: &Session,
+        within: Duration,
+        answered: Result<T, Failure>,
+    ) -> Result<T, Trouble> {
+        let trouble = match answered {
+            Ok(answered) => return Ok(answered),
+            Err(Failure::Error(error)) => trouble::of(&error),
+            Err(Failure::TimedOut) => Trouble::timed_out(within),
+        };
+        if self.shared.member.is_none()
+            && let Some(trouble) = trouble::not_alone(&trouble)
+        {
+            return Err(trouble);
+        }
+        self.note_role(session, &trouble);
+        Err(match session.connection.peer() {
+            Some(peer) => trouble.at(peer),
+            None => trouble,
+        })
+    }
+
+    async fn attempt(
+        &self,
+        link: &Link,
+        session: &Session,
+        within: Duration,
+        before: &[Cmd],
+        command: Cmd,
+    ) -> Result<(Moment, Value), Failure> {
+        let sent = self.shared.clock.now();
+        let mut query = send(&*session.connection, before, command);
+        // Who can wait longer goes on waiting, while the connection is being tested.
+        let first = within.min(LONGEST_SILENCE);
+        let mut answered = tokio::time::timeout(first, query.as_mut()).await;
+        if answered.is_err() {
+            link.suspect(within);
+            if within > first {
+                answered = tokio::time::timeout(within - first, query).await;
+            }
+        }
+        match answered {
+            Ok(Ok(value)) => Ok((sent, value)),
+            Ok(Err(error)) => Err(Failure::Error(error)),
+            Err(_) => Err(Failure::TimedOut),
+        }
+    }
+
+    /// A server that is a replica now will not be a master again soon, and another one may have its
+    /// name: all connections are opened anew.
+    pub(crate) fn note_role(&self, session: &Session, trouble: &Trouble) {
+        let demoted = trouble.outage == Outage::ReadOnly || trouble::lost_its_master(trouble);
+        if demoted && session.end.tell(trouble.clone()) {
+            for session in self.sessions() {
+                session.end.tell(trouble.clone());
+            }
+        }
+    }
+}
+
+/// Runs a script that the server may have forgotten: then it is loaded, and run again, or sent
+/// whole. Nothing was run before, so each attempt has a deadline of its own.
+async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>>(
+    attempt: impl Fn(By) -> F,
+    load: impl Future<Output = ()>,
+) -> Result<T, Failure> {
+    let answered = attempt(By::Hash).await;
+    if !is_unknown(&answered) {
+        return answered;
+    }
+    // What goes wrong here goes wrong again below.
+    load.await;
+    let answered = attempt(By::Hash).await;
+    if !is_unknown(&answered) {
+        return answered;
+    }
+    attempt(By::Source).await
+}
+
+/// Sends a command behind others. Their answers count only where they are errors that no redirect
+/// explains.
+fn send<'a>(
+    connection: &'a dyn Connection,
+    before: &'a [Cmd],
+    command: Cmd,
+) -> BoxFuture<'a, RedisResult<Value>> {
+    if before.is_empty() {
+        return connection.send(command);
+    }
+    Box::pin(async move {
+        let mut together = before.to_vec();
+        together.push(command);
+        let mut answers = connection.send_all(&together).await?;
+        let last = answers.pop();
+        for answer in answers {
+            match answer {
+                Err(error) if !trouble::is_redirect(&trouble::of(&error)) => return Err(error),
+                _ => {}
+            }
+        }
+        last.unwrap_or(Ok(Value::Nil))
+    })
+}
+
+/// Why there is no answer.
+enum Failure {
+    Error(RedisError),
+    TimedOut,
+}
+
+/// Whether the server does not know the script.
+fn is_unknown<T>(answered: &Result<T, Failure>) -> bool {
+    matches!(answered, Err(Failure::Error(error)) if scripts::is_unknown(error))
+}

@@ -1,0 +1,81 @@
+//! What follows when sentinels name another master: connections to the old one are left.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::node::Node;
+use crate::store::redis::transport::sentinel::Sentinels;
+use crate::store::redis::transport::url::Host;
+use crate::store::redis::transport::{Connection, Hears};
+use crate::store::redis::wire::trouble;
+use crate::util::backoff::Backoff;
+
+/// How often a sentinel is asked whose channel is silent.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+
+/// Has a node leave a server that is not the master any more.
+pub(crate) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
+    let mut watching = JoinSet::new();
+    for host in &sentinels.hosts {
+        watching.spawn(watch_by(host.clone(), node.clone(), sentinels.clone()));
+    }
+    watching.join_all().await;
+}
+
+async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
+    let Some(mut opened) = node.upgrade().map(|node| node.opens()) else {
+        return;
+    };
+    let mut backoff = BACKOFF;
+    loop {
+        let said = Arc::new(Notify::new());
+        let heard = said.clone();
+        // Whatever it says, its end included, is a reason to ask.
+        let hears: Hears = Arc::new(move |_| heard.notify_one());
+        let listening = async {
+            let connection = sentinels.connect(&host, hears).await?;
+            let subscribed = connection.subscribe("+switch-master").await;
+            subscribed.map_err(|error| trouble::of(&error))?;
+            Ok::<_, Trouble>(connection)
+        };
+        if let Ok(Ok(connection)) = tokio::time::timeout(ASK_EVERY, listening).await {
+            while let Ok(Ok(Some(master))) =
+                tokio::time::timeout(ASK_EVERY, sentinels.ask(&connection)).await
+            {
+                backoff.reset();
+                follow(&node, &sentinels, &master).await;
+                // It says so when that changes. A connection that was being opened meanwhile leads
+                // to the old one, if that was frozen and has woken up.
+                let changes = async {
+                    tokio::select! {
+                        () = said.notified() => {}
+                        Ok(()) = opened.changed() => {}
+                    }
+                };
+                let _ = tokio::time::timeout(ASK_EVERY, changes).await;
+            }
+        }
+        tokio::time::sleep(backoff.pause()).await;
+    }
+}
+
+/// Leaves every connection that leads elsewhere, if most sentinels agree with the one that said so.
+async fn follow(node: &Weak<Node>, sentinels: &Arc<Sentinels>, master: &Host) {
+    let name = sentinels.name_of(master);
+    let is_known = |node: Arc<Node>| node.leads_only_to(&name);
+    if node.upgrade().is_none_or(is_known) {
+        return;
+    }
+    if let Ok(agreed) = sentinels.master().await
+        && agreed == *master
+        && let Some(node) = node.upgrade()
+    {
+        node.leave_others(&name);
+    }
+}

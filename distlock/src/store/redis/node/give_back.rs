@@ -1,0 +1,167 @@
+//! How what was asked for is given back: once where that is certain, and again where an ask may
+//! still be applied.
+
+use std::time::Duration;
+
+use crate::key::LockKey;
+use crate::protocol::rules::Rules;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{Owner, ReleaseReply};
+use crate::store::redis::conn::session::Session;
+use crate::store::redis::node::Node;
+use crate::store::redis::node::lane::LaneName;
+use crate::store::redis::node::unanswered::Unanswered;
+use crate::store::redis::node::way::Way;
+use crate::store::redis::wire::decode;
+use crate::store::redis::wire::trouble;
+
+impl Node {
+    /// Takes back whatever an owner has there. Its asks come before that: what was not answered on
+    /// a lane is followed there, or the lane is killed (R2).
+    pub(crate) async fn release(
+        &self,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> Result<ReleaseReply, Trouble> {
+        self.hand_on(key, owner, keep, |_| None, within).await
+    }
+
+    /// The same, and whoever is next has it at once: at a node of a quorum, which must know more
+    /// for that, of this session.
+    pub(crate) async fn hand_on(
+        &self,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        next: impl Fn(&Session) -> Option<String>,
+        within: Duration,
+    ) -> Result<ReleaseReply, Trouble> {
+        let home = self.home()?;
+        let next = next(&home.session);
+        let next = next.as_deref();
+        let mut unanswered = self.unanswered.get(owner).unwrap_or_default();
+        if !Rules::in_force().follow_lane {
+            unanswered.lanes.clear();
+        }
+        let mut was_held = false;
+        let mut may_come = unanswered
+            .epoch
+            .is_some_and(|epoch| epoch != home.session.epoch && home.session.predecessor_lives);
+        for name in &unanswered.lanes {
+            let mut is_followed = false;
+            if let Some(lane) = self.lanes.find(name.number) {
+                let way = Way {
+                    session: home.session.clone(),
+                    lane: Some(lane),
+                    before: Vec::new(),
+                };
+                match self.release_by(&way, key, owner, keep, next, within).await {
+                    Ok(held) => {
+                        was_held |= held;
+                        is_followed = true;
+                    }
+                    // It may have been applied: what is not there any more proves nothing.
+                    Err(trouble) => was_held |= !trouble.unsent,
+                }
+            }
+            if !is_followed {
+                self.lanes.give_up(name.number);
+                may_come |= !self.kill(name, &home.session, within).await?;
+            }
+        }
+        was_held |= self
+            .release_by(&home, key, owner, keep, next, within)
+            .await?;
+        self.unanswered.forget(owner);
+        self.polls.forget(owner);
+        let again_after = may_come.then(|| self.until_refused(&unanswered, within));
+        Ok(ReleaseReply {
+            was_held,
+            again_after,
+        })
+    }
+
+    /// After how long a release is certainly behind what was asked for and not answered.
+    fn until_refused(&self, unanswered: &Unanswered, within: Duration) -> Duration {
+        let now = self.shared.server_time.estimate(self.shared.clock.now());
+        Duration::from_micros(unanswered.apply_by.saturating_sub(now)) + within
+    }
+
+    /// Whether an ask of this owner was never answered.
+    pub(crate) fn owes_answer(&self, owner: Owner) -> bool {
+        self.unanswered.get(owner).is_some()
+    }
+
+    /// Forgets an ask that was never answered here, and is taken back elsewhere: after how long
+    /// that is to be done once more, for it may still be applied.
+    pub(crate) fn forget_ask(&self, owner: Owner, within: Duration) -> Option<Duration> {
+        let unanswered = self.unanswered.get(owner)?;
+        self.unanswered.forget(owner);
+        Some(self.until_refused(&unanswered, within))
+    }
+
+    /// Releases what was asked for and answered; `None` if that cannot be said here, and home has
+    /// to do it.
+    pub(crate) async fn release_answered(
+        &self,
+        way: &Way,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        within: Duration,
+    ) -> Option<Result<ReleaseReply, Trouble>> {
+        if self.unanswered.get(owner).is_some() {
+            return None;
+        }
+        let released = self.release_by(way, key, owner, keep, None, within).await;
+        Some(released.map(|was_held| ReleaseReply {
+            was_held,
+            again_after: None,
+        }))
+    }
+
+    /// Makes sure that nothing more of a lane is applied. `false` if that cannot be said.
+    async fn kill(&self, lane: &LaneName, by: &Session, within: Duration) -> Result<bool, Trouble> {
+        match tokio::time::timeout(within, lane.kill(by)).await {
+            Ok(killed) => killed,
+            Err(_) => {
+                self.commands.suspect(within);
+                Err(Trouble::timed_out(within))
+            }
+        }
+    }
+
+    /// Whether there was a lock.
+    async fn release_by(
+        &self,
+        way: &Way,
+        key: &LockKey,
+        owner: Owner,
+        keep: Duration,
+        next: Option<&str>,
+        within: Duration,
+    ) -> Result<bool, Trouble> {
+        let encoder = self.shared.encoder(&way.session.client);
+        let give_up = self.shared.clock.now() + within;
+        let mut was_held = false;
+        loop {
+            let released = self.call_by(way, owner, within, |by| {
+                encoder.release(by, key, owner, keep, next)
+            });
+            let (_, answer) = match released.await {
+                // Its slot has moved in between: the rest is left to whoever looks there.
+                Err(trouble) if was_held && trouble::is_redirect(&trouble) => return Ok(true),
+                released => released?,
+            };
+            let removed = decode::release(answer)?;
+            was_held |= removed.was_held;
+            // So many dead waiters that one call was not enough to reach a live one. In the end
+            // they are left to whoever looks next.
+            if !removed.more || self.shared.clock.now() >= give_up {
+                return Ok(was_held);
+            }
+        }
+    }
+}

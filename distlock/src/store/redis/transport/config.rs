@@ -1,0 +1,220 @@
+//! Where a store is, and what is said about it without its password.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::{ConnectionAddr, RedisConnectionInfo};
+
+use crate::config::credentials::{Credentials, Source};
+use crate::config::tls::Tls;
+use crate::error::Error;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::quorum::terms::Terms;
+use crate::store::redis::transport::url::{Host, Place, Single, Url, shown};
+
+/// Where a server is, and how to talk to it.
+#[derive(Clone)]
+pub(crate) struct RedisConfig {
+    pub(crate) place: Place,
+    /// User, password, database.
+    pub(crate) settings: RedisConnectionInfo,
+    /// For a server that is reached over TLS.
+    pub(crate) tls: Option<Tls>,
+    /// Where user and password come from, in place of the URL's.
+    pub(crate) credentials: Option<Source>,
+    /// Who we are to the sentinels.
+    pub(crate) sentinel_credentials: Option<Credentials>,
+    pub(crate) namespace: String,
+    pub(crate) connect_timeout: Duration,
+    /// How many runtimes may have a connection of their own.
+    pub(crate) lanes: usize,
+    /// The server is a node of a cluster.
+    pub(crate) in_cluster: bool,
+    /// When the nodes of a quorum vote.
+    pub(crate) terms: Terms,
+}
+
+/// A password, which is shown to nobody but the server.
+#[derive(Clone)]
+pub(crate) struct Password(String);
+
+impl Password {
+    pub(crate) fn new(password: &str) -> Self {
+        Password(password.to_owned())
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(..)")
+    }
+}
+
+impl RedisConfig {
+    pub(crate) fn parse(
+        url: &str,
+        namespace: &str,
+        connect_timeout: Duration,
+    ) -> Result<Self, Error> {
+        // The URL itself is never repeated: it may contain a password.
+        let url = Url::parse(url).map_err(|what| Error::Config {
+            detail: format!(
+                "{what}; write redis://[user:password@]host[:port][/db], redis+sentinel://host,host/service[/db], \
+                 redis+cluster://host,host, redis+quorum://host,host,host[/db], rediss for TLS, redis+unix:///path, or memory:"
+            ),
+        })?;
+        Ok(RedisConfig {
+            place: url.place,
+            settings: url.settings,
+            tls: url.is_encrypted.then(Tls::default),
+            credentials: None,
+            sentinel_credentials: None,
+            namespace: namespace.to_owned(),
+            connect_timeout,
+            lanes: 0,
+            in_cluster: false,
+            terms: Terms::default(),
+        })
+    }
+
+    /// The server, its database and our namespace: what decides whether two managers share locks.
+    pub(crate) fn identity(&self) -> String {
+        let mut place = self.place.clone();
+        if let Place::One(Single::Sentinel {
+            sentinels: hosts, ..
+        })
+        | Place::Cluster(hosts)
+        | Place::Quorum(hosts) = &mut place
+        {
+            // In any order they are the same.
+            hosts.sort();
+        }
+        format!(
+            "{}/{} {}",
+            self.address_of(&place),
+            self.settings.db(),
+            self.namespace
+        )
+    }
+
+    /// The server alone, or who knows which one it is.
+    pub(crate) fn address(&self) -> String {
+        self.address_of(&self.place)
+    }
+
+    fn address_of(&self, place: &Place) -> String {
+        match place {
+            Place::One(Single::Server(ConnectionAddr::Tcp(host, port))) => {
+                format!("{}://{}", self.scheme(), shown(&(host.clone(), *port)))
+            }
+            Place::One(Single::Server(ConnectionAddr::Unix(path))) => {
+                format!("redis+unix://{}", path.display())
+            }
+            Place::One(Single::Server(_)) => "redis".into(),
+            Place::One(Single::Sentinel { sentinels, service }) => {
+                format!(
+                    "{}+sentinel://{}/{service}",
+                    self.scheme(),
+                    listed(sentinels)
+                )
+            }
+            Place::Cluster(nodes) => format!("{}+cluster://{}", self.scheme(), listed(nodes)),
+            Place::Quorum(servers) => format!("{}+quorum://{}", self.scheme(), listed(servers)),
+        }
+    }
+
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() {
+            "rediss"
+        } else {
+            "redis"
+        }
+    }
+
+    /// Whether the URL says who we are.
+    pub(crate) fn has_credentials(&self) -> bool {
+        self.settings.username().is_some() || self.settings.password().is_some()
+    }
+
+    /// The password of the default user, which a server that has none would take as well.
+    pub(crate) fn password(&self) -> Option<Password> {
+        let settings = &self.settings;
+        let is_default = settings.username().is_none_or(|user| user == "default");
+        let password = settings.password().filter(|_| is_default);
+        password.map(|password| Password(password.to_owned()))
+    }
+
+    /// The error of a connection that could not be set up.
+    pub(crate) fn refused(&self, trouble: Trouble, waited: Duration) -> Error {
+        trouble.at(&self.address()).into_connect_error(waited)
+    }
+}
+
+fn listed(hosts: &[Host]) -> String {
+    hosts.iter().map(shown).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+#[cfg(distlock_inside)]
+#[path = "../../../../../tests/inside/urls.rs"]
+mod properties;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<RedisConfig, Error> {
+        RedisConfig::parse(url, "distlock", Duration::from_secs(2))
+    }
+
+    #[test]
+    fn urls_that_cannot_work_are_refused_without_repeating_them() {
+        for url in [
+            "",
+            "localhost",
+            "http://user:hunter2@host",
+            "redis://:hunter2@host:port",
+            "redis://:hunter2@host:6379/zero",
+            "redis://",
+            "hunter2@host:6379",
+            "hunter2:x@host:6379",
+            "redis+sentinel://:hunter2@host,host",
+            "redis+sentinel://:hunter2@host,/service",
+            "redis+sentinel://:hunter2@host,host:port/service",
+            "redis+sentinel://:hunter2@host,hunter2@host/service",
+            "redis+cluster://:hunter2@host,host/3",
+            "rediss+nothing://:hunter2@host",
+        ] {
+            let error = match parse(url) {
+                Ok(_) => panic!("{url} was accepted"),
+                Err(error) => error,
+            };
+            assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("hunter2"), "{shown}");
+            assert!(shown.contains("redis://[user:password@]host"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn the_identity_names_server_database_and_namespace_only() {
+        let config = parse("redis://user:hunter2@localhost:7000/3").unwrap();
+        assert_eq!(config.identity(), "redis://localhost:7000/3 distlock");
+        let config = parse("redis+sentinel://user:hunter2@b,a:1/service/2").unwrap();
+        assert_eq!(
+            config.identity(),
+            "redis+sentinel://a:1,b:26379/service/2 distlock"
+        );
+        for url in ["redis://[::1]:7000", "redis+cluster://[::1]:7000,a:6379"] {
+            assert_eq!(parse(url).unwrap().address(), url);
+        }
+        assert_eq!(
+            parse("redis://localhost").unwrap().identity(),
+            "redis://localhost:6379/0 distlock"
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! Recognition of servers that speak another protocol than the URL says.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+
+/// How long a server may take to answer a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// The first bytes of all replies in RESP2 and RESP3.
+const REPLY_TYPES: &[u8] = b"+-:$*_,#!=(%~>|";
+
+/// A ClientHello without content. A TLS server rejects it with an alert, and then ends the
+/// connection in order.
+const EMPTY_CLIENT_HELLO: &[u8] = &[0x16, 3, 1, 0, 4, 1, 0, 0, 0];
+
+/// Begins an alert and a handshake of TLS 1.0 to 1.3.
+const TLS: [[u8; 2]; 2] = [[0x15, 3], [0x16, 3]];
+
+/// How much of a strange reply an error shows.
+const MAX_SHOWN: usize = 40;
+
+/// Returns the error of a server whose first bytes on a connection are not those of a reply of
+/// Redis.
+pub(crate) fn of_first_bytes(bytes: &[u8]) -> Option<Trouble> {
+    if REPLY_TYPES.contains(bytes.first()?) {
+        return None;
+    }
+    if TLS.iter().any(|tls| bytes.starts_with(tls)) {
+        return Some(with_tls());
+    }
+    let shown = &bytes[..bytes.len().min(MAX_SHOWN)];
+    let shown = String::from_utf8_lossy(shown);
+    let line = shown.lines().next().unwrap_or_default();
+    Some(misconfigured(&format!("its reply begins with `{line}`")))
+}
+
+/// Returns the error of a server that does not speak RESP.
+pub(crate) fn misconfigured(why: &str) -> Trouble {
+    Trouble::new(
+        Outage::Misconfigured,
+        format!(
+            "it does not speak the protocol of Redis ({why}): correct host and port in the URL"
+        ),
+    )
+}
+
+/// Returns the error of a plain connection to a port for TLS.
+pub(crate) fn with_tls() -> Trouble {
+    Trouble::new(
+        Outage::Misconfigured,
+        "it expects TLS: write rediss:// instead of redis://, or name the server's plain `port`",
+    )
+}
+
+/// Returns the error of a TLS connection to a plain port.
+pub(crate) fn without_tls() -> Trouble {
+    Trouble::new(
+        Outage::Misconfigured,
+        "it does not speak TLS, and answers in plain text: write redis:// instead of rediss://, or name the server's \
+         `tls-port`",
+    )
+}
+
+/// Returns true if the server behind a new connection speaks TLS.
+pub(crate) async fn speaks_tls(connecting: impl Future<Output = io::Result<TcpStream>>) -> bool {
+    let reply = probe(connecting, EMPTY_CLIENT_HELLO).await;
+    reply.is_some_and(|reply| TLS.contains(&reply))
+}
+
+/// Returns true if the server behind a new connection answers a plain PING, which it may reject.
+/// Nothing secret is sent.
+pub(crate) async fn speaks_plainly(
+    connecting: impl Future<Output = io::Result<TcpStream>>,
+) -> bool {
+    let reply = probe(connecting, b"PING\r\n").await;
+    reply.is_some_and(|reply| matches!(reply, [b'+' | b'-', _]))
+}
+
+/// Returns how the reply to a few bytes begins.
+async fn probe(
+    connecting: impl Future<Output = io::Result<TcpStream>>,
+    bytes: &[u8],
+) -> Option<[u8; 2]> {
+    let probed = async {
+        let stream = connecting.await?;
+        stream.writable().await?;
+        // The send buffer of a new socket has room for a few bytes.
+        stream.try_write(bytes)?;
+        let mut reply = [0; 2];
+        let length = stream.peek(&mut reply).await?;
+        Ok::<_, io::Error>((length == reply.len()).then_some(reply))
+    };
+    tokio::time::timeout(PROBE_TIMEOUT, probed)
+        .await
+        .ok()?
+        .ok()?
+}

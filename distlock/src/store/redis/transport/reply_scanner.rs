@@ -1,0 +1,257 @@
+//! Reads along while replies and pushes arrive, before the `redis` crate parses them.
+//!
+//! It limits what one reply may take: the crate buffers a reply until it is complete, and so an
+//! endless one would take all memory.
+//!
+//! In a cluster it also renames a push. A node that gives a slot away ends the subscriptions in it
+//! with the same push that answers a `SUNSUBSCRIBE`. The `redis` crate takes each for an answer:
+//! that of the oldest command under way, so that each later command would get the answer of the one
+//! before it, and a lock would be believed by whoever asked next. distlock never unsubscribes, so
+//! none of these pushes is an answer. They are renamed before the crate reads them, which then
+//! passes them on.
+
+/// What a reply may take, in bytes. The largest known is that of `CLUSTER SLOTS`: 1 MiB for
+/// thousands of ranges.
+const MAX_SIZE: u64 = 8 << 20;
+
+/// What a value inside another takes besides its text, at least.
+const VALUE_SIZE: u64 = 16;
+
+pub(crate) const TOO_LARGE: &str =
+    "a reply was larger than 8 MiB, so the connection was closed; is it a Redis server?";
+
+/// A reply takes more than the limit, or says that it will.
+#[derive(Debug)]
+pub(crate) struct TooLarge;
+
+/// What the push is called.
+const NAME: &[u8; 12] = b"sunsubscribe";
+
+/// What it is renamed to: as long, and different in its last byte, so that nothing has to be held
+/// back.
+pub(crate) const RENAMED: &str = "sunsubscribd";
+
+/// Reads along, in whatever pieces the bytes come.
+#[derive(Debug)]
+pub(crate) struct ReplyScanner {
+    at: At,
+    renames: bool,
+    /// What the current reply has taken so far.
+    size: u64,
+    /// Values of the current answer or push that are still to come.
+    missing: u64,
+    /// The next value says what push this is.
+    is_name: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum At {
+    /// Before a value.
+    Start,
+    /// In the first line of a value of this kind, whose number is read.
+    Line { kind: u8, number: Option<u64> },
+    /// In a text. So many of its bytes are those of the name, if all are so far.
+    Text { left: u64, alike: Option<usize> },
+}
+
+impl ReplyScanner {
+    pub(crate) fn new(renames: bool) -> Self {
+        ReplyScanner {
+            at: At::Start,
+            renames,
+            size: 0,
+            missing: 0,
+            is_name: false,
+        }
+    }
+
+    pub(crate) fn read(&mut self, mut bytes: &mut [u8]) -> Result<(), TooLarge> {
+        while let Some(first) = bytes.first_mut() {
+            let used = match self.at {
+                At::Start => {
+                    if self.missing == 0 {
+                        self.missing = 1;
+                        self.size = 0;
+                    }
+                    let kind = *first;
+                    self.at = At::Line {
+                        kind,
+                        number: Some(0),
+                    };
+                    1
+                }
+                At::Line { kind, number } => {
+                    match *first {
+                        b'\n' => self.line_ends(kind, number)?,
+                        b'\r' => {}
+                        digit @ b'0'..=b'9' => {
+                            let digit = u64::from(digit - b'0');
+                            let number = number
+                                .and_then(|number| number.checked_mul(10)?.checked_add(digit));
+                            self.at = At::Line { kind, number };
+                        }
+                        // `-1`: there is nothing.
+                        _ => self.at = At::Line { kind, number: None },
+                    }
+                    1
+                }
+                At::Text { left, alike } => {
+                    if let Some(alike) = alike {
+                        self.compare(first, left, alike);
+                        1
+                    } else {
+                        let used =
+                            usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                        self.text_goes_on(left, used, None);
+                        used
+                    }
+                }
+            };
+            bytes = &mut bytes[used..];
+            self.take(used as u64)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, size: u64) -> Result<(), TooLarge> {
+        self.size = self.size.saturating_add(size);
+        (self.size <= MAX_SIZE).then_some(()).ok_or(TooLarge)
+    }
+
+    fn line_ends(&mut self, kind: u8, number: Option<u64>) -> Result<(), TooLarge> {
+        self.missing -= 1;
+        let is_first = std::mem::take(&mut self.is_name);
+        self.at = At::Start;
+        let Some(number) = number else {
+            return Ok(());
+        };
+        let inside = match kind {
+            b'$' | b'=' | b'!' => {
+                // Its bytes are counted as they arrive.
+                if self.size.saturating_add(number) > MAX_SIZE {
+                    return Err(TooLarge);
+                }
+                let alike = (self.renames && is_first && number == NAME.len() as u64).then_some(0);
+                // The end of the line belongs to it.
+                self.at = At::Text {
+                    left: number.saturating_add(2),
+                    alike,
+                };
+                0
+            }
+            b'*' | b'~' => number,
+            b'>' => {
+                self.is_name = self.missing == 0;
+                number
+            }
+            b'%' => number.saturating_mul(2),
+            // What it is an attribute of comes behind it.
+            b'|' => number.saturating_mul(2).saturating_add(1),
+            _ => 0,
+        };
+        self.missing = self.missing.saturating_add(inside);
+        self.take(inside.saturating_mul(VALUE_SIZE))
+    }
+
+    fn compare(&mut self, byte: &mut u8, left: u64, alike: usize) {
+        let alike = (*byte == NAME[alike]).then_some(alike + 1);
+        if alike == Some(NAME.len()) {
+            *byte = RENAMED.as_bytes()[NAME.len() - 1];
+            self.text_goes_on(left, 1, None);
+        } else {
+            self.text_goes_on(left, 1, alike);
+        }
+    }
+
+    fn text_goes_on(&mut self, left: u64, read: usize, alike: Option<usize>) {
+        let left = left.saturating_sub(read as u64);
+        self.at = if left == 0 {
+            At::Start
+        } else {
+            At::Text { left, alike }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PUSH: &str = ">3\r\n$12\r\nsunsubscribe\r\n$1\r\na\r\n:0\r\n";
+    const ITS_OWN: &str = ">3\r\n$12\r\nsunsubscribd\r\n$1\r\na\r\n:0\r\n";
+
+    /// What else a server says, the name in every place where it is none.
+    const OTHERS: &[&str] = &[
+        "+OK\r\n",
+        "+sunsubscribe\r\n",
+        "-MOVED 1 >3 $12 sunsubscribe\r\n",
+        ":-7\r\n",
+        "_\r\n",
+        "#t\r\n",
+        ",1.5\r\n",
+        "$-1\r\n",
+        "$0\r\n\r\n",
+        "$12\r\nsunsubscribe\r\n",
+        "$30\r\n>3\r\n$12\r\nsunsubscribe\r\n$1\r\na\r\n\r\n",
+        "*0\r\n",
+        "*-1\r\n",
+        "*2\r\n$12\r\nsunsubscribe\r\n*1\r\n:1\r\n",
+        "%1\r\n+a\r\n~2\r\n:1\r\n:2\r\n",
+        "|1\r\n+a\r\n:1\r\n$12\r\nsunsubscribe\r\n",
+        "=5\r\ntxt:a\r\n",
+        "!5\r\nERR a\r\n",
+        ">3\r\n$8\r\nsmessage\r\n$1\r\na\r\n$12\r\nsunsubscribe\r\n",
+        ">3\r\n$10\r\nssubscribe\r\n$1\r\na\r\n:1\r\n",
+        ">3\r\n$12\r\npunsubscribe\r\n$1\r\na\r\n:1\r\n",
+    ];
+
+    #[test]
+    fn a_reply_that_takes_too_much_is_rejected_as_soon_as_that_is_known() {
+        let text = format!("$1000000\r\n{}\r\n", "x".repeat(1_000_000));
+        let line = format!("+{}", "x".repeat(9_000_000));
+        let list = format!("*9\r\n{}", text.repeat(8));
+        for (said, is_too_large) in [
+            (&*text.repeat(20), false),
+            (&*format!("{list}{text}"), true),
+            (&*list, false),
+            (&*line, true),
+            ("$8000000\r\n", false),
+            ("$2000000000\r\n", true),
+            ("*500000\r\n", false),
+            ("*600000\r\n", true),
+            ("%300000\r\n", true),
+            (">18446744073709551615\r\n", true),
+        ] {
+            let mut scanner = ReplyScanner::new(false);
+            let read = scanner.read(&mut said.as_bytes().to_vec());
+            assert_eq!(read.is_err(), is_too_large, "{:.30}", said);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_ends_a_subscription_is_renamed_and_nothing_else(
+            said in prop::collection::vec(0..=OTHERS.len(), 0..20),
+            pieces in prop::collection::vec(1_usize..40, 1..20),
+        ) {
+            let text = |push: &str| -> String {
+                said.iter().map(|index| *OTHERS.get(*index).unwrap_or(&push)).collect()
+            };
+            let mut bytes = text(PUSH).into_bytes();
+            let mut scanner = ReplyScanner::new(true);
+            let mut rest = &mut bytes[..];
+            for piece in pieces.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (piece, behind) = rest.split_at_mut((*piece).min(rest.len()));
+                scanner.read(piece).unwrap();
+                rest = behind;
+            }
+            prop_assert_eq!(String::from_utf8(bytes).unwrap(), text(ITS_OWN));
+            prop_assert_eq!(scanner.missing, 0);
+        }
+    }
+}

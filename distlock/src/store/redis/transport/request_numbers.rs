@@ -1,0 +1,133 @@
+//! Replies that name their request.
+//!
+//! RESP assigns replies to requests by their order alone. If a reply is lost or inserted on an open
+//! connection, every later reply reaches the wrong caller, which would believe another caller's
+//! hold. So each request whose reply matters carries a number as its last argument, and the reply
+//! repeats it.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redis::{Arg, Cmd, Value};
+
+/// The numbers of one connection's requests.
+#[derive(Debug)]
+pub(crate) struct RequestNumbers {
+    next: AtomicU64,
+    /// Proxies reject a `PING` that has an argument.
+    includes_ping: bool,
+}
+
+/// The number of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestNumber(u64);
+
+impl RequestNumbers {
+    /// Starts at random, so that a reply to another client has none of these numbers either.
+    pub(crate) fn new(includes_ping: bool) -> Self {
+        RequestNumbers {
+            next: AtomicU64::new(RandomState::new().hash_one(0)),
+            includes_ping,
+        }
+    }
+
+    /// Appends a number to a script call or a `PING`. Returns `None` for other commands, and for a
+    /// script call without keys, which only loads the script.
+    pub(crate) fn append_to(&self, command: &mut Cmd) -> Option<RequestNumber> {
+        let mut words = command.args_iter();
+        let is_numbered = match words.next() {
+            Some(Arg::Simple(b"EVALSHA" | b"EVAL")) => {
+                !matches!(words.nth(1), Some(Arg::Simple(b"0")))
+            }
+            Some(Arg::Simple(b"PING")) => self.includes_ping,
+            _ => false,
+        };
+        drop(words);
+        is_numbered.then(|| {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            command.arg(number);
+            RequestNumber(number)
+        })
+    }
+}
+
+impl RequestNumber {
+    /// Removes the number from a reply. Returns `None` if the reply is to another request. An error
+    /// repeats no number: it is returned as it is, because it neither grants nor extends a hold.
+    pub(crate) fn remove_from(self, reply: Value) -> Option<Value> {
+        match reply {
+            Value::Array(mut values) => {
+                let last = values.pop()?;
+                matches!(last, Value::BulkString(text) if self.is(&text))
+                    .then_some(Value::Array(values))
+            }
+            Value::BulkString(mut text) => {
+                let space = text.iter().rposition(|byte| *byte == b' ');
+                let start = space.map_or(0, |space| space + 1);
+                let is_ours = self.is(&text[start..]);
+                text.truncate(space.unwrap_or(0));
+                is_ours.then_some(Value::BulkString(text))
+            }
+            Value::ServerError(_) => Some(reply),
+            _ => None,
+        }
+    }
+
+    fn is(self, text: &[u8]) -> bool {
+        std::str::from_utf8(text).is_ok_and(|text| text.parse() == Ok(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: impl ToString) -> Value {
+        Value::BulkString(text.to_string().into_bytes())
+    }
+
+    fn numbered(words: &[&str], includes_ping: bool) -> Option<RequestNumber> {
+        RequestNumbers::new(includes_ping).append_to(Cmd::new().arg(words))
+    }
+
+    #[test]
+    fn scripts_with_keys_are_numbered_and_pings_where_no_proxy_rejects_them() {
+        for (words, with_ping, without_ping) in [
+            (&["EVALSHA", "hash", "1", "key"][..], true, true),
+            (&["EVAL", "return 0", "10"], true, true),
+            (&["EVAL", "return 0", "0"], false, false),
+            (&["PING"], true, false),
+            (&["WAIT", "1", "100"], false, false),
+        ] {
+            assert_eq!(numbered(words, true).is_some(), with_ping, "{words:?}");
+            assert_eq!(numbered(words, false).is_some(), without_ping, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_reply_to_the_same_request_is_used() {
+        let number = RequestNumber(17);
+        let array = |values: &[Value]| Value::Array(values.to_vec());
+        for (reply, used) in [
+            (text("held 5 17"), Some(text("held 5"))),
+            (text("17"), Some(text(""))),
+            (array(&[text(17)]), Some(array(&[]))),
+            (
+                array(&[Value::Int(2), text(17)]),
+                Some(array(&[Value::Int(2)])),
+            ),
+            (text("held 5"), None),
+            (text("held 5 16"), None),
+            (text("held 5 17 "), None),
+            (array(&[]), None),
+            (array(&[Value::Int(17)]), None),
+            (array(&[text(16)]), None),
+            (array(&[array(&[text(17)])]), None),
+            (Value::Okay, None),
+            (Value::Int(17), None),
+            (Value::Nil, None),
+        ] {
+            assert_eq!(number.remove_from(reply.clone()), used, "{reply:?}");
+        }
+    }
+}

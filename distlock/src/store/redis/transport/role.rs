@@ -1,0 +1,84 @@
+//! What a server takes itself for.
+
+use redis::from_redis_value;
+
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::transport::Connection;
+use crate::store::redis::wire::reply::Reply;
+use crate::store::redis::wire::trouble;
+
+async fn role(connection: &dyn Connection) -> Result<String, Trouble> {
+    let role = connection.send(redis::cmd("ROLE")).await;
+    Reply::list(role.map_err(|error| trouble::of(&error))?)?.text()
+}
+
+/// A server that the sentinels take for the master, and that is none, is about to become one, or no
+/// longer one.
+pub(crate) async fn check_master(connection: &dyn Connection) -> Result<(), Trouble> {
+    match role(connection).await {
+        Ok(role) if role == "master" => Ok(()),
+        Ok(_) => Err(Trouble::new(
+            Outage::ReadOnly,
+            "the sentinels say that it is the master, and it is a replica: a failover is under way",
+        )),
+        // Without the right to ask, its refusal to write says it, unless replicas may write there.
+        Err(trouble) if trouble.outage == Outage::Denied => Ok(()),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// What is done to its master is done to a replica: it has no vote of its own, even if it may be
+/// written to.
+pub(crate) fn check_member(role: Option<&str>) -> Result<(), Trouble> {
+    match role {
+        Some("slave") => Err(Trouble::new(
+            Outage::Misconfigured,
+            "it is a replica, and the servers of a quorum know nothing of each other: name independent servers",
+        )),
+        // Who may not ask is told so elsewhere.
+        _ => Ok(()),
+    }
+}
+
+/// Rejects a node of a cluster that is used as a server of its own: it executes only commands for
+/// its own slots, which may move away.
+pub(crate) fn check_alone(mode: Option<&str>) -> Result<(), Trouble> {
+    match mode {
+        Some("cluster") => Err(trouble::node_of_cluster()),
+        // A user without the right to INFO learns it from a redirect.
+        _ => Ok(()),
+    }
+}
+
+/// Rejects a version before RESP3.
+pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), Trouble> {
+    let mut info = redis::cmd("INFO");
+    info.arg("server");
+    let Ok(info) = connection.send(info).await else {
+        return Ok(());
+    };
+    let info = from_redis_value::<String>(info).unwrap_or_default();
+    let version = info
+        .lines()
+        .find_map(|line| line.strip_prefix("redis_version:"));
+    let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    match (version, major) {
+        (Some(version), Some(..=5)) => Err(Trouble::new(
+            Outage::Misconfigured,
+            format!("it is Redis {version}, which does not speak RESP3: use Redis 6.2 or later"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Who runs no scripts may be no server for data.
+pub(crate) async fn check_server(connection: &dyn Connection) -> Result<(), Trouble> {
+    match role(connection).await.as_deref() {
+        Ok("sentinel") => Err(Trouble::new(
+            Outage::Misconfigured,
+            "it is a sentinel: write redis+sentinel://host,host/service, with the name of the service that it watches",
+        )),
+        _ => Ok(()),
+    }
+}

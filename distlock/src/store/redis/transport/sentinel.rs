@@ -1,0 +1,236 @@
+//! Sentinels: who says which server is the master.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
+use tokio::task::JoinSet;
+
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::facts::{Facts, Part};
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::multiplexed::Multiplexed;
+use crate::store::redis::transport::socket::Wire;
+use crate::store::redis::transport::url::{Host, shown};
+use crate::store::redis::transport::{Connection, Hears};
+use crate::store::redis::wire::trouble;
+
+/// How long a sentinel may take to say where the master is, or longer: a part of the time to
+/// connect.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
+
+/// The sentinels of one service.
+#[derive(Debug)]
+pub(crate) struct Sentinels {
+    pub(crate) hosts: Vec<Host>,
+    service: String,
+    /// What a server is called.
+    scheme: &'static str,
+    settings: RedisConnectionInfo,
+    wire: Wire,
+    answers_within: Duration,
+}
+
+impl Sentinels {
+    pub(crate) fn new(config: &RedisConfig, hosts: &[Host], service: &str) -> Self {
+        let mut settings = RedisConnectionInfo::default()
+            .set_protocol(config.settings.protocol())
+            .set_skip_set_lib_name();
+        if let Some(credentials) = &config.sentinel_credentials {
+            if let Some(user) = credentials.user() {
+                settings = settings.set_username(user);
+            }
+            settings = settings.set_password(credentials.reveal());
+        }
+        Sentinels {
+            hosts: hosts.to_vec(),
+            service: service.to_owned(),
+            scheme: config.scheme(),
+            settings,
+            wire: Wire::of(config),
+            answers_within: (config.connect_timeout / 4).max(ANSWERS_WITHIN),
+        }
+    }
+
+    pub(crate) fn name_of(&self, host: &Host) -> String {
+        format!("{}://{}", self.scheme, shown(host))
+    }
+
+    /// Where most of them say that the master is. Those who are silent are waited for only until
+    /// most have said the same; if most are silent, those who are left decide, as long as none
+    /// contradicts: who is cut off from the others may know an old master.
+    pub(crate) async fn master(self: &Arc<Self>) -> Result<Host, Trouble> {
+        let mut asking = JoinSet::new();
+        for host in &self.hosts {
+            let (sentinels, host) = (self.clone(), host.clone());
+            asking.spawn(async move { sentinels.asked(&host).await });
+        }
+        let mut votes: Vec<(Host, usize)> = Vec::new();
+        let mut unknown = 0;
+        let mut troubles = Vec::new();
+        while let Some(answer) = asking.join_next().await {
+            match answer {
+                Ok(Ok(Some(master))) => {
+                    let known = votes.iter().position(|(named, _)| *named == master);
+                    let place = known.unwrap_or_else(|| {
+                        votes.push((master, 0));
+                        votes.len() - 1
+                    });
+                    votes[place].1 += 1;
+                    if votes[place].1 > self.hosts.len() / 2 {
+                        return Ok(votes.swap_remove(place).0);
+                    }
+                }
+                Ok(Ok(None)) => unknown += 1,
+                Ok(Err(trouble)) => troubles.push(trouble),
+                // The runtime is being dropped.
+                Err(_) => {}
+            }
+        }
+        match votes.len() {
+            0 => Err(self.nobody_knows(unknown, troubles)),
+            1 => Ok(votes.swap_remove(0).0),
+            _ => Err(self.they_disagree(&votes)),
+        }
+    }
+
+    fn they_disagree(&self, votes: &[(Host, usize)]) -> Trouble {
+        let service = &self.service;
+        let each = votes.iter().map(|(master, count)| {
+            let name = self.name_of(master);
+            format!("{count} say {name}")
+        });
+        Trouble::new(
+            Outage::NotReady,
+            format!(
+                "the sentinels of `{service}` do not agree where the master is ({}): a failover is under way, some of them \
+                 are cut off, or they name one server differently (`announce-hostnames`)",
+                each.collect::<Vec<_>>().join(", ")
+            ),
+        )
+    }
+
+    fn nobody_knows(&self, unknown: usize, troubles: Vec<Trouble>) -> Trouble {
+        let service = &self.service;
+        if unknown > 0 {
+            return Trouble::new(
+                Outage::NoSuchService,
+                format!(
+                    "of {} sentinels {unknown} answer, and do not know a service `{service}`: write the name that \
+                     `SENTINEL MASTERS` shows behind their addresses in the URL",
+                    self.hosts.len()
+                ),
+            );
+        }
+        // One that answers and refuses says more than one that does not.
+        let outage = |trouble: &Trouble| trouble.outage;
+        let refusal = troubles
+            .iter()
+            .map(outage)
+            .find(|outage| !outage.is_transient());
+        let details = troubles.iter().map(|trouble| &*trouble.detail);
+        Trouble::new(
+            refusal.unwrap_or(Outage::Unreachable),
+            format!(
+                "no sentinel of `{service}` says where the master is: {}",
+                details.collect::<Vec<_>>().join("; ")
+            ),
+        )
+    }
+
+    /// Asks one of them, on a connection of its own.
+    async fn asked(&self, host: &Host) -> Result<Option<Host>, Trouble> {
+        let asked = async {
+            let deaf: Hears = Arc::new(|_| {});
+            let connection = self.connect(host, deaf).await?;
+            self.ask(&connection).await
+        };
+        let asked = match tokio::time::timeout(self.answers_within, asked).await {
+            Ok(asked) => asked,
+            Err(_) => Err(Trouble::timed_out(self.answers_within)),
+        };
+        asked.map_err(|trouble| explained(trouble).at(&self.name_of(host)))
+    }
+
+    /// Returns what each sentinel is set to for the service. Each may take `timeout`.
+    pub(crate) async fn facts(&self, timeout: Duration) -> Vec<Facts> {
+        let mut facts = Vec::new();
+        for host in &self.hosts {
+            let name = self.name_of(host);
+            let master = tokio::time::timeout(timeout, self.master_settings(host)).await;
+            facts.push(match master {
+                Ok(Ok(info)) => Facts {
+                    server: name,
+                    part: Part::Sentinel,
+                    outage: None,
+                    info: info.map_err(|trouble| trouble.detail),
+                    settings: Ok(BTreeMap::new()),
+                    rounds: Vec::new(),
+                    clock: None,
+                },
+                Ok(Err(error)) => Facts::out_of_reach(&name, Part::Sentinel, &explained(error)),
+                Err(_) => Facts::out_of_reach(&name, Part::Sentinel, &Trouble::timed_out(timeout)),
+            });
+        }
+        facts
+    }
+
+    /// Returns the fields of `SENTINEL MASTER`; the inner error is that of the command, which locks
+    /// do not need.
+    async fn master_settings(
+        &self,
+        host: &Host,
+    ) -> Result<Result<BTreeMap<String, String>, Trouble>, Trouble> {
+        let deaf: Hears = Arc::new(|_| {});
+        let connection = self.connect(host, deaf).await?;
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("MASTER").arg(&self.service);
+        let reply = connection.send(command).await;
+        let fields = reply.and_then(|reply| Ok(from_redis_value(reply)?));
+        Ok(fields.map_err(|error| trouble::of(&error)))
+    }
+
+    pub(crate) async fn connect(
+        &self,
+        (host, port): &Host,
+        hears: Hears,
+    ) -> Result<Multiplexed, Trouble> {
+        let address = ConnectionAddr::Tcp(host.clone(), *port);
+        let stream = self.wire.open(&address).await?;
+        let greeted = Multiplexed::begin(stream, &self.settings, hears).await;
+        match greeted {
+            Ok(connection) => Ok(connection),
+            Err(refusal) => Err(self.wire.explain(&address, refusal.trouble()).await),
+        }
+    }
+
+    /// Where it says that the master is; `None` if it does not know the service.
+    pub(crate) async fn ask(&self, connection: &dyn Connection) -> Result<Option<Host>, Trouble> {
+        let mut ask = redis::cmd("SENTINEL");
+        ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
+        let answer = connection.send(ask).await.map_err(|error| {
+            let trouble = trouble::of(&error);
+            let detail = &trouble.detail;
+            if detail.contains("unknown command") {
+                let what = "it is no sentinel, but a server: name sentinels, or write redis:// for a server";
+                Trouble::new(Outage::Misconfigured, what)
+            } else {
+                trouble
+            }
+        })?;
+        from_redis_value(answer).map_err(|error| trouble::of(&error.into()))
+    }
+}
+
+/// Which credentials a sentinel refuses: they are not the server's.
+fn explained(trouble: Trouble) -> Trouble {
+    let code = trouble.detail.split(' ').next().unwrap_or_default();
+    if trouble.outage != Outage::Denied || !["NOAUTH", "WRONGPASS", "NOPERM"].contains(&code) {
+        return trouble;
+    }
+    let what =
+        format!("{code}: a sentinel's own user and password are given to `sentinel_credentials`");
+    Trouble::new(Outage::Denied, what)
+}

@@ -1,0 +1,271 @@
+//! Sockets, encrypted or not, on which signs of life are counted.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use once_cell::sync::OnceCell;
+use redis::ConnectionAddr;
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+#[cfg(feature = "tls")]
+use tokio_rustls::client::TlsStream;
+
+use crate::config::tls::Tls;
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::other_protocol;
+use crate::store::redis::transport::reply_scanner::{self, ReplyScanner, TooLarge};
+#[cfg(feature = "tls")]
+use crate::store::redis::transport::tls;
+use crate::store::redis::wire::trouble;
+
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// A dead peer is noticed after this long, whatever the kernel's default.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a server may take to begin with TLS, or longer: so long that it can be asked twice
+/// while connecting.
+const TLS_WITHIN: Duration = Duration::from_millis(500);
+
+/// How bytes reach a server.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "tls"), allow(dead_code))]
+pub(crate) struct Wire {
+    tls: Option<Tls>,
+    /// How long a server may take to begin with TLS.
+    tls_within: Duration,
+    in_cluster: bool,
+}
+
+impl Wire {
+    pub(crate) fn of(config: &RedisConfig) -> Self {
+        Wire {
+            tls: config.tls.clone(),
+            tls_within: (config.connect_timeout / 2).max(TLS_WITHIN),
+            in_cluster: config.in_cluster,
+        }
+    }
+
+    /// Connects. A name is looked up each time, for it may have moved to another server.
+    pub(crate) async fn open(&self, address: &ConnectionAddr) -> Result<Stream, Trouble> {
+        let failed = |error: io::Error| trouble::of(&error.into());
+        let socket = match address {
+            ConnectionAddr::Tcp(host, port) => {
+                let stream = connect(host, *port).await.map_err(failed)?;
+                tune(&stream).map_err(failed)?;
+                tokio::select! {
+                    biased;
+                    secured = self.secure(host, stream) => secured?,
+                    plain = self.finds_plain_text(host, *port), if self.tls.is_some() => return Err(plain),
+                }
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => {
+                let stream = UnixStream::connect(path).await;
+                Socket::Unix(stream.map_err(failed)?)
+            }
+            _ => return Err(failed(io::ErrorKind::Unsupported.into())),
+        };
+        Ok(Stream {
+            socket,
+            pulse: Pulse::default(),
+            fault: Fault::default(),
+            replies: ReplyScanner::new(self.in_cluster),
+        })
+    }
+
+    /// Waits until TLS is overdue and the server has answered a plain PING; resolves only then.
+    async fn finds_plain_text(&self, host: &str, port: u16) -> Trouble {
+        tokio::time::sleep(self.tls_within / 4).await;
+        if !other_protocol::speaks_plainly(connect(host, port)).await {
+            std::future::pending::<()>().await;
+        }
+        other_protocol::without_tls()
+    }
+
+    /// Returns why a server has ended a connection without a reply, as far as that can be found
+    /// out: it may expect TLS.
+    pub(crate) async fn explain(&self, address: &ConnectionAddr, error: Trouble) -> Trouble {
+        match address {
+            ConnectionAddr::Tcp(host, port)
+                if self.tls.is_none()
+                    && error.outage == Outage::Unreachable
+                    && other_protocol::speaks_tls(connect(host, *port)).await =>
+            {
+                other_protocol::with_tls()
+            }
+            _ => error,
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    async fn secure(&self, host: &str, stream: TcpStream) -> Result<Socket, Trouble> {
+        Ok(match &self.tls {
+            None => Socket::Tcp(stream),
+            Some(tls) => {
+                let secured = tls::secure(tls, host, stream, self.tls_within);
+                Socket::Tls(Box::new(secured.await?))
+            }
+        })
+    }
+
+    #[cfg(not(feature = "tls"))]
+    async fn secure(&self, _: &str, stream: TcpStream) -> Result<Socket, Trouble> {
+        Ok(Socket::Tcp(stream))
+    }
+}
+
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    Ok(())
+}
+
+/// Counts what a server has said. Whatever it says, it is alive: a client whose own commands stand
+/// in a long line must not take their delay for a dead connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pulse(Arc<AtomicU64>);
+
+impl Pulse {
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn beat(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Why a connection is unusable: this side has ended it, the other side speaks another protocol, or
+/// it rejects our certificate after TLS seemed to be established. Nothing that arrives after this
+/// is used.
+pub(crate) type Fault = Arc<OnceCell<Trouble>>;
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: Socket,
+    pub(crate) pulse: Pulse,
+    pub(crate) fault: Fault,
+    replies: ReplyScanner,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Connects to whichever of a name's addresses answers first: one that swallows everything must not
+/// hide the others.
+async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut attempts = JoinSet::new();
+    for address in tokio::net::lookup_host((host, port)).await? {
+        attempts.spawn(TcpStream::connect(address));
+    }
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failed = error,
+            Err(ended) => failed = io::Error::other(ended),
+        }
+    }
+    Err(failed)
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let read = match &mut this.socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            #[cfg(unix)]
+            Socket::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+            #[cfg(feature = "tls")]
+            Socket::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        };
+        if buffer.filled().len() > before {
+            if this.pulse.count() == 0
+                && let Some(error) = other_protocol::of_first_bytes(&buffer.filled()[before..])
+            {
+                let _ = this.fault.set(error);
+            }
+            this.pulse.beat();
+            if let Err(TooLarge) = this.replies.read(&mut buffer.filled_mut()[before..]) {
+                buffer.set_filled(before);
+                let trouble = Trouble::new(Outage::Unreachable, reply_scanner::TOO_LARGE);
+                // The first one counts.
+                let _ = this.fault.set(trouble);
+                let error =
+                    io::Error::new(io::ErrorKind::ConnectionReset, reply_scanner::TOO_LARGE);
+                return Poll::Ready(Err(error));
+            }
+        }
+        #[cfg(feature = "tls")]
+        if let Poll::Ready(Err(error)) = &read
+            && let Some(trouble) = tls::objection(error)
+        {
+            // The first one counts.
+            let _ = this.fault.set(trouble);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            #[cfg(unix)]
+            Socket::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            #[cfg(feature = "tls")]
+            Socket::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            #[cfg(unix)]
+            Socket::Unix(stream) => Pin::new(stream).poll_flush(context),
+            #[cfg(feature = "tls")]
+            Socket::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().socket {
+            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            #[cfg(unix)]
+            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            #[cfg(feature = "tls")]
+            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! How a connection is made secure, and what is said when it cannot be.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::config::tls::Tls;
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::transport::other_protocol;
+use crate::store::redis::wire::trouble;
+
+/// Makes a connection secure, within this time: a plain port may say nothing at all.
+pub(crate) async fn secure(
+    tls: &Tls,
+    host: &str,
+    stream: TcpStream,
+    within: Duration,
+) -> Result<TlsStream<TcpStream>, Trouble> {
+    let name = tls.expected(host);
+    let server = ServerName::try_from(name.to_owned()).map_err(|_| {
+        untrusted(format!(
+            "`{name}` is no name that a certificate can have: give the server's with `Tls::server_name`"
+        ))
+    })?;
+    // It reads files, which may be slow where they are.
+    let settings = tls.clone();
+    let config = tokio::task::spawn_blocking(move || config(&settings)).await;
+    let config = config.map_err(|error| untrusted(error.to_string()))??;
+    let secured = TlsConnector::from(Arc::new(config)).connect(server, stream);
+    match tokio::time::timeout(within, secured).await {
+        Ok(secured) => secured.map_err(|error| refused(error, name)),
+        Err(_) => Err(Trouble::new(
+            Outage::TimedOut,
+            format!(
+                "the server accepts connections, and says nothing of TLS for {within:?}: if this is its plain port, write \
+                 redis:// instead of rediss://, or give the port of `tls-port`"
+            ),
+        )),
+    }
+}
+
+/// What a connection that is secured already has failed of, if that was TLS.
+pub(crate) fn objection(error: &io::Error) -> Option<Trouble> {
+    of_tls(error).map(|error| untrusted(explain(error, "the URL's host")))
+}
+
+fn refused(error: io::Error, name: &str) -> Trouble {
+    match of_tls(&error) {
+        Some(rustls::Error::InvalidMessage(_)) => other_protocol::without_tls(),
+        Some(error) => untrusted(explain(error, &format!("`{name}`"))),
+        None => trouble::of(&error.into()),
+    }
+}
+
+fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+fn untrusted(detail: String) -> Trouble {
+    Trouble::new(Outage::Untrusted, detail)
+}
+
+fn config(tls: &Tls) -> Result<ClientConfig, Trouble> {
+    // The program's choice, if it made one; it is not made for it.
+    let provider = CryptoProvider::get_default().cloned();
+    let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| {
+            untrusted(format!(
+                "the crypto provider offers no TLS 1.2 or 1.3: {error}"
+            ))
+        })?
+        .with_root_certificates(roots(tls)?);
+    let Some((certificate, key)) = tls.shown() else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let setting = "`Tls::client_certificate`";
+    let chain = certificates(certificate, setting)?;
+    let private =
+        PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, setting, error))?;
+    builder
+        .with_client_auth_cert(chain, private)
+        .map_err(|error| {
+            untrusted(format!(
+                "the key in {} does not belong to the certificate in {} ({setting}): {error}",
+                key.display(),
+                certificate.display()
+            ))
+        })
+}
+
+fn roots(tls: &Tls) -> Result<RootCertStore, Trouble> {
+    let Some(path) = tls.trusted() else {
+        return default_roots();
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path, "`Tls::ca_file`")? {
+        let added = roots.add(certificate);
+        added.map_err(|error| unreadable(path, "`Tls::ca_file`", error))?;
+    }
+    Ok(roots)
+}
+
+#[cfg(feature = "tls-native-roots")]
+fn default_roots() -> Result<RootCertStore, Trouble> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added > 0 {
+        return Ok(roots);
+    }
+    let errors: Vec<_> = found.errors.iter().map(ToString::to_string).collect();
+    Err(untrusted(format!(
+        "this system has no trusted certificates ({}): install ca-certificates, or name a file with `Tls::ca_file`",
+        errors.join("; ")
+    )))
+}
+
+#[cfg(all(feature = "tls-webpki-roots", not(feature = "tls-native-roots")))]
+#[allow(clippy::unnecessary_wraps)] // The system's may be missing.
+fn default_roots() -> Result<RootCertStore, Trouble> {
+    Ok(webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect())
+}
+
+#[cfg(not(any(feature = "tls-webpki-roots", feature = "tls-native-roots")))]
+fn default_roots() -> Result<RootCertStore, Trouble> {
+    Err(untrusted(
+        "this build trusts nobody by itself: name the file of the server's CA with `Tls::ca_file`, or give distlock the \
+         feature `tls-native-roots` or `tls-webpki-roots`"
+            .into(),
+    ))
+}
+
+fn certificates(path: &Path, setting: &str) -> Result<Vec<CertificateDer<'static>>, Trouble> {
+    let found =
+        CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(found) if found.is_empty() => Err(unreadable(path, setting, "it has no certificate")),
+        Ok(found) => Ok(found),
+        Err(error) => Err(unreadable(path, setting, error)),
+    }
+}
+
+fn unreadable(path: &Path, setting: &str, why: impl std::fmt::Display) -> Trouble {
+    let path = path.display();
+    untrusted(format!(
+        "{path} cannot be used as a PEM file ({setting}): {why}"
+    ))
+}
+
+/// What stands in the way, and which setting is to be looked at.
+fn explain(error: &rustls::Error, name: &str) -> String {
+    use CertificateError as Bad;
+    use rustls::Error;
+    match error {
+        Error::InvalidCertificate(bad) => match bad {
+            Bad::Expired | Bad::ExpiredContext { .. } => {
+                format!("the server's certificate has expired: renew it there ({error})")
+            }
+            Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
+                format!("the server's certificate is not valid yet: is this clock right? ({error})")
+            }
+            // A CA that was made anew has its old name, and another key.
+            Bad::UnknownIssuer | Bad::BadSignature => "the server's certificate is signed by nobody who is trusted here: name the file of its CA \
+                                   with `Tls::ca_file`"
+                .into(),
+            Bad::NotValidForName | Bad::NotValidForNameContext { .. } => format!(
+                "the server's certificate is not for {name}: write a name that stands in it into the URL, or give it with \
+                 `Tls::server_name` ({error})"
+            ),
+            _ => format!("the server's certificate is not accepted: {error}"),
+        },
+        Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError
+            | AlertDescription::HandshakeFailure,
+        ) => format!(
+            "the server does not accept the certificate that it was shown, or was shown none: give one that its \
+             `tls-ca-cert-file` has signed with `Tls::client_certificate` ({error})"
+        ),
+        _ => error.to_string(),
+    }
+}

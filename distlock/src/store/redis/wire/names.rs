@@ -1,0 +1,122 @@
+//! What things are called in Redis (see `lua/README.md`).
+
+use std::borrow::Cow;
+
+use redis::Cmd;
+
+use crate::key::LockKey;
+use crate::store::client_id::ClientId;
+use crate::store::redis::wire::slots::Slot;
+
+/// The names of keys and channels.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) lock: String,
+    queue: String,
+    entry: String,
+    fence: String,
+    /// The prefix of every client's channel.
+    channels: String,
+    /// Where nothing ever stands.
+    pub(crate) probe: String,
+    /// From when a node of a quorum votes.
+    pub(crate) epoch: String,
+    /// A client has a channel in each slot of a cluster.
+    in_slots: bool,
+}
+
+impl Names {
+    pub(crate) fn new(namespace: &str) -> Self {
+        let kind = |kind: &str| format!("{namespace}:{kind}:");
+        Names {
+            lock: kind("lock"),
+            queue: kind("queue"),
+            entry: kind("entry"),
+            fence: kind("fence"),
+            channels: kind("client"),
+            probe: format!("{namespace}:probe"),
+            epoch: format!("{namespace}:epoch"),
+            in_slots: false,
+        }
+    }
+
+    /// The same in a cluster.
+    pub(crate) fn in_slots(namespace: &str) -> Self {
+        Names {
+            in_slots: true,
+            ..Self::new(namespace)
+        }
+    }
+
+    pub(crate) fn lock(&self, key: &LockKey) -> String {
+        format!("{}{}", self.lock, key.tagged())
+    }
+
+    pub(crate) fn of(&self, key: &LockKey) -> [String; 4] {
+        [&self.lock, &self.queue, &self.entry, &self.fence]
+            .map(|prefix| format!("{prefix}{}", key.tagged()))
+    }
+
+    pub(crate) fn each(&self, cmd: &mut Cmd, key: &LockKey) {
+        write_names(
+            cmd,
+            [&self.lock, &self.queue, &self.entry, &self.fence],
+            key,
+        );
+    }
+
+    pub(crate) fn all(&self, cmd: &mut Cmd, key: &LockKey) {
+        cmd.arg(4);
+        self.each(cmd, key);
+    }
+
+    pub(crate) fn without_fence(&self, cmd: &mut Cmd, key: &LockKey) {
+        cmd.arg(3);
+        write_names(cmd, [&self.lock, &self.queue, &self.entry], key);
+    }
+
+    /// The prefix of the channels on which the clients are told of a key's grants.
+    pub(crate) fn channels(&self, key: &LockKey) -> Cow<'_, str> {
+        if self.in_slots {
+            let slot = Slot::of(&key.tagged().to_string());
+            Cow::Owned(self.channels_in(slot))
+        } else {
+            Cow::Borrowed(&self.channels)
+        }
+    }
+
+    pub(crate) fn channel(&self, client: &ClientId) -> String {
+        format!("{}{}", self.channels, client.as_str())
+    }
+
+    fn channels_in(&self, slot: Slot) -> String {
+        format!("{}{{{}}}:", self.channels, slot.tag())
+    }
+
+    /// A client's channel in a slot.
+    pub(crate) fn channel_in(&self, slot: Slot, client: &ClientId) -> String {
+        format!("{}{}", self.channels_in(slot), client.as_str())
+    }
+
+    /// Where nothing ever stands, in a slot.
+    pub(crate) fn probe_in(&self, slot: Slot) -> String {
+        format!("{}:{{{}}}", self.probe, slot.tag())
+    }
+}
+
+/// Each command carries several names of one key: they share a buffer.
+fn write_names<const N: usize>(cmd: &mut Cmd, prefixes: [&String; N], key: &LockKey) {
+    let tag = key.tagged().to_string();
+    let mut name = String::with_capacity(64 + tag.len());
+    for prefix in prefixes {
+        name.clear();
+        name.push_str(prefix);
+        name.push_str(&tag);
+        cmd.arg(&name);
+    }
+}
+
+#[cfg(test)]
+#[cfg(distlock_inside)]
+#[path = "../../../../../tests/inside/names.rs"]
+mod properties;

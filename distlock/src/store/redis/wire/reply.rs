@@ -1,0 +1,68 @@
+//! Reads replies. Garbage is an error: it never panics, and never becomes a hold.
+
+use redis::Value;
+
+use crate::error::Outage;
+use crate::fencing::FencingToken;
+use crate::protocol::trouble::Trouble;
+
+/// A reply that is read from front to back.
+pub(crate) struct Reply(std::vec::IntoIter<Value>);
+
+impl Reply {
+    pub(crate) fn list(value: Value) -> Result<Self, Trouble> {
+        match value {
+            // Only this: an empty list says that every renewal succeeded, so nothing else may pass
+            // for one.
+            Value::Array(values) => Ok(Reply(values.into_iter())),
+            _ => Err(nonsense("something that is not a list")),
+        }
+    }
+
+    pub(crate) fn one(value: Value) -> Self {
+        Reply(vec![value].into_iter())
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Value> {
+        self.0.next()
+    }
+
+    pub(crate) fn signed(&mut self) -> Result<i64, Trouble> {
+        match self.0.next() {
+            Some(Value::Int(number)) => Ok(number),
+            _ => Err(nonsense("something that is not a number")),
+        }
+    }
+
+    pub(crate) fn int(&mut self) -> Result<u64, Trouble> {
+        u64::try_from(self.signed()?).map_err(|_| nonsense("a negative number"))
+    }
+
+    pub(crate) fn token(&mut self) -> Result<FencingToken, Trouble> {
+        match self.int()? {
+            0 => Err(nonsense("a fencing token of zero")),
+            token => Ok(FencingToken::new(token)),
+        }
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, Trouble> {
+        match self.0.next() {
+            Some(Value::BulkString(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Some(Value::SimpleString(text)) => Ok(text),
+            _ => Err(nonsense("something that is not a text")),
+        }
+    }
+}
+
+pub(crate) fn is_list(value: &Value) -> bool {
+    matches!(value, Value::Array(_))
+}
+
+pub(crate) fn nonsense(what: &str) -> Trouble {
+    Trouble::new(
+        Outage::Other,
+        format!(
+            "the server answered with {what}; is it a Redis server, and not a proxy that rewrites?"
+        ),
+    )
+}

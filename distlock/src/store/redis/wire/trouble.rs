@@ -1,0 +1,289 @@
+//! Tells the errors of Redis apart.
+
+use redis::{ErrorKind, RedisError};
+
+use crate::error::Outage;
+use crate::protocol::trouble::{Trouble, one_line};
+
+pub(crate) const FOREIGN_VALUE: &str = "a value that distlock did not write stands at its keys";
+
+pub(crate) fn of(error: &RedisError) -> Trouble {
+    let outage = match error.kind() {
+        ErrorKind::AuthenticationFailed => Outage::Denied,
+        ErrorKind::RESP3NotSupported => {
+            return Trouble::new(
+                Outage::Misconfigured,
+                "the server does not speak RESP3; use Redis 6.2 or later",
+            );
+        }
+        _ if error.is_timeout() => Outage::TimedOut,
+        ErrorKind::Io => Outage::Unreachable,
+        _ if error.is_connection_dropped() || error.is_io_error() => Outage::Unreachable,
+        _ => {
+            let code = error.code().unwrap_or("ERR");
+            let text = format!("{code} {}", error.detail().unwrap_or_default());
+            return of_text(&text).because(ServerError::of(error));
+        }
+    };
+    let trouble = Trouble::new(outage, error.to_string());
+    if error.is_io_error() {
+        trouble.because(error.clone())
+    } else {
+        trouble.because(ServerError::of(error))
+    }
+}
+
+/// The source of an error that a server caused. Its text is cut and cleaned, because a source is
+/// shown with `{:?}` too.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct ServerError(String);
+
+impl ServerError {
+    fn of(error: &RedisError) -> Self {
+        ServerError(one_line(error.to_string()))
+    }
+}
+
+/// Adds the remedy to a server's complaint about the user, the password or a right.
+pub(crate) fn with_remedy(error: Trouble) -> Trouble {
+    if error.outage != Outage::Denied {
+        return error;
+    }
+    let remedy = match code(&error.detail) {
+        "NOAUTH" => {
+            "write the password into the URL (redis://user:password@host), or set `credentials`"
+        }
+        "NOPERM" => GRANT,
+        _ => "correct user and password in the URL, or in `credentials`",
+    };
+    error.with_remedy(remedy)
+}
+
+/// Names what the user needs, if the error is that it lacks a right.
+pub(crate) fn needs(error: Trouble, what: &str) -> Trouble {
+    if error.outage != Outage::Denied {
+        return error;
+    }
+    let detail = format!("the user needs {what}: {}", error.detail);
+    Trouble::new(error.outage, detail).with_remedy(GRANT)
+}
+
+const GRANT: &str = "grant it to the user with `ACL SETUSER`; docs/storage.md lists the rights";
+
+/// Tells an error apart by the text that Redis answers: a code, then words.
+pub(crate) fn of_text(text: &str) -> Trouble {
+    let text = without_the_script(text);
+    let outage = match code(text) {
+        "READONLY" => Outage::ReadOnly,
+        "OOM" => Outage::OutOfMemory,
+        "MISCONF" | "NOREPLICAS" => Outage::WritesRefused,
+        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" => {
+            Outage::NotReady
+        }
+        "NOPERM" | "NOAUTH" | "WRONGPASS" => Outage::Denied,
+        // A script was running in a slot that is being moved.
+        _ if text.contains("access a non local key") => Outage::NotReady,
+        // Redis 6.2 and 7.0 deny what a script does without a code.
+        _ if text.contains("The user executing the script can't")
+            || text.contains("no permissions") =>
+        {
+            Outage::Denied
+        }
+        _ => Outage::Other,
+    };
+    Trouble::new(outage, text)
+}
+
+/// The word that an error begins with.
+fn code(text: &str) -> &str {
+    text.split(' ').next().unwrap_or_default()
+}
+
+/// What was said, without what servers add about the script that it was said to. Redis 7 appends
+/// the script's hash. Redis 6.2 puts it in front, so that the code comes last: `ERR Error running
+/// script (call to f_...): @user_script:19: @user_script: 19: -READONLY You can't write ...`.
+fn without_the_script(text: &str) -> &str {
+    let text = text.trim();
+    let inner = text.strip_prefix("ERR ").unwrap_or(text);
+    let mut words = match inner.strip_prefix("Error running script (call to ") {
+        Some(call) => call.split_once("): ").map_or(inner, |(_, words)| words),
+        None => inner,
+    };
+    while let Some(rest) = after_the_line(words) {
+        words = rest;
+    }
+    // Nothing stood in front: `ERR` is then the server's own code.
+    let text = if words.len() == inner.len() {
+        text
+    } else {
+        words.strip_prefix('-').unwrap_or(words)
+    };
+    let behind = text.rsplit_once(" script: ");
+    match behind {
+        Some((said, script)) if script.contains(", on @user_script:") => said,
+        _ => text,
+    }
+}
+
+/// What stands behind `user_script:19: `, as Lua and the server write it.
+fn after_the_line(text: &str) -> Option<&str> {
+    let text = text.strip_prefix('@').unwrap_or(text);
+    let (line, rest) = text.strip_prefix("user_script:")?.split_once(": ")?;
+    let line = line.trim_start();
+    (!line.is_empty() && line.bytes().all(|digit| digit.is_ascii_digit())).then_some(rest)
+}
+
+/// A replica that has no master is no master itself.
+pub(crate) fn lost_its_master(trouble: &Trouble) -> bool {
+    code(&trouble.detail) == "MASTERDOWN"
+}
+
+/// A node of a cluster has said that it does not execute this here, or now. Nothing was done.
+pub(crate) fn is_redirect(trouble: &Trouble) -> bool {
+    matches!(
+        code(&trouble.detail),
+        "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN"
+    )
+}
+
+/// What to say where a server that is used as if it were alone says that it is not.
+pub(crate) fn not_alone(trouble: &Trouble) -> Option<Trouble> {
+    let is_of_a_cluster = matches!(code(&trouble.detail), "MOVED" | "ASK" | "CROSSSLOT");
+    is_of_a_cluster.then(node_of_cluster)
+}
+
+pub(crate) fn node_of_cluster() -> Trouble {
+    let detail = "it is a node of a cluster: write redis+cluster://host,host";
+    Trouble::new(Outage::Misconfigured, detail)
+}
+
+/// Something else than ours stands at one of the lock's keys.
+pub(crate) fn is_foreign(trouble: &Trouble) -> bool {
+    matches!(code(&trouble.detail), "WRONGTYPE" | "FOREIGN")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_errors_are_told_apart() {
+        for (text, outage) in [
+            (
+                "READONLY You can't write against a read only replica.",
+                Outage::ReadOnly,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                Outage::OutOfMemory,
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots",
+                Outage::WritesRefused,
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                Outage::WritesRefused,
+            ),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                Outage::NotReady,
+            ),
+            ("NOPERM this user has no permissions to run", Outage::Denied),
+            (
+                "ERR The user executing the script can't run this command",
+                Outage::Denied,
+            ),
+            ("ERR something else", Outage::Other),
+        ] {
+            assert_eq!(of_text(text).outage, outage, "{text}");
+        }
+        assert!(is_foreign(&of_text("WRONGTYPE Operation against a key")));
+        assert!(!is_foreign(&of_text(
+            "ERR a key that says WRONGTYPE or FOREIGN"
+        )));
+    }
+
+    /// Each as the server wrote it: from `redis.call`, from `redis.pcall`, or through Lua's
+    /// `pcall`.
+    #[test]
+    fn errors_of_scripts_are_told_apart_whatever_is_said_about_the_script() {
+        let call = "ERR Error running script (call to f_23bc4c26a479d1249ad51e2b72d3bc8cab3935b6): \
+                    @user_script:2: @user_script: 2: ";
+        let denied = "The user executing the script can't run this command or subcommand";
+        let behind = " script: 23bc4c26a479d1249ad51e2b72d3bc8cab3935b6, on @user_script:2.";
+        for (said, outage) in [
+            (
+                "READONLY You can't write against a read only replica.",
+                Outage::ReadOnly,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                Outage::OutOfMemory,
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                Outage::WritesRefused,
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk.",
+                Outage::WritesRefused,
+            ),
+            (
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                Outage::NotReady,
+            ),
+        ] {
+            for text in [
+                // 6.2
+                format!("{call}-{said}"),
+                format!("@user_script: 12: -{said}"),
+                // 7.0
+                format!("{said}{behind}"),
+                said.to_owned(),
+            ] {
+                assert_eq!(of_text(&text), Trouble::new(outage, said), "{text}");
+            }
+        }
+        for text in [
+            format!("{call}{denied}"),
+            format!("@user_script: 1: {denied}"),
+            format!("ERR {denied}{behind}"),
+            format!("ERR {denied}"),
+            format!(
+                "{call}The user executing the script can't access at least one of the keys mentioned in the command arguments"
+            ),
+            format!(
+                "ERR The user executing the script can't publish to the channel mentioned in the command{behind}"
+            ),
+        ] {
+            assert_eq!(of_text(&text).outage, Outage::Denied, "{text}");
+        }
+        let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        let ours = "FOREIGN the fence key holds a foreign value";
+        let wrapped = "ERR Error running script (call to f_d3c21d0c2b9ca22f82737626a27bcaf5d288f99f): @user_script:1: ";
+        for (text, said) in [
+            (format!("{wrapped}{wrong}"), wrong),
+            (format!("{wrong}{behind}"), wrong),
+            (format!("{wrapped}user_script:1: {ours}"), ours),
+            (format!("ERR user_script:1: {ours}{behind}"), ours),
+            (format!("user_script:1: {ours}"), ours),
+        ] {
+            let trouble = of_text(&text);
+            assert!(is_foreign(&trouble), "{text}");
+            assert_eq!(trouble.detail, said, "{text}");
+        }
+        // What only looks like it stays as it is.
+        for text in [
+            "ERR something else",
+            "ERR Error running script (call to",
+            "ERR user_script: x: -OOM",
+            "user_script:",
+            "-OOM",
+            "",
+        ] {
+            assert_eq!(of_text(text), Trouble::new(Outage::Other, text));
+        }
+    }
+}

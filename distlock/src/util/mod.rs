@@ -1,0 +1,8 @@
+//! Tools that know nothing of locks.
+
+pub(crate) mod backoff;
+pub(crate) mod clock;
+pub(crate) mod mutex;
+pub(crate) mod notified;
+pub(crate) mod random;
+pub(crate) mod visible;
