@@ -122,8 +122,8 @@ published() {
 # The packages that a visitor builds, without the command line, those of the long tests, and the larger examples.
 visitor_packages=(-p distlock -p distlock-macros -p distlock-tests -p compile-fail -p inventory)
 
-# The fault tests that take a third of the time of all of them.
-slow_tests=(a_minute:: rows::garbage:: stampede::)
+# The fault tests that take half of the time of all of them.
+slow_tests=(a_minute:: cluster:: rows::garbage:: stampede::)
 
 visitor_tests() {
     DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-200} cargo test "${visitor_packages[@]}" --lib --bins
