@@ -1,5 +1,4 @@
-//! The protocol's words as commands, and answers as the protocol's words. Nothing here waits,
-//! locks, or reads a clock.
+//! What is written to Redis and read from it: scripts, names of keys, commands, replies and errors.
 
 pub(crate) mod decode;
 pub(crate) mod encode;
