@@ -245,8 +245,8 @@ impl InRedis {
                 seat: None,
                 way: |sockets| Arc::new(sockets),
             };
-            let (store, _) = open::connect(config, client).await.unwrap();
-            stores.push(store);
+            let opened = open::connect(config, client).await.unwrap();
+            stores.push(opened.store);
             receivers.push(events);
         }
         InRedis {

@@ -15,6 +15,7 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, Look, Owner, Renewal};
 use crate::store::LockStore;
 use crate::store::client_id::ClientId;
+use crate::store::command::{Confirm, Inspect, Release, Revoke, run};
 
 /// No answer and no grant takes longer, however loaded the machine is.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
@@ -161,7 +162,7 @@ impl Step {
                 owner,
                 act,
             } => {
-                let (store, name) = (&stores[client], &keys[key]);
+                let (store, name) = (&*stores[client], &keys[key]);
                 match act {
                     Act::Ask { timing, wait } => {
                         let ask = Ask {
@@ -170,18 +171,25 @@ impl Step {
                             timing,
                             durability: Durability::NONE,
                             wait,
-                            within: LIMIT,
                         };
-                        seen.ask(client, key, owner, store.ask(ask).await?)
+                        seen.ask(client, key, owner, run(store, ask, LIMIT).await?)
                     }
                     Act::Confirm { timing } => {
-                        let proof = store
-                            .confirm(name, owner, timing, Durability::NONE, LIMIT)
-                            .await?;
-                        seen.confirm(client, key, owner, proof)
+                        let confirm = Confirm {
+                            key: name,
+                            owner,
+                            timing,
+                            durability: Durability::NONE,
+                        };
+                        seen.confirm(client, key, owner, run(store, confirm, LIMIT).await?)
                     }
                     Act::Release { keep } => {
-                        let released = store.release(name, owner, keep, LIMIT).await?;
+                        let release = Release {
+                            key: name,
+                            owner,
+                            keep,
+                        };
+                        let released = run(store, release, LIMIT).await?;
                         Reply::Release(released.was_held)
                     }
                 }
@@ -204,17 +212,21 @@ impl Step {
                     }
                 };
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();
-                seen.renew(stores[client].renew(&batch, LIMIT).await?)
+                seen.renew(run(&*stores[client], &*batch, LIMIT).await?)
             }
             Step::Look { client } => {
                 let looks = keys.each_ref().map(|key| Look {
                     key: key.clone(),
                     owners: (FIRST..FIRST + OWNERS).collect(),
                 });
-                seen.look(stores[client].look(&looks, LIMIT).await?)
+                seen.look(run(&*stores[client], &looks[..], LIMIT).await?)
             }
             Step::Inspect { client, key } => {
-                seen.inspect(key, stores[client].inspect(&keys[key], NAMED, LIMIT).await?)
+                let inspect = Inspect {
+                    key: &keys[key],
+                    waiters: NAMED,
+                };
+                seen.inspect(key, *run(&*stores[client], inspect, LIMIT).await?)
             }
             Step::Revoke {
                 client,
@@ -222,11 +234,20 @@ impl Step {
                 right,
                 deletes,
             } => {
-                let (store, name) = (&stores[client], &keys[key]);
-                let occupant = store.inspect(name, 0, LIMIT).await?.occupant;
+                let (store, key_name) = (&*stores[client], &keys[key]);
+                let inspect = Inspect {
+                    key: key_name,
+                    waiters: 0,
+                };
+                let occupant = run(store, inspect, LIMIT).await?.occupant;
                 let held = occupant.map_or(1, |occupant| occupant.token.get());
                 let token = FencingToken::new(held + u64::from(!right));
-                seen.revoke(key, store.revoke(name, token, deletes, LIMIT).await?)
+                let revoke = Revoke {
+                    key: key_name,
+                    token,
+                    deletes,
+                };
+                seen.revoke(key, run(store, revoke, LIMIT).await?)
             }
             Step::DeleteAll { key } => seen.flushed(key),
             Step::Ahead { key } => seen.behind(key),

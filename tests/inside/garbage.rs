@@ -16,8 +16,11 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
-use crate::protocol::words::{Grant, Inspection, RenewalFailure};
+use crate::key::LockKey;
+use crate::protocol::timing::Timing;
+use crate::protocol::words::{Grant, Inspection, Owner, RenewalFailure};
 use crate::store::client_id::ClientId;
+use crate::store::command::{Confirm, Inspect, Release};
 use crate::store::redis::transport::sockets::Sockets;
 use crate::store::redis::transport::url::Place;
 use crate::store::redis::wire::scripts::Scripts;
@@ -163,10 +166,24 @@ impl Bench {
                 timing: Timing::new(LEASE),
                 durability: Durability::NONE,
                 wait: LEASE,
-                within: WITHIN,
             };
-            node.ask(&node.home()?, &ask).await
+            node.ask(&node.home()?, &ask, WITHIN).await
         })
+    }
+
+    fn release(&self) -> Release<'_> {
+        Release {
+            key: &self.key,
+            owner: 7,
+            keep: Duration::ZERO,
+        }
+    }
+
+    fn inspect(&self) -> Inspect<'_> {
+        Inspect {
+            key: &self.key,
+            waiters: 0,
+        }
     }
 
     fn renewals(&self) -> Vec<Renewal> {
@@ -314,8 +331,13 @@ fn a_confirmation_proves_what_it_says() {
     ];
     check(nearly(right.boxed(), bench.texts()), |answer| {
         let result = bench.run(std::slice::from_ref(&answer), async |node| {
-            node.confirm(&[], &bench.key, 7, Timing::new(LEASE), WITHIN)
-                .await
+            let confirm = Confirm {
+                key: &bench.key,
+                owner: 7,
+                timing: Timing::new(LEASE),
+                durability: Durability::NONE,
+            };
+            node.confirm(&[], &confirm, WITHIN).await
         });
         let believed = result.ok().flatten().map(|proof| proof.token.into());
         prop_assert_eq!(believed, oracle::proof(&answer));
@@ -416,7 +438,7 @@ fn releases_and_inspections_read_anything() {
         // What says that there is more to do is tested by itself.
         let more = matches!(answer.as_text(), Some("2" | "3"));
         let inspected = bench.run(std::slice::from_ref(&answer), async |node| {
-            node.inspect(&[], &bench.key, 0, WITHIN).await
+            node.inspect(&[], &bench.inspect(), WITHIN).await
         });
         if let Ok(Inspection {
             occupant: Some(occupant),
@@ -428,7 +450,7 @@ fn releases_and_inspections_read_anything() {
         let released = !more
             && bench
                 .run(&[answer], async |node| {
-                    node.release(&bench.key, 7, Duration::ZERO, WITHIN).await
+                    node.release(&bench.release(), WITHIN).await
                 })
                 .is_ok();
         Ok(inspected.is_ok() || released)
@@ -443,8 +465,8 @@ fn a_release_ends() {
     let started = Instant::now();
     let endless = Frame::text("3");
     let released = bench.run(&[endless], async |node| {
-        let release = node.release(&bench.key, 7, Duration::ZERO, within);
-        tokio::time::timeout(WITHIN, release)
+        let release = bench.release();
+        tokio::time::timeout(WITHIN, node.release(&release, within))
             .await
             .expect("it goes on for ever")
     });
@@ -550,7 +572,7 @@ fn a_push_grants_only_what_it_says() {
         ];
         let answer = Frame::Array(inspection.to_vec());
         let inspected = bench.run(&[pushed.clone(), answer], async |node| {
-            node.inspect(&[], &bench.key, 0, WITHIN).await
+            node.inspect(&[], &bench.inspect(), WITHIN).await
         });
         prop_assert!(inspected.is_ok(), "{:?}", inspected);
         let received = bench.node.shared.clock.now();

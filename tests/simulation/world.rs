@@ -139,15 +139,15 @@ impl World {
             lanes: self.lanes,
             ..CONFIG.clone()
         };
-        let store = if random.chance(200) {
-            RedisStore::connect_lazy_over(way, &config, user)
+        let opened = if random.chance(200) {
+            RedisStore::connect_lazy_over(way, None, &config, user)
         } else {
-            let connected = RedisStore::connect_over(way, &config, user);
+            let connected = RedisStore::connect_over(way, None, &config, user);
             connected.await.expect("nothing went wrong yet")
         };
         Arc::new(Client {
             index,
-            manager: assembly.finish(Box::new(store), format!("c{index}"), Durability::NONE),
+            manager: assembly.finish(opened, format!("c{index}"), Durability::NONE),
             site,
             host,
         })

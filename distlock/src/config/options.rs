@@ -150,16 +150,6 @@ impl Options {
     }
 }
 
-/// The error of a lock, or a manager, that asks a store for replicas which cannot have any.
-pub(crate) fn without_replicas(whose: &str) -> Error {
-    Error::Config {
-        detail: format!(
-            "{whose}`min_replicas` or `fsync` was asked for, and the memory store has neither replicas nor a disk: leave \
-             them out where there is no server"
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::options::{Options, without_replicas};
+use crate::config::options::Options;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
@@ -427,11 +427,10 @@ impl Lock {
             wait,
             ..self.options.clone().or(self.manager.durability())
         };
-        // A server has an address.
-        if !options.durability().is_none() && self.manager.address().is_none() {
-            return Err(without_replicas(&format!("lock `{key}`: ")).into());
-        }
-        self.manager.core().store.check(&key, &options)?;
+        let checked = self.manager.core().limits.check(&options);
+        checked.map_err(|what| Error::Config {
+            detail: format!("lock `{key}`: {what}"),
+        })?;
         if let Some(frame) = scope::innermost(self.manager.store_identity(), &key) {
             return self.reenter(&frame, wait).await;
         }

@@ -55,7 +55,6 @@ pub struct LockManager {
 
 struct Inner {
     core: Arc<Core>,
-    identity: Arc<str>,
     client_name: String,
     /// What its locks need, unless they say otherwise.
     durability: Durability,
@@ -72,7 +71,6 @@ impl LockManager {
     ) -> Self {
         LockManager {
             inner: Arc::new(Inner {
-                identity: core.store.identity().into(),
                 core,
                 client_name,
                 durability,
@@ -122,12 +120,12 @@ impl LockManager {
     }
 
     pub(crate) fn store_identity(&self) -> &Arc<str> {
-        &self.inner.identity
+        &self.core().identity
     }
 
     /// The server, for a store that has one.
     pub(crate) fn address(&self) -> Option<&str> {
-        self.core().store.address()
+        self.core().address()
     }
 
     /// What its locks need, unless they say otherwise.
@@ -168,7 +166,7 @@ impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("LockManager");
         shown
-            .field("store", &self.inner.identity)
+            .field("store", self.store_identity())
             .field("client", &self.inner.client_name);
         let (held, waiting) = self.core().claims.count();
         let releasing = self.core().releases.count();

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::Occupant;
 
-/// What is to be sent for a claim.
+/// A command that a claim needs sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
+pub(crate) enum Action {
     Ask {
         wait: Duration,
         within: Duration,

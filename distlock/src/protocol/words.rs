@@ -36,8 +36,6 @@ pub(crate) struct Ask<'a> {
     pub(crate) durability: Durability,
     /// How long the caller still waits; zero never stands in the queue.
     pub(crate) wait: Duration,
-    /// The command's deadline; a store that is applied later refuses.
-    pub(crate) within: Duration,
 }
 
 /// A hold, proven by a reply: believed from when the command was sent.

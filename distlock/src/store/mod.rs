@@ -1,154 +1,106 @@
-//! What distlock needs of a store, in the words of the protocol.
+//! What distlock needs of a store.
 //!
-//! A store serves one client. Whatever it is asked is idempotent for the same owner, and every
-//! operation may be dropped at any await: it may then have taken effect, and is undone by a
-//! release.
+//! A store serves one client. The future of a command may be dropped at any await: the command may
+//! then have taken effect, and a release undoes it.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::options::{Durability, FENCE_TTL, Options};
-use crate::error::Error;
-use crate::fencing::FencingToken;
+use crate::config::limits::Limits;
+use crate::config::options::FENCE_TTL;
+#[cfg(feature = "testing")]
+use crate::config::options::Options;
+#[cfg(feature = "testing")]
 use crate::key::LockKey;
 use crate::observer::event::Link;
-use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{
-    Ask, AskReply, Grant, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
-    Renewed, Revocation, Revoked,
-};
+use crate::protocol::words::{Ask, AskReply, Grant, Owner, ReleaseReply, Revocation};
+use crate::store::command::{Command, Release, Reply};
 use crate::store::facts::Facts;
 
 pub(crate) mod client_id;
+pub(crate) mod command;
 pub(crate) mod facts;
 pub(crate) mod memory;
-pub(crate) mod observed;
 pub(crate) mod redis;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A store, seen by one client.
+/// A store, used by one client.
 pub(crate) trait LockStore: Send + Sync + fmt::Debug {
-    /// Takes the lock, or stands in its queue. Asking again with the same owner is harmless. A lock
-    /// that is where it is to be only in part is an error, and the owner's all the same.
-    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>>;
+    /// Runs a command, waiting up to `timeout` for the reply.
+    fn call<'a>(
+        &'a self,
+        command: Command<'a>,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Reply, Trouble>>;
 
-    /// The way of this runtime's own to the store, if it has one.
-    fn lane(&self) -> Option<Box<dyn Lane>>;
-
-    /// Whether a lock with these options can be had here at all: told before anything is asked.
-    fn check(&self, _key: &LockKey, _options: &Options) -> Result<(), Error> {
-        Ok(())
+    /// Returns the connection of the caller's own runtime, if there is one.
+    fn lane(&self) -> Option<Box<dyn Lane>> {
+        None
     }
 
-    /// What becomes of a call that is about to ask, for a store whose outcomes are scripted.
+    /// Lets a test choose the outcome of a call that is about to begin.
     #[cfg(feature = "testing")]
     fn begin(&self, _key: &LockKey, options: Options) -> Options {
         options
     }
 
-    /// The call of this owner has its lock, and goes on.
+    /// Reports to a test that the call of this owner has acquired its lock.
     #[cfg(feature = "testing")]
     fn taken(&self, _owner: Owner) {}
 
-    /// Turns a short grant into a hold for the full lease; `None` if the lock is not the owner's.
-    fn confirm<'a>(
-        &'a self,
-        key: &'a LockKey,
-        owner: Owner,
-        timing: Timing,
-        durability: Durability,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>>;
+    /// Returns what each server says about itself; `timeout` is for each question. A store inside
+    /// this process has no servers.
+    fn facts(&self, _timeout: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        Box::pin(ready(Ok(Vec::new())))
+    }
 
-    /// Extends many confirmed holds by their lease.
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Renewed, Trouble>>;
+    /// Waits until the store can be used. Returns at once if it cannot know.
+    fn ready(&self) -> BoxFuture<'_, ()> {
+        Box::pin(ready(()))
+    }
 
-    /// Removes whatever the owner has there, a lock or a queue entry, and serves the next waiter.
-    /// With `keep`, a held lock stays taken for that long instead.
-    fn release<'a>(
-        &'a self,
-        key: &'a LockKey,
-        owner: Owner,
-        keep: Duration,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>>;
-
-    /// Asks after everything that this client waits for, and drives what it finds free.
-    fn look<'a>(
-        &'a self,
-        looks: &'a [Look],
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>>;
-
-    /// What a lock looks like now, with so many of its waiters.
-    fn inspect<'a>(
-        &'a self,
-        key: &'a LockKey,
-        waiters: usize,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Inspection, Trouble>>;
-
-    /// The keys of all locks that are taken and begin so, in any order. `within` is for each step.
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>>;
-
-    /// Takes the hold with this token away: it cannot be renewed any more, and its holder is told.
-    /// With `deletes` it is removed at once, unless its client is connected, or the store cannot
-    /// tell.
-    fn revoke<'a>(
-        &'a self,
-        key: &'a LockKey,
-        token: FencingToken,
-        deletes: bool,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Revoked, Trouble>>;
-
-    /// What each server of it says about itself; each question may take `within`. A store inside
-    /// this process has none.
-    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>>;
-
-    /// Resolves once the store can be used, or at once if it cannot tell.
-    fn ready(&self) -> BoxFuture<'_, ()>;
-
-    /// Why it cannot be used at this moment; `None` if it can, or cannot tell.
-    fn outage(&self) -> Option<Trouble>;
-
-    /// Which store this is: the same text means the same locks, also through another manager.
-    fn identity(&self) -> &str;
-
-    /// The server, for those who have to find it; `None` for a store inside this process.
-    fn address(&self) -> Option<&str>;
+    /// Returns why the store cannot be used now; `None` if it can, or cannot know.
+    fn outage(&self) -> Option<Trouble> {
+        None
+    }
 
     /// Ends connections and background work.
     fn close(&self);
 }
 
-/// A way to the store that costs no hop to the manager's thread, for the runtime that it was asked
-/// for on.
-pub(crate) trait Lane: Send + Sync + fmt::Debug {
-    /// The same as [`LockStore::ask`], for what needs no more than the server's word.
-    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>>;
+/// A store that has been opened, and what is fixed from then on.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) store: Box<dyn LockStore>,
+    /// Names the store: managers with the same identity use the same locks.
+    pub(crate) identity: Arc<str>,
+    /// The servers, for a person; `None` for a store inside this process.
+    pub(crate) address: Option<Arc<str>>,
+    pub(crate) limits: Limits,
+    /// The policy by which a server evicts locks when its memory is full, if it has one.
+    pub(crate) eviction: Option<String>,
+}
 
-    /// Releases a lock. `None`: nothing was sent, for an ask of this owner was never answered, and
-    /// only [`LockStore::release`] knows what may become of that.
+/// A connection of one tokio runtime: a command over it does not go through the I/O thread.
+pub(crate) trait Lane: Send + Sync + fmt::Debug {
+    /// Runs [`Command::Ask`] for a lock without replicas.
+    fn ask<'a>(
+        &'a self,
+        ask: Ask<'a>,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<AskReply, Trouble>>;
+
+    /// Runs [`Command::Release`]. Returns `None`, and sends nothing, if an ask of this owner has
+    /// not been answered: then only [`LockStore::call`] can release it.
     fn release<'a>(
         &'a self,
-        key: &'a LockKey,
-        owner: Owner,
-        keep: Duration,
-        within: Duration,
+        release: Release<'a>,
+        timeout: Duration,
     ) -> BoxFuture<'a, Option<Result<ReleaseReply, Trouble>>>;
 }
 

@@ -3,10 +3,12 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::attribute::AsManager;
+use crate::config::limits::Limits;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
 use crate::manager::engine::table::Entry;
+use crate::store::Opened;
 use crate::testing::acquisition::Acquisition;
 use crate::testing::loss::Loss;
 use crate::testing::outcomes::Outcomes;
@@ -94,8 +96,16 @@ impl TestLocks {
     pub fn built(builder: LockManagerBuilder) -> Self {
         let staged = OnceLock::new();
         let made = builder.memory_behind(|store, events| {
+            let identity = store.identity().clone();
             let stage = staged.get_or_init(|| Stage::new(store, events));
-            Box::new(ScriptedStore(stage.clone()))
+            Opened {
+                store: Box::new(ScriptedStore(stage.clone())),
+                identity,
+                address: Some("the test kit".into()),
+                // Tests set `min_replicas` too.
+                limits: Limits::default(),
+                eviction: None,
+            }
         });
         match (made, staged.into_inner()) {
             (Ok(manager), Some(stage)) => {

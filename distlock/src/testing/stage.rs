@@ -20,8 +20,9 @@ use crate::manager::engine::watch;
 use crate::protocol::claim::Standing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Occupant, Owner, RenewalFailure};
+use crate::store::command::{Revoke, run};
 use crate::store::memory::MemoryStore;
-use crate::store::{EventSink, LockStore, StoreEvent};
+use crate::store::{EventSink, StoreEvent};
 use crate::testing::acquisition::Acquisition;
 use crate::testing::loss::Loss;
 use crate::testing::script::{Outcome, Rule, RuleId, Script, Subject, Target};
@@ -129,14 +130,17 @@ impl Stage {
                 let token = core.claims.peek(&entry, |claim| Some(claim.grip()?.token));
                 if let Some(token) = token {
                     // The store tells the holder, which is all that is asked of it.
-                    let _ = stage.store.revoke(&request.key, token, false, within).await;
+                    let revoke = Revoke {
+                        key: &request.key,
+                        token,
+                        deletes: false,
+                    };
+                    let _ = run(&stage.store, revoke, within).await;
                 }
                 return;
             }
             // As by a `DEL`: whoever is the next has it from now on.
-            let deleted = (stage.store)
-                .release(&request.key, entry.owner, Duration::ZERO, within)
-                .await;
+            let deleted = run(&stage.store, entry.release(Duration::ZERO), within).await;
             if deleted.is_ok() && how == Loss::Gone {
                 let now = core.clock.now();
                 let answer = Err(RenewalFailure::Gone);

@@ -4,17 +4,14 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::options::{Durability, Options};
-use crate::fencing::FencingToken;
+use crate::config::options::Options;
 use crate::key::LockKey;
-use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
-    RenewalFailure, Renewed, Revoked,
+    Ask, AskReply, Look, LookReply, Owner, Renewal, RenewalFailure, Renewed,
 };
-use crate::store::facts::Facts;
-use crate::store::{BoxFuture, Lane, LockStore};
+use crate::store::command::{Command, Inspect, Release, Reply, Revoke, run};
+use crate::store::{BoxFuture, LockStore};
 use crate::testing::script::Outcome;
 use crate::testing::stage::{Stage, occupant, trouble};
 
@@ -23,24 +20,44 @@ use crate::testing::stage::{Stage, occupant, trouble};
 pub(crate) struct ScriptedStore(pub(crate) Arc<Stage>);
 
 impl LockStore for ScriptedStore {
-    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
+    fn call<'a>(
+        &'a self,
+        command: Command<'a>,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Reply, Trouble>> {
         Box::pin(async move {
-            match self.0.asked(ask.owner, ask.key) {
-                Some(Outcome::Busy(holder)) if ask.wait.is_zero() => {
-                    Ok(AskReply::Busy(Some(occupant(&holder))))
+            let stage = &self.0;
+            let outage = match command {
+                Command::Ask(ask) => match self.ask(&ask) {
+                    Some(reply) => return reply.map(Reply::Asked),
+                    None => None,
+                },
+                Command::Renew(batch) => {
+                    return self.renew(batch, timeout).await.map(Reply::Renewed);
                 }
-                Some(Outcome::Busy(holder)) => Ok(AskReply::Queued(Some(occupant(&holder)))),
-                Some(Outcome::Foreign(detail)) => Ok(AskReply::Foreign(detail)),
-                Some(Outcome::Unavailable(outage)) => Err(trouble(outage)),
-                Some(Outcome::Lost { .. } | Outcome::HoldLimit(_)) | None => {
-                    self.0.store.ask(ask).await
+                Command::Look(looks) => return self.look(looks, timeout).await.map(Reply::Looked),
+                Command::Confirm(confirm) => stage.unrenewed(confirm.owner, confirm.key, timeout),
+                Command::Release(Release { key, owner, .. }) => stage.outage(key, Some(owner)),
+                Command::Inspect(Inspect { key, .. }) | Command::Revoke(Revoke { key, .. }) => {
+                    stage.outage(key, None)
                 }
+                Command::List(_) => stage.outage_of_all(),
+            };
+            if let Some(outage) = outage {
+                return Err(outage);
             }
+            let mut reply = stage.store.call(command, timeout).await;
+            match (command, &mut reply) {
+                (Command::Release(release), _) => stage.released(release.owner),
+                // A holder that a rule names is not in the store.
+                (Command::Inspect(Inspect { key, .. }), Ok(Reply::Inspected(seen))) => {
+                    let holder = || stage.holder(key).as_ref().map(occupant);
+                    seen.occupant = seen.occupant.take().or_else(holder);
+                }
+                _ => {}
+            }
+            reply
         })
-    }
-
-    fn lane(&self) -> Option<Box<dyn Lane>> {
-        None
     }
 
     fn begin(&self, key: &LockKey, options: Options) -> Options {
@@ -51,163 +68,58 @@ impl LockStore for ScriptedStore {
         self.0.taken(owner);
     }
 
-    fn confirm<'a>(
-        &'a self,
-        key: &'a LockKey,
-        owner: Owner,
-        timing: Timing,
-        durability: Durability,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
-        Box::pin(async move {
-            if let Some(trouble) = self.0.unrenewed(owner, key, within) {
-                return Err(trouble);
-            }
-            let store = &self.0.store;
-            store.confirm(key, owner, timing, durability, within).await
-        })
-    }
-
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
-        Box::pin(async move {
-            let mut failures = Vec::new();
-            let mut renewed = Vec::new();
-            let mut places = Vec::new();
-            for (place, renewal) in batch.iter().enumerate() {
-                match self.0.unrenewed(renewal.owner, &renewal.key, within) {
-                    Some(trouble) => failures.push((place, RenewalFailure::Trouble(trouble))),
-                    None => {
-                        renewed.push(renewal.clone());
-                        places.push(place);
-                    }
-                }
-            }
-            let answer = self.0.store.renew(&renewed, within).await?;
-            let others = answer.failures.into_iter();
-            failures.extend(others.map(|(index, failure)| (places[index], failure)));
-            failures.sort_by_key(|(place, _)| *place);
-            Ok(Renewed {
-                sent: answer.sent,
-                failures,
-            })
-        })
-    }
-
-    fn release<'a>(
-        &'a self,
-        key: &'a LockKey,
-        owner: Owner,
-        keep: Duration,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>> {
-        Box::pin(async move {
-            if let Some(trouble) = self.0.outage(key, Some(owner)) {
-                return Err(trouble);
-            }
-            let answer = self.0.store.release(key, owner, keep, within).await;
-            self.0.released(owner);
-            answer
-        })
-    }
-
-    fn look<'a>(
-        &'a self,
-        looks: &'a [Look],
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
-        Box::pin(async move {
-            let mut replies = Vec::with_capacity(looks.len());
-            for look in looks {
-                let owner = look.owners.first().copied();
-                match self.0.outage(&look.key, owner) {
-                    Some(trouble) => replies.push(LookReply::Failed(trouble)),
-                    // Who waits for somebody that is not there stands in no queue: it is missing,
-                    // and asks again.
-                    None => replies.extend(self.0.store.look(from_ref(look), within).await?),
-                }
-            }
-            Ok(replies)
-        })
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        key: &'a LockKey,
-        waiters: usize,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        Box::pin(async move {
-            if let Some(trouble) = self.0.outage(key, None) {
-                return Err(trouble);
-            }
-            let mut seen = self.0.store.inspect(key, waiters, within).await?;
-            let said = || self.0.holder(key).as_ref().map(occupant);
-            seen.occupant = seen.occupant.or_else(said);
-            Ok(seen)
-        })
-    }
-
-    /// Of those that are only said to be busy it knows nothing.
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>> {
-        Box::pin(async move {
-            if let Some(outage) = self.0.outage_of_all() {
-                return Err(outage);
-            }
-            self.0.store.list(prefix, within).await
-        })
-    }
-
-    fn revoke<'a>(
-        &'a self,
-        key: &'a LockKey,
-        token: FencingToken,
-        deletes: bool,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
-        Box::pin(async move {
-            if let Some(trouble) = self.0.outage(key, None) {
-                return Err(trouble);
-            }
-            self.0.store.revoke(key, token, deletes, within).await
-        })
-    }
-
-    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(async move {
-            if let Some(outage) = self.0.outage_of_all() {
-                return Err(outage);
-            }
-            self.0.store.facts(within).await
-        })
-    }
-
-    fn ready(&self) -> BoxFuture<'_, ()> {
-        self.0.store.ready()
-    }
-
-    fn outage(&self) -> Option<Trouble> {
-        None
-    }
-
-    fn identity(&self) -> &str {
-        self.0.store.identity()
-    }
-
-    /// Like a server with as many replicas as anybody asks for: what sets `min_replicas` is tested
-    /// too.
-    fn address(&self) -> Option<&str> {
-        Some("the test kit")
-    }
-
     fn close(&self) {
         self.0.store.close();
+    }
+}
+
+impl ScriptedStore {
+    /// Returns the reply to an ask if a rule sets it.
+    fn ask(&self, ask: &Ask<'_>) -> Option<Result<AskReply, Trouble>> {
+        match self.0.asked(ask.owner, ask.key)? {
+            Outcome::Busy(holder) if ask.wait.is_zero() => {
+                Some(Ok(AskReply::Busy(Some(occupant(&holder)))))
+            }
+            Outcome::Busy(holder) => Some(Ok(AskReply::Queued(Some(occupant(&holder))))),
+            Outcome::Foreign(detail) => Some(Ok(AskReply::Foreign(detail))),
+            Outcome::Unavailable(outage) => Some(Err(trouble(outage))),
+            Outcome::Lost { .. } | Outcome::HoldLimit(_) => None,
+        }
+    }
+
+    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> Result<Renewed, Trouble> {
+        let mut failures = Vec::new();
+        let mut renewed = Vec::new();
+        let mut places = Vec::new();
+        for (place, renewal) in batch.iter().enumerate() {
+            match self.0.unrenewed(renewal.owner, &renewal.key, timeout) {
+                Some(trouble) => failures.push((place, RenewalFailure::Trouble(trouble))),
+                None => {
+                    renewed.push(renewal.clone());
+                    places.push(place);
+                }
+            }
+        }
+        let reply = run(&self.0.store, &*renewed, timeout).await?;
+        let others = reply.failures.into_iter();
+        failures.extend(others.map(|(index, failure)| (places[index], failure)));
+        Ok(Renewed {
+            sent: reply.sent,
+            failures,
+        })
+    }
+
+    async fn look(&self, looks: &[Look], timeout: Duration) -> Result<Vec<LookReply>, Trouble> {
+        let mut replies = Vec::with_capacity(looks.len());
+        for look in looks {
+            let owner = look.owners.first().copied();
+            match self.0.outage(&look.key, owner) {
+                Some(trouble) => replies.push(LookReply::Failed(trouble)),
+                // A waiter for a holder that is not in the store is in no queue: it is missing, and
+                // asks again.
+                None => replies.extend(run(&self.0.store, from_ref(look), timeout).await?),
+            }
+        }
+        Ok(replies)
     }
 }

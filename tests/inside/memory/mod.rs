@@ -14,6 +14,7 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Ask, AskReply, Grant, Inspection, Look, LookReply, Owner};
 use crate::store::client_id::ClientId;
+use crate::store::command::{Confirm, Inspect, Release, StoreCommand, run};
 use crate::store::{LockStore, Settings, StoreEvent};
 use crate::util::random::SystemRandom;
 
@@ -82,6 +83,10 @@ struct Client {
 }
 
 impl Client {
+    fn run<C: StoreCommand>(&self, command: C) -> C::Reply {
+        at_once(run(&self.store, command, WITHIN)).unwrap()
+    }
+
     fn ask_with(&self, name: &str, owner: Owner, lease: Duration, wait: Duration) -> AskReply {
         let key = key(name);
         let ask = Ask {
@@ -90,9 +95,8 @@ impl Client {
             timing: Timing::new(lease),
             durability: Durability::NONE,
             wait,
-            within: WITHIN,
         };
-        at_once(self.store.ask(ask)).unwrap()
+        self.run(ask)
     }
 
     fn ask(&self, name: &str, owner: Owner) -> AskReply {
@@ -126,19 +130,22 @@ impl Client {
 
     fn release_keeping(&self, name: &str, owner: Owner, keep: Duration) -> bool {
         let key = key(name);
-        let release = self.store.release(&key, owner, keep, WITHIN);
-        at_once(release).unwrap().was_held
+        let release = Release {
+            key: &key,
+            owner,
+            keep,
+        };
+        self.run(release).was_held
     }
 
     fn confirm(&self, name: &str, owner: Owner) -> Option<u64> {
-        let proof = at_once(self.store.confirm(
-            &key(name),
+        let confirm = Confirm {
+            key: &key(name),
             owner,
-            Timing::new(LEASE),
-            Durability::NONE,
-            WITHIN,
-        ));
-        proof.unwrap().map(|proof| proof.token.get())
+            timing: Timing::new(LEASE),
+            durability: Durability::NONE,
+        };
+        self.run(confirm).map(|proof| proof.token.get())
     }
 
     fn look(&self, name: &str, owners: &[Owner]) -> (Option<Owner>, Vec<Owner>) {
@@ -146,7 +153,7 @@ impl Client {
             key: key(name),
             owners: owners.to_vec(),
         }];
-        match at_once(self.store.look(&looks, WITHIN)).unwrap().pop() {
+        match self.run(&looks[..]).pop() {
             Some(LookReply::Seen { occupant, missing }) => {
                 (occupant.and_then(|occupant| occupant.ours), missing)
             }
@@ -155,7 +162,8 @@ impl Client {
     }
 
     fn inspect(&self, name: &str) -> Inspection {
-        at_once(self.store.inspect(&key(name), 10, WITHIN)).unwrap()
+        let key = &key(name);
+        *self.run(Inspect { key, waiters: 10 })
     }
 
     /// The owners granted since the last call.

@@ -71,8 +71,10 @@ fn dead_clients_are_passed_over() {
     a.release("k", 1);
     assert_eq!(dead.granted(), []);
     assert_eq!(live.granted(), [1]);
+    let key = &key("k");
+    let inspect = Inspect { key, waiters: 0 };
     assert!(
-        at_once(dead.store.inspect(&key("k"), 0, WITHIN)).is_err(),
+        at_once(run(&dead.store, inspect, WITHIN)).is_err(),
         "it is closed"
     );
 }
@@ -185,14 +187,13 @@ fn a_grant_may_be_used_while_it_is_delivered() {
     let (store, result) = (eager.clone(), confirmed.clone());
     let events = Arc::new(move |event| {
         if let (StoreEvent::Granted(grant), Some(store)) = (event, store.get()) {
-            let proof = store.confirm(
-                &grant.key,
-                grant.owner,
-                Timing::new(LEASE),
-                Durability::NONE,
-                WITHIN,
-            );
-            *result.lock().unwrap() = at_once(proof).unwrap();
+            let confirm = Confirm {
+                key: &grant.key,
+                owner: grant.owner,
+                timing: Timing::new(LEASE),
+                durability: Durability::NONE,
+            };
+            *result.lock().unwrap() = at_once(run(store, confirm, WITHIN)).unwrap();
         }
     });
     let store = MemoryStore::new(
@@ -210,9 +211,8 @@ fn a_grant_may_be_used_while_it_is_delivered() {
         timing: Timing::new(LEASE),
         durability: Durability::NONE,
         wait: LEASE,
-        within: WITHIN,
     };
-    at_once(eager.ask(ask)).unwrap();
+    at_once(run(eager, ask, WITHIN)).unwrap();
     holder.release("k", 1);
     assert!(confirmed.lock().unwrap().is_some());
     eager.close(); // the sink owns the store that owns the server

@@ -11,7 +11,7 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, Look, LookReply, Owner, Proof, Renewal, Renewed};
-use crate::store::LockStore;
+use crate::store::command::{Confirm, Release, run};
 use crate::store::memory::MemoryStore;
 
 /// An operation on its way to the server.
@@ -86,23 +86,36 @@ impl Op {
                 timing,
                 wait,
                 ..
-            } => at_once(store.ask(Ask {
-                key,
-                owner: *owner,
-                timing: *timing,
-                durability: Durability::NONE,
-                wait: *wait,
-                within,
-            }))
-            .map(Answer::Asked),
-            Op::Confirm { key, owner, timing } => {
-                at_once(store.confirm(key, *owner, *timing, Durability::NONE, within))
-                    .map(Answer::Confirmed)
+            } => {
+                let ask = Ask {
+                    key,
+                    owner: *owner,
+                    timing: *timing,
+                    durability: Durability::NONE,
+                    wait: *wait,
+                };
+                at_once(run(store, ask, within)).map(Answer::Asked)
             }
-            Op::Renew(batch) => at_once(store.renew(batch, within)).map(Answer::Renewed),
-            Op::Release { key, owner, keep } => at_once(store.release(key, *owner, *keep, within))
-                .map(|reply| Answer::Released(reply.was_held)),
-            Op::Look(looks) => at_once(store.look(looks, within)).map(Answer::Looked),
+            Op::Confirm { key, owner, timing } => {
+                let confirm = Confirm {
+                    key,
+                    owner: *owner,
+                    timing: *timing,
+                    durability: Durability::NONE,
+                };
+                at_once(run(store, confirm, within)).map(Answer::Confirmed)
+            }
+            Op::Renew(batch) => at_once(run(store, &**batch, within)).map(Answer::Renewed),
+            Op::Release { key, owner, keep } => {
+                let release = Release {
+                    key,
+                    owner: *owner,
+                    keep: *keep,
+                };
+                let released = at_once(run(store, release, within));
+                released.map(|reply| Answer::Released(reply.was_held))
+            }
+            Op::Look(looks) => at_once(run(store, &**looks, within)).map(Answer::Looked),
         };
         done.unwrap_or_else(Answer::Refused)
     }

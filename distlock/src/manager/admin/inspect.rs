@@ -13,6 +13,7 @@ use crate::manager::LockManager;
 use crate::manager::engine::core::{Core, shut_down_error};
 use crate::manager::telemetry::observed;
 use crate::protocol::words::{AtServer, Inspection, Occupant, Waiting, wall};
+use crate::store::command::Inspect;
 
 /// How long an inspection may take.
 pub(crate) const INSPECT_WITHIN: Duration = Duration::from_secs(1);
@@ -280,8 +281,9 @@ pub(crate) async fn inspect(
     key: LockKey,
     waiters: usize,
 ) -> Result<KeyState, Error> {
-    let seen = core.store.inspect(&key, waiters, INSPECT_WITHIN).await;
-    match seen {
+    let inspect = Inspect { key: &key, waiters };
+    let seen = core.call(inspect, INSPECT_WITHIN).await;
+    match seen.map(|seen| *seen) {
         Ok(Inspection {
             foreign: Some(detail),
             ..

@@ -11,6 +11,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::admin::inspect::{INSPECT_WITHIN, KeyState, inspect};
 use crate::manager::engine::core::Core;
+use crate::store::command::List;
 
 /// Inspections that are under way together.
 const AT_ONCE: usize = 64;
@@ -52,7 +53,7 @@ impl LockManager {
 }
 
 async fn list(core: Arc<Core>, prefix: &str) -> Result<Vec<KeyState>, Error> {
-    let keys = core.store.list(prefix, INSPECT_WITHIN).await;
+    let keys = core.call(List { prefix }, INSPECT_WITHIN).await;
     let keys = keys.map_err(|trouble| trouble.into_error(None, INSPECT_WITHIN))?;
     // A scan may tell of a key twice, and so may servers between which it moves.
     let keys: BTreeSet<LockKey> = keys.into_iter().collect();

@@ -13,6 +13,7 @@ use crate::manager::LockManager;
 use crate::manager::admin::inspect::INSPECT_WITHIN;
 use crate::manager::engine::core::Core;
 use crate::protocol::words::{Inspection, Revoked};
+use crate::store::command::{Inspect, Revoke};
 
 /// How long it is waited for, unless that is set.
 const DEFAULT_WAIT: Duration = Duration::from_secs(10);
@@ -258,9 +259,12 @@ async fn unlock(core: &Arc<Core>, key: &LockKey, asked: &Unlock) -> Result<Unloc
     };
     let revoke = async |deletes| {
         let token = occupant.token;
-        let revoked = (core.store)
-            .revoke(key, token, deletes, INSPECT_WITHIN)
-            .await;
+        let revoke = Revoke {
+            key,
+            token,
+            deletes,
+        };
+        let revoked = core.call(revoke, INSPECT_WITHIN).await;
         let waited = core.clock.now().since(started);
         revoked.map_err(|trouble| trouble.into_error(Some(key.to_string()), waited))
     };
@@ -329,8 +333,9 @@ async fn unlock(core: &Arc<Core>, key: &LockKey, asked: &Unlock) -> Result<Unloc
     }
 }
 
-async fn look(core: &Core, key: &LockKey) -> Result<Inspection, Error> {
-    let seen = core.store.inspect(key, 0, INSPECT_WITHIN).await;
+async fn look(core: &Core, key: &LockKey) -> Result<Box<Inspection>, Error> {
+    let inspect = Inspect { key, waiters: 0 };
+    let seen = core.call(inspect, INSPECT_WITHIN).await;
     let seen = seen.map_err(|trouble| trouble.into_error(Some(key.to_string()), INSPECT_WITHIN))?;
     match &seen.foreign {
         Some(detail) => Err(Error::ForeignKey {

@@ -19,10 +19,9 @@ use crate::manager::engine::watch;
 use crate::observer::Observers;
 use crate::observer::delivery::Delivery;
 use crate::store::client_id::ClientId;
-use crate::store::observed::Observed;
 use crate::store::redis::conn::client::{Client, Way};
 use crate::store::redis::wire::scripts::Scripts;
-use crate::store::{IsIdle, LockStore, Settings};
+use crate::store::{IsIdle, Opened, Settings};
 use crate::util::clock::{BootClock, Clock};
 use crate::util::random::{Random, SystemRandom};
 
@@ -128,7 +127,7 @@ impl Assembly {
     /// say otherwise.
     pub(crate) fn finish(
         self,
-        store: Box<dyn LockStore>,
+        opened: Opened,
         name: String,
         durability: Durability,
     ) -> LockManager {
@@ -138,12 +137,15 @@ impl Assembly {
             shows_keys,
             ..
         } = self.parts;
-        let store = match &self.observed {
-            Some(observed) => Box::new(Observed::new(store, clock.clone(), observed.clone())),
-            None => store,
-        };
         let observed = (self.observed, shows_keys);
-        let core = Core::new(store, clock, random, self.executor, observed, self.in_store);
+        let core = Core::new(
+            opened,
+            clock,
+            random,
+            self.executor,
+            observed,
+            self.in_store,
+        );
         self.mailbox.open(&core);
         core.spawn_while_open(watch::keep_watch(core.clone()));
         core.spawn_while_open(look::keep_looking(core.clone()));

@@ -1,6 +1,6 @@
 //! What all locks of a manager need beside the server's word.
 
-use crate::config::options::without_replicas;
+use crate::config::limits::Limits;
 use crate::error::Error;
 use crate::manager::builder::LockManagerBuilder;
 
@@ -41,10 +41,7 @@ impl LockManagerBuilder {
     /// Whether it can be made without a server.
     pub(crate) fn check_in_memory(&self) -> Result<(), Error> {
         self.check()?;
-        if self.durability.is_none() {
-            Ok(())
-        } else {
-            Err(without_replicas(""))
-        }
+        let checked = Limits::MEMORY.check_durability(self.durability);
+        checked.map_err(|detail| Error::Config { detail })
     }
 }

@@ -10,7 +10,7 @@ use crate::manager::engine::executor::Executor;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
-use crate::store::{EventSink, LockStore};
+use crate::store::{EventSink, Opened};
 use crate::util::clock::{BootClock, TokioClock};
 use crate::util::random::SystemRandom;
 
@@ -37,13 +37,13 @@ impl LockManagerBuilder {
     ///
     /// [`Error::Config`] outside of a tokio runtime.
     pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
-        self.memory_behind(|store, _| Box::new(store))
+        self.memory_behind(|store, _| store.into_opened())
     }
 
     /// The same with something in front of the store, which is told where a store's events go.
     pub(crate) fn memory_behind(
         self,
-        front: impl FnOnce(MemoryStore, EventSink) -> Box<dyn LockStore>,
+        front: impl FnOnce(MemoryStore, EventSink) -> Opened,
     ) -> Result<LockManager, Error> {
         self.check_in_memory()?;
         let executor = Executor::current()?;
@@ -77,14 +77,14 @@ impl LockManagerBuilder {
     pub(crate) fn in_memory(self, server: MemoryServer) -> Result<LockManager, Error> {
         self.check_in_memory()?;
         let assembly = Assembly::on_io_thread(self.parts())?;
-        Ok(self.finish_in_memory(assembly, server, |store, _| Box::new(store)))
+        Ok(self.finish_in_memory(assembly, server, |store, _| store.into_opened()))
     }
 
     fn finish_in_memory(
         self,
         assembly: Assembly,
         server: MemoryServer,
-        front: impl FnOnce(MemoryStore, EventSink) -> Box<dyn LockStore>,
+        front: impl FnOnce(MemoryStore, EventSink) -> Opened,
     ) -> LockManager {
         let client = ClientId::new(&SystemRandom);
         let events = assembly.mailbox.sink();

@@ -335,11 +335,11 @@ impl LockManagerBuilder {
             Store::Redis(config) => {
                 let assembly = Assembly::on_io_thread(self.parts())?;
                 let client = assembly.client(self.settings());
-                let store = {
+                let opened = {
                     let _on_the_thread = assembly.executor.enter();
                     open::connect_lazy(&config, client)
                 };
-                Ok(assembly.finish(store, self.name(), self.durability))
+                Ok(assembly.finish(opened, self.name(), self.durability))
             }
         }
     }
@@ -405,11 +405,11 @@ impl LockManagerBuilder {
                 () = reply.closed() => {}
             }
         });
-        let (store, eviction) = answer.await.map_err(|_| shut_down_error())??;
-        if let Some(policy) = eviction {
-            report::eviction(store.identity(), &policy);
+        let opened = answer.await.map_err(|_| shut_down_error())??;
+        if let Some(policy) = &opened.eviction {
+            report::eviction(&opened.identity, policy);
         }
-        Ok(assembly.finish(store, self.name(), self.durability))
+        Ok(assembly.finish(opened, self.name(), self.durability))
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

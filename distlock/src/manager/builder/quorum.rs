@@ -1,5 +1,6 @@
 //! What is set for a quorum of servers.
 
+use crate::config::limits::Limits;
 use crate::config::quorum::Quorum;
 use crate::error::Error;
 use crate::manager::builder::LockManagerBuilder;
@@ -31,13 +32,12 @@ impl LockManagerBuilder {
             })
         };
         match (&config.place, &self.quorum) {
-            (Place::Quorum(_), _) if !self.durability.is_none() => refuse(
-                "`min_replicas` and `fsync` are for one server and its replicas, and the servers of a quorum are independent; \
-                 take them away, and let each server have `appendonly yes` and `appendfsync always`",
-            ),
             (Place::Quorum(servers), quorum) => {
                 let quorum = quorum.clone().unwrap_or_default();
                 quorum.check(servers.len())?;
+                let limits = Limits::of_quorum(quorum.max_lease);
+                let checked = limits.check_durability(self.durability);
+                checked.map_err(|detail| Error::Config { detail })?;
                 Ok(Terms(quorum))
             }
             (_, Some(_)) => refuse(

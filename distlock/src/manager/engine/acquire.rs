@@ -17,9 +17,9 @@ use crate::manager::engine::sole::Sole;
 use crate::manager::engine::table::Entry;
 use crate::manager::telemetry::call::{Call, NotAcquired};
 use crate::manager::telemetry::report;
-use crate::observer::event::Refused;
+use crate::observer::event::{Operation, Refused};
 use crate::protocol::claim::{Claim, Standing};
-use crate::protocol::outcome::{Command, Obstacle, Outcome, Refusal};
+use crate::protocol::outcome::{Action, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::words::Occupant;
@@ -121,7 +121,7 @@ impl Asker {
                 if let Some(outcome) = claim.poll_outcome() {
                     return Err(outcome);
                 }
-                let command = claim.poll_command(now);
+                let command = claim.poll_action(now);
                 claim.poll_outcome().map_or(Ok(command), Err)
             });
             // What was done at home has been answered, and that is told by whoever did it: not
@@ -134,14 +134,14 @@ impl Asker {
             }
             match next {
                 Err(outcome) => return outcome,
-                Ok(Some(command @ Command::Ask { wait, within })) => match self.lane() {
+                Ok(Some(action @ Action::Ask { wait, within })) => match self.lane() {
                     Some(lane) => {
                         self.under_way = Some(under_way);
                         self.ask(&*lane, wait, within).await;
                     }
-                    None => self.send(command, under_way),
+                    None => self.send(action, under_way),
                 },
-                Ok(Some(command)) => self.send(command, under_way),
+                Ok(Some(action)) => self.send(action, under_way),
                 Ok(None) => {
                     drop(under_way);
                     self.note_queue(call);
@@ -179,7 +179,8 @@ impl Asker {
     async fn ask(&mut self, lane: &dyn Lane, wait: Duration, within: Duration) {
         let (core, entry) = (&*self.core, &*self.entry);
         entry.asks_on_lane(true);
-        let mut answer = Sole::new(lane.ask(entry.ask(wait, within)));
+        let began = core.call_began();
+        let mut answer = Sole::new(lane.ask(entry.ask(wait), within));
         loop {
             let answer = tokio::select! {
                 biased;
@@ -191,6 +192,7 @@ impl Asker {
                     return;
                 }
             };
+            core.call_ended(Operation::Ask, began, &answer);
             let now = core.clock.now();
             (core.claims).with(&self.entry, |claim| claim.handle_answer(answer, now));
             self.under_way = None;
@@ -199,14 +201,14 @@ impl Asker {
     }
 
     /// Has a command sent at home.
-    fn send(&mut self, command: Command, under_way: Counted) {
+    fn send(&mut self, action: Action, under_way: Counted) {
         self.entry.asks_on_lane(false);
         let (answered, at_home) = oneshot::channel();
         self.at_home = Some(at_home);
         let (core, entry) = (self.core.clone(), self.entry.clone());
         self.core
             .executor
-            .spawn(perform(core, entry, command, answered, under_way));
+            .spawn(perform(core, entry, action, answered, under_way));
     }
 
     /// Waits until something has come in, the wait is over, or a failed ask may be repeated.
@@ -259,7 +261,7 @@ impl Asker {
 async fn perform(
     core: Arc<Core>,
     entry: Arc<Entry>,
-    command: Command,
+    action: Action,
     mut answered: oneshot::Sender<()>,
     // A shutdown waits for it, so that what it undoes is undone.
     _under_way: Counted,
@@ -267,18 +269,18 @@ async fn perform(
     tokio::select! {
         biased;
         () = answered.closed() => {}
-        () = send(&core, &entry, command) => {}
+        () = send(&core, &entry, action) => {}
     }
     if answered.send(()).is_err() || core.phase() != Phase::Running {
         release::release_in_background(&core, &entry);
     }
 }
 
-async fn send(core: &Arc<Core>, entry: &Arc<Entry>, command: Command) {
+async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
     let request = &*entry.request;
-    match command {
-        Command::Ask { wait, within } => {
-            let answer = core.store.ask(entry.ask(wait, within)).await;
+    match action {
+        Action::Ask { wait, within } => {
+            let answer = core.call(entry.ask(wait), within).await;
             let undone = answer.is_err() && !Rules::in_force().no_way_back;
             let now = core.clock.now();
             (core.claims).with(entry, |claim| claim.handle_answer(answer, now));
@@ -287,21 +289,13 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, command: Command) {
                 release::undo_unknown(core, key, entry.owner, lease);
             }
         }
-        Command::Confirm { within } => {
-            let answer = (core.store)
-                .confirm(
-                    &request.key,
-                    entry.owner,
-                    request.timing,
-                    request.durability,
-                    within,
-                )
-                .await;
+        Action::Confirm { within } => {
+            let answer = core.call(entry.confirm(), within).await;
             let now = core.clock.now();
             (core.claims).with(entry, |claim| claim.handle_confirmation(answer, now));
         }
         // The watch sends those of a hold.
-        Command::Renew => {}
+        Action::Renew => {}
     }
 }
 

@@ -2,25 +2,34 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::error::Error;
+use crate::config::limits::Limits;
+use crate::error::{Error, Outage};
 use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::counted::{Counted, Counter};
 use crate::manager::engine::executor::Executor;
 use crate::manager::engine::renewals::Renewals;
 use crate::manager::engine::table::Table;
 use crate::observer::delivery::{Delivery, Told};
-use crate::observer::event::Event;
-use crate::store::LockStore;
-use crate::util::clock::Clock;
+use crate::observer::event::{CallOutcome, Event, Operation};
+use crate::protocol::trouble::Trouble;
+use crate::store::command::{self, StoreCommand};
+use crate::store::{LockStore, Opened};
+use crate::util::clock::{Clock, Moment};
 use crate::util::random::Random;
 
 /// A manager without its handle: it lives for as long as anything of it is at work.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) store: Box<dyn LockStore>,
+    /// Names the store: managers with the same identity use the same locks.
+    pub(crate) identity: Arc<str>,
+    /// The servers, for a person; `None` for a store inside this process.
+    pub(crate) address: Option<Arc<str>>,
+    pub(crate) limits: Limits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) executor: Executor,
@@ -51,7 +60,7 @@ pub(crate) enum Phase {
 
 impl Core {
     pub(crate) fn new(
-        store: Box<dyn LockStore>,
+        opened: Opened,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
         executor: Executor,
@@ -59,7 +68,10 @@ impl Core {
         in_store: Counter,
     ) -> Arc<Self> {
         Arc::new(Core {
-            store,
+            store: opened.store,
+            identity: opened.identity,
+            address: opened.address,
+            limits: opened.limits,
             clock,
             random,
             executor,
@@ -77,6 +89,46 @@ impl Core {
 
     pub(crate) fn phase(&self) -> Phase {
         *self.phase.borrow()
+    }
+
+    /// Runs a command in the store.
+    pub(crate) async fn call<C: StoreCommand>(
+        &self,
+        command: C,
+        timeout: Duration,
+    ) -> Result<C::Reply, Trouble> {
+        let began = self.call_began();
+        let reply = command::run(&*self.store, command, timeout).await;
+        self.call_ended(C::OPERATION, began, &reply);
+        reply
+    }
+
+    /// Returns the time at which a call of the store begins, if anything observes calls.
+    pub(crate) fn call_began(&self) -> Option<Moment> {
+        self.observed.as_ref().map(|_| self.clock.now())
+    }
+
+    /// Publishes a call of the store that has ended.
+    pub(crate) fn call_ended<T>(
+        &self,
+        operation: Operation,
+        began: Option<Moment>,
+        reply: &Result<T, Trouble>,
+    ) {
+        if let Some(began) = began {
+            let took = self.clock.now().since(began);
+            let outcome = reply.as_ref().map_or_else(outcome, |_| CallOutcome::Ok);
+            self.observe(|| Event::StoreCalled {
+                operation,
+                took,
+                outcome,
+            });
+        }
+    }
+
+    /// Returns the servers, for a person.
+    pub(crate) fn address(&self) -> Option<&str> {
+        self.address.as_deref()
     }
 
     /// Counts what may stand in the store under this client's name.
@@ -113,6 +165,15 @@ impl Core {
                 _ = phase.wait_for(|phase| *phase == Phase::Closed) => {}
             }
         });
+    }
+}
+
+fn outcome(trouble: &Trouble) -> CallOutcome {
+    match trouble.outage {
+        Outage::TimedOut => CallOutcome::TimedOut,
+        Outage::Unreachable => CallOutcome::Unreachable,
+        Outage::Denied | Outage::Misconfigured | Outage::Untrusted => CallOutcome::Denied,
+        _ => CallOutcome::Refused,
     }
 }
 

@@ -72,7 +72,7 @@ impl Mailbox {
             StoreEvent::NotAuthenticated(trouble) => {
                 let core = self.core();
                 self.executor.spawn_blocking(move || {
-                    let address = core.as_ref().and_then(|core| core.store.address());
+                    let address = core.as_ref().and_then(|core| core.address());
                     report::not_authenticated(address.unwrap_or_default(), &trouble);
                 });
             }

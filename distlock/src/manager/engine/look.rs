@@ -79,7 +79,7 @@ async fn look(core: &Core, mut batch: Vec<Waiting>) {
     let until = core.clock.now() + LOOK_EVERY;
     while !batch.is_empty() && core.clock.now() < until {
         let looks: Vec<_> = batch.iter().map(|waiting| waiting.look.clone()).collect();
-        let Ok(replies) = core.store.look(&looks, LOOK_WITHIN).await else {
+        let Ok(replies) = core.call(&*looks, LOOK_WITHIN).await else {
             return;
         };
         let mut unfinished = Vec::new();

@@ -16,6 +16,7 @@ use crate::manager::telemetry::call::name;
 use crate::manager::telemetry::lost;
 use crate::manager::telemetry::observed;
 use crate::manager::telemetry::report;
+use crate::observer::event::Operation;
 use crate::protocol::claim::Claim;
 use crate::protocol::claim::leaving::Left;
 use crate::protocol::request::Request;
@@ -153,14 +154,10 @@ async fn work(core: Arc<Core>, mut release: Release) {
 /// One attempt; the next release that is to be attempted in its place.
 async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
     let entry = release.entry.clone();
-    let request = &entry.request;
     let now = core.clock.now();
     let keep = core.claims.peek(&entry, |claim| claim.keep(now));
-    let within = request.timing.command_deadline();
-    let answer = core
-        .store
-        .release(&request.key, entry.owner, keep, within)
-        .await;
+    let timeout = entry.request.timing.command_deadline();
+    let answer = core.call(entry.release(keep), timeout).await;
     let failed = answer.is_err();
     let answers = !matches!(&answer, Err(trouble) if trouble.is_no_answer());
     let left = judge(core, &entry, answer);
@@ -229,7 +226,7 @@ pub(crate) async fn keep_releasing(core: Arc<Core>) {
 /// Gives up releases, and tells of those that were.
 pub(crate) fn sweep(core: &Core, is_past: impl Fn(&Release) -> bool) {
     if let Some(given_up) = core.releases.sweep(is_past) {
-        let store = core.store.address().unwrap_or_default().to_owned();
+        let store = core.address().unwrap_or_default().to_owned();
         core.report(move || {
             let lock = name(given_up.label.as_ref());
             report::releases_given_up(&store, &lock, given_up.key.as_str(), given_up.releases);
@@ -284,12 +281,14 @@ impl Here {
     /// Sends it; an error if home has to.
     async fn send(mut self) -> Result<Answered, oneshot::Receiver<Answered>> {
         let (core, entry) = (&self.core, &self.entry);
-        let request = &entry.request;
         let now = core.clock.now();
         let keep = core.claims.peek(entry, |claim| claim.keep(now));
-        let within = request.timing.command_deadline();
-        let sent = (self.lane).release(&request.key, entry.owner, keep, within);
-        let answer = Sole::new(sent).await;
+        let timeout = entry.request.timing.command_deadline();
+        let began = core.call_began();
+        let answer = Sole::new(self.lane.release(entry.release(keep), timeout)).await;
+        if let Some(answer) = &answer {
+            core.call_ended(Operation::Release, began, answer);
+        }
         self.is_done = true;
         let Some(mut release) = core.releases.take_from_holder(entry.owner) else {
             // It was late, and home sees to it.

@@ -13,6 +13,7 @@ use crate::protocol::claim::{Claim, Standing};
 use crate::protocol::request::Request;
 use crate::protocol::timing::TICK;
 use crate::protocol::words::{Ask, Owner};
+use crate::store::command::{Confirm, Release};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 use crate::util::notified::until;
@@ -99,14 +100,31 @@ impl Entry {
     }
 
     /// What it asks of the store.
-    pub(crate) fn ask(&self, wait: Duration, within: Duration) -> Ask<'_> {
+    pub(crate) fn ask(&self, wait: Duration) -> Ask<'_> {
         Ask {
             key: &self.request.key,
             owner: self.owner,
             timing: self.request.timing,
             durability: self.request.durability,
             wait,
-            within,
+        }
+    }
+
+    pub(crate) fn confirm(&self) -> Confirm<'_> {
+        Confirm {
+            key: &self.request.key,
+            owner: self.owner,
+            timing: self.request.timing,
+            durability: self.request.durability,
+        }
+    }
+
+    /// Releases it, or keeps its key taken for that long.
+    pub(crate) fn release(&self, keep: Duration) -> Release<'_> {
+        Release {
+            key: &self.request.key,
+            owner: self.owner,
+            keep,
         }
     }
 

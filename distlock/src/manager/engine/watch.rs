@@ -1,5 +1,6 @@
 //! Renews all holds, in batches from one timer, and ends those that could not be renewed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::manager::engine::table::Entry;
 use crate::manager::telemetry::report;
 use crate::observer::event::Event;
 use crate::protocol::claim::{Claim, Standing};
-use crate::protocol::outcome::Command;
+use crate::protocol::outcome::Action;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Renewal, RenewalFailure};
 use crate::util::clock::Moment;
@@ -25,28 +26,19 @@ pub(crate) async fn keep_watch(core: Arc<Core>) {
         let now = core.clock.now();
         let mut renewals = Vec::new();
         for entry in core.claims.due(now) {
-            match core.claims.with(&entry, |claim| claim.poll_command(now)) {
-                Some(Command::Renew) => renewals.extend(Due::new(&core, entry)),
-                Some(Command::Confirm { within }) => {
+            match core.claims.with(&entry, |claim| claim.poll_action(now)) {
+                Some(Action::Renew) => renewals.extend(Due::new(&core, entry)),
+                Some(Action::Confirm { within }) => {
                     let core = core.clone();
                     core.clone().executor.spawn_later(async move {
-                        let request = &entry.request;
-                        let answer = (core.store)
-                            .confirm(
-                                &request.key,
-                                entry.owner,
-                                request.timing,
-                                request.durability,
-                                within,
-                            )
-                            .await;
+                        let answer = core.call(entry.confirm(), within).await;
                         let now = core.clock.now();
                         (core.claims).with(&entry, |claim| claim.handle_confirmation(answer, now));
                         settle(&core, &entry);
                     });
                 }
                 // A hold does not ask; so it is over.
-                Some(Command::Ask { .. }) | None => settle(&core, &entry),
+                Some(Action::Ask { .. }) | None => settle(&core, &entry),
             }
         }
         for batch in batches(renewals) {
@@ -128,7 +120,7 @@ async fn renew(core: Arc<Core>, holds: Vec<Due>) {
     };
     let batch: Vec<_> = holds.iter().map(|due| due.renewal.clone()).collect();
     let started = core.clock.now();
-    let answer = core.store.renew(&batch, within).await;
+    let answer = core.call(&*batch, within).await;
     let now = core.clock.now();
     let (sent, failures) = match answer {
         Ok(renewed) => {
@@ -144,12 +136,13 @@ async fn renew(core: Arc<Core>, holds: Vec<Due>) {
         }
     };
     let mut seen = Seen::default();
-    let mut failures = failures.into_iter().peekable();
+    // By index: a store may report them in any order.
+    let mut failures: BTreeMap<_, _> = failures.into_iter().collect();
     for (index, Due { entry, .. }) in holds.into_iter().enumerate() {
-        let failure = failures.next_if(|(failed, _)| *failed == index);
+        let failure = failures.remove(&index);
         let (answer, sent) = match failure {
             None => (Ok(()), sent),
-            Some((_, failure)) => (Err(failure), started),
+            Some(failure) => (Err(failure), started),
         };
         seen.note(&core, &entry, &answer, now);
         core.claims
@@ -235,7 +228,7 @@ fn tell_trouble(core: &Arc<Core>, seen: &Seen) {
     let Some(nearest) = nearest else {
         return;
     };
-    let store = core.store.address().unwrap_or_default().to_owned();
+    let store = core.address().unwrap_or_default().to_owned();
     let trouble = seen.refused.first();
     let detail = trouble.map(|(_, trouble)| trouble.to_string());
     core.report(move || {

@@ -90,7 +90,7 @@ fn log(core: &Arc<Core>, entries: &[Arc<Entry>], now: Moment) {
     };
     let of_report = core.clone();
     core.report(move || {
-        let store = of_report.store.address().unwrap_or("in this process");
+        let store = of_report.address().unwrap_or("in this process");
         report::long_wait(store, of_report.shows_keys, &wait);
     });
 }

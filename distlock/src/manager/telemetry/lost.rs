@@ -12,6 +12,7 @@ use crate::manager::telemetry::report;
 use crate::observer::event::Loss;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Inspection, Occupant};
+use crate::store::command::Inspect;
 
 /// How long the line of a loss waits for the name of who has the lock now.
 const ASK_WITHIN: Duration = Duration::from_millis(250);
@@ -46,7 +47,11 @@ impl Line {
         };
         let inspected = async {
             core.store.ready().await;
-            core.store.inspect(hold.key(), 0, ASK_WITHIN).await
+            let inspect = Inspect {
+                key: hold.key(),
+                waiters: 0,
+            };
+            core.call(inspect, ASK_WITHIN).await
         };
         match tokio::time::timeout(ASK_WITHIN, inspected).await {
             Ok(answer) => who(answer),
@@ -69,8 +74,8 @@ impl Drop for Line {
     }
 }
 
-fn who(answer: Result<Inspection, Trouble>) -> String {
-    match answer {
+fn who(answer: Result<Box<Inspection>, Trouble>) -> String {
+    match answer.map(|inspection| *inspection) {
         Ok(Inspection {
             foreign: Some(_), ..
         }) => "nobody: something that distlock did not write stands at its key".into(),

@@ -35,7 +35,7 @@ fn shown(hold: &Hold) -> Option<&str> {
 }
 
 fn address(hold: &Hold) -> &str {
-    hold.core.store.address().unwrap_or("in this process")
+    hold.core.address().unwrap_or("in this process")
 }
 
 pub(crate) fn connected(store: &str, namespace: &str) {

@@ -138,7 +138,7 @@ pub(crate) fn acquire(core: &Core, key: &str, label: Option<&str>) -> Span {
     if span.is_disabled() {
         return span;
     }
-    match core.store.address() {
+    match core.address() {
         Some(address) => {
             span.record("db.system.name", "redis");
             span.record("server.address", address);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Outage;
 use crate::observer::event::Path;
-use crate::protocol::outcome::{Command, Obstacle, Outcome, Refusal};
+use crate::protocol::outcome::{Action, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
@@ -114,7 +114,7 @@ impl Asking {
         }
     }
 
-    pub(super) fn command(&mut self, request: &Request, now: Moment) -> Option<Command> {
+    pub(super) fn action(&mut self, request: &Request, now: Moment) -> Option<Action> {
         self.due_since = None;
         match self.next {
             Next::Ask => {
@@ -136,11 +136,11 @@ impl Asking {
                 self.asked = true;
                 self.in_queue = false;
                 self.next = Next::Answer;
-                Some(Command::Ask { wait, within })
+                Some(Action::Ask { wait, within })
             }
             Next::Confirm => {
                 self.next = Next::Confirmation;
-                Some(Command::Confirm {
+                Some(Action::Confirm {
                     within: request.timing.command_deadline(),
                 })
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::fencing::FencingToken;
 use crate::protocol::belief::{self, Belief};
-use crate::protocol::outcome::{Command, End};
+use crate::protocol::outcome::{Action, End};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
@@ -133,20 +133,20 @@ impl Holding {
         self.since + until.since(self.since) / 2
     }
 
-    pub(super) fn command(&mut self, request: &Request, now: Moment) -> Option<Command> {
+    pub(super) fn action(&mut self, request: &Request, now: Moment) -> Option<Action> {
         match self.attempt {
             Attempt::At(at) if at <= now => {}
             _ => return None,
         }
         if self.is_confirmed {
             self.attempt = Attempt::UnderWay;
-            return Some(Command::Renew);
+            return Some(Action::Renew);
         }
         // Another one is sent while this one is under way, for a short grant leaves no time for a
         // timeout; the first answer counts.
         let within = self.belief.until()?.since(now);
         self.attempt = Attempt::At(now + request.timing.grant().command_deadline());
-        Some(Command::Confirm { within })
+        Some(Action::Confirm { within })
     }
 
     pub(super) fn confirmed(

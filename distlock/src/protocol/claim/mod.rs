@@ -14,7 +14,7 @@ use crate::protocol::belief::Belief;
 use crate::protocol::claim::asking::Asking;
 use crate::protocol::claim::holding::{Holding, Verdict};
 use crate::protocol::claim::leaving::{Leaving, Left};
-use crate::protocol::outcome::{Command, End, Obstacle, Outcome, Refusal};
+use crate::protocol::outcome::{Action, End, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
@@ -418,12 +418,12 @@ impl Claim {
     // What is to be done.
 
     /// What is to be sent now.
-    pub(crate) fn poll_command(&mut self, now: Moment) -> Option<Command> {
+    pub(crate) fn poll_action(&mut self, now: Moment) -> Option<Action> {
         self.handle_time(now);
         let is_taken = self.is_taken();
         match &mut self.stage {
-            Stage::Asking(asking) => asking.command(&self.request, now),
-            Stage::Held(held) if is_taken => held.command(&self.request, now),
+            Stage::Asking(asking) => asking.action(&self.request, now),
+            Stage::Held(held) if is_taken => held.action(&self.request, now),
             Stage::Held(_) | Stage::Over(_) => None,
         }
     }

@@ -26,9 +26,9 @@ fn fresh(lease: Duration, wait: Duration) -> Claim {
 /// A claim that has asked at 1 s, with a lease of 30 s and a wait of 10 s.
 fn asked() -> Claim {
     let mut claim = fresh(SECOND * 30, SECOND * 10);
-    let command = claim.poll_command(at(1_000));
+    let command = claim.poll_action(at(1_000));
     assert!(
-        matches!(command, Some(Command::Ask { wait, within }) if wait == SECOND * 10 && within == SECOND),
+        matches!(command, Some(Action::Ask { wait, within }) if wait == SECOND * 10 && within == SECOND),
         "{command:?}"
     );
     claim
@@ -108,8 +108,8 @@ fn a_grant_of_unknown_age_is_proven_first() {
     let mut claim = asked();
     claim.handle_answer(queued(), at(1_010));
     claim.handle_grant(&grant(None, 7), at(2_000));
-    let command = claim.poll_command(at(2_000));
-    assert_eq!(command, Some(Command::Confirm { within: SECOND }));
+    let command = claim.poll_action(at(2_000));
+    assert_eq!(command, Some(Action::Confirm { within: SECOND }));
     claim.handle_confirmation(Ok(Some(proof(2_000, 8))), at(2_010));
     assert_eq!(claim.grip().unwrap().token.get(), 8, "that of the proof");
 }
@@ -118,16 +118,16 @@ fn a_grant_of_unknown_age_is_proven_first() {
 fn what_was_granted_is_confirmed_before_it_is_renewed() {
     let mut claim = granted();
     let due = claim.poll_timeout().unwrap();
-    assert_eq!(claim.poll_command(at(2_011)), None);
+    assert_eq!(claim.poll_action(at(2_011)), None);
     assert!(matches!(
-        claim.poll_command(due),
-        Some(Command::Confirm { .. })
+        claim.poll_action(due),
+        Some(Action::Confirm { .. })
     ));
     claim.handle_confirmation(Ok(Some(proof(2_030, 7))), at(2_040));
     let due = claim.poll_timeout().unwrap();
     assert!(due > at(11_000), "{due:?}");
-    assert_eq!(claim.poll_command(due), Some(Command::Renew));
-    assert_eq!(claim.poll_command(due), None, "one at a time");
+    assert_eq!(claim.poll_action(due), Some(Action::Renew));
+    assert_eq!(claim.poll_action(due), None, "one at a time");
 }
 
 #[test]
@@ -136,13 +136,13 @@ fn a_grant_is_confirmed_at_once_when_its_holder_waits_for_that() {
     assert!(!claim.is_confirmed());
     claim.confirm_now(at(2_011));
     assert_eq!(claim.poll_timeout(), Some(at(2_011)));
-    let command = claim.poll_command(at(2_011));
+    let command = claim.poll_action(at(2_011));
     assert!(
-        matches!(command, Some(Command::Confirm { .. })),
+        matches!(command, Some(Action::Confirm { .. })),
         "{command:?}"
     );
     claim.confirm_now(at(2_012));
-    assert_eq!(claim.poll_command(at(2_012)), None, "it is in flight");
+    assert_eq!(claim.poll_action(at(2_012)), None, "it is in flight");
     claim.handle_confirmation(Ok(Some(proof(2_011, 7))), at(2_013));
     assert!(claim.is_confirmed());
     let renewal = claim.poll_timeout();
@@ -182,12 +182,9 @@ fn a_failed_ask_is_repeated_with_its_id() {
     let mut claim = asked();
     claim.handle_answer(Err(trouble(Outage::TimedOut)), at(2_000));
     let again = claim.poll_retry().unwrap();
-    assert_eq!(claim.poll_command(again), None, "the store may not be back");
+    assert_eq!(claim.poll_action(again), None, "the store may not be back");
     claim.handle_retry();
-    assert!(matches!(
-        claim.poll_command(again),
-        Some(Command::Ask { .. })
-    ));
+    assert!(matches!(claim.poll_action(again), Some(Action::Ask { .. })));
     claim.handle_answer(held(7), at(2_100));
     assert_eq!(claim.poll_outcome(), Some(Outcome::Held));
 }
@@ -217,7 +214,7 @@ fn a_refusal_says_nothing_of_an_earlier_ask() {
             claim.handle_answer(earlier, at(2_000));
             let again = claim.poll_retry().unwrap();
             claim.handle_retry();
-            assert!(claim.poll_command(again).is_some());
+            assert!(claim.poll_action(again).is_some());
             claim.handle_answer(refusal.clone(), again);
             let is_undone = claim.leave(Duration::ZERO, again);
             assert_eq!(is_undone, may_be_there, "{refusal:?}");
@@ -293,7 +290,7 @@ fn a_release_is_given_up_only_when_nothing_can_be_left() {
     ];
     for leave in leaves {
         let mut claim = fresh(SECOND, SECOND * 20);
-        claim.poll_command(at(1_000));
+        claim.poll_action(at(1_000));
         leave(&mut claim);
         let place_until = claim.request().place_until();
         assert!(place_until > at(21_000) && claim.is_past(place_until));
@@ -330,9 +327,9 @@ fn what_is_not_taken_is_not_extended_and_is_given_back() {
     let belief = claim.grip().unwrap().belief.clone();
     let half = at(2_010) + belief.until().unwrap().since(at(2_010)) / 2;
     assert_eq!(claim.poll_timeout(), Some(half));
-    assert_eq!(claim.poll_command(Moment(half.0 - 1)), None);
+    assert_eq!(claim.poll_action(Moment(half.0 - 1)), None);
     assert_eq!(claim.standing(), Standing::Held);
-    assert_eq!(claim.poll_command(half), None);
+    assert_eq!(claim.poll_action(half), None);
     assert_eq!(claim.standing(), Standing::Over);
     assert!(!belief.holds_at(half) && claim.poll_release());
     assert_eq!(claim.poll_loss(), None, "nobody had it");
@@ -348,9 +345,9 @@ fn what_is_not_taken_is_not_extended_and_is_given_back() {
 fn what_is_taken_in_time_is_confirmed() {
     let mut claim = not_taken();
     assert_eq!(claim.poll_outcome(), Some(Outcome::Held));
-    let command = claim.poll_command(at(2_040));
+    let command = claim.poll_action(at(2_040));
     assert!(
-        matches!(command, Some(Command::Confirm { .. })),
+        matches!(command, Some(Action::Confirm { .. })),
         "{command:?}"
     );
     assert_eq!(claim.standing(), Standing::Held);
@@ -394,7 +391,7 @@ fn who_does_not_go_on_is_taken_back() {
     claim.handle_look(at(2_100));
     // Whoever goes on is left alone.
     claim.handle_retry();
-    claim.poll_command(at(2_110));
+    claim.poll_action(at(2_110));
     claim.handle_answer(Err(trouble(Outage::TimedOut)), at(3_000));
     claim.handle_look(at(4_200));
     claim.handle_look(at(6_199));
@@ -428,14 +425,14 @@ fn how_a_hold_came_is_known_with_it() {
     let mut claim = asked();
     claim.handle_answer(queued(), at(1_010));
     claim.handle_grant(&grant(None, 7), at(2_010));
-    assert!(claim.poll_command(at(2_010)).is_some());
+    assert!(claim.poll_action(at(2_010)).is_some());
     claim.handle_confirmation(Ok(Some(proof(2_010, 7))), at(2_020));
     assert_eq!(how(&claim), (Path::Handed, None));
 
     let mut claim = asked();
     claim.handle_answer(queued(), at(1_010));
     claim.handle_found();
-    assert!(claim.poll_command(at(2_010)).is_some());
+    assert!(claim.poll_action(at(2_010)).is_some());
     claim.handle_confirmation(Ok(Some(proof(2_010, 7))), at(2_020));
     assert_eq!(how(&claim), (Path::Looked, None));
 }

@@ -7,19 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::options::Durability;
-use crate::fencing::FencingToken;
-use crate::key::LockKey;
-use crate::protocol::timing::Timing;
+use self::call::Call;
+use self::server::{MemoryServer, Slots};
+use crate::config::limits::Limits;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
-    Revoked,
-};
+use crate::protocol::words::{Look, ReleaseReply, Renewal, Renewed};
 use crate::store::client_id::ClientId;
-use crate::store::facts::Facts;
-use crate::store::memory::server::MemoryServer;
-use crate::store::{BoxFuture, EventSink, Lane, LockStore, Settings};
+use crate::store::command::{Command, Inspect, List, Release, Reply, Revoke};
+use crate::store::{BoxFuture, EventSink, LockStore, Opened, Settings};
 
 mod call;
 #[cfg(test)]
@@ -36,8 +31,7 @@ mod tests;
 
 /// A memory server, seen by one client.
 ///
-/// Each operation happens at once when its future is first polled. Grants are delivered through the
-/// granted client's sink before the call that made them returns.
+/// Grants are delivered through the granted client's sink before the call that made them returns.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     server: MemoryServer,
@@ -63,6 +57,22 @@ impl MemoryStore {
     }
 }
 
+impl MemoryStore {
+    pub(crate) fn identity(&self) -> &Arc<str> {
+        self.server.identity()
+    }
+
+    pub(crate) fn into_opened(self) -> Opened {
+        Opened {
+            identity: self.identity().clone(),
+            store: Box::new(self),
+            address: None,
+            limits: Limits::MEMORY,
+            eviction: None,
+        }
+    }
+}
+
 impl Drop for MemoryStore {
     fn drop(&mut self) {
         self.close();
@@ -70,156 +80,72 @@ impl Drop for MemoryStore {
 }
 
 impl LockStore for MemoryStore {
-    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
-        Box::pin(async move {
-            self.server.call(&self.client, |slots, call| {
-                slots.with(ask.key, call.now, |slot| {
-                    slot.ask(call, &ask, &self.name, self.max_waiters)
-                })
-            })
-        })
-    }
-
-    fn lane(&self) -> Option<Box<dyn Lane>> {
-        None
-    }
-
-    fn confirm<'a>(
+    /// Runs the command when the future is first polled.
+    fn call<'a>(
         &'a self,
-        key: &'a LockKey,
-        owner: Owner,
-        timing: Timing,
-        _durability: Durability,
-        _within: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
+        command: Command<'a>,
+        _timeout: Duration,
+    ) -> BoxFuture<'a, Result<Reply, Trouble>> {
         Box::pin(async move {
-            self.server.call(&self.client, |slots, call| {
-                slots.with(key, call.now, |slot| slot.confirm(call, owner, timing))
-            })
+            (self.server).call(&self.client, |slots, call| self.run(slots, call, command))
         })
-    }
-
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        _within: Duration,
-    ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
-        Box::pin(async move {
-            self.server.call(&self.client, |slots, call| {
-                let mut failures = Vec::new();
-                for (index, renewal) in batch.iter().enumerate() {
-                    let renewed =
-                        slots.with(&renewal.key, call.now, |slot| slot.renew(call, renewal));
-                    if let Err(failure) = renewed {
-                        failures.push((index, failure));
-                    }
-                }
-                Renewed {
-                    sent: call.now,
-                    failures,
-                }
-            })
-        })
-    }
-
-    fn release<'a>(
-        &'a self,
-        key: &'a LockKey,
-        owner: Owner,
-        keep: Duration,
-        _within: Duration,
-    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>> {
-        Box::pin(async move {
-            self.server.call(&self.client, |slots, call| ReleaseReply {
-                was_held: slots.with(key, call.now, |slot| slot.release(call, owner, keep)),
-                again_after: None,
-            })
-        })
-    }
-
-    fn look<'a>(
-        &'a self,
-        looks: &'a [Look],
-        _within: Duration,
-    ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
-        Box::pin(async move {
-            self.server.call(&self.client, |slots, call| {
-                (looks.iter())
-                    .map(|look| {
-                        slots.with(&look.key, call.now, |slot| slot.look(call, &look.owners))
-                    })
-                    .collect()
-            })
-        })
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        key: &'a LockKey,
-        waiters: usize,
-        _within: Duration,
-    ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        Box::pin(async move {
-            self.server.call(&self.client, |slots, call| {
-                slots.with(key, call.now, |slot| slot.inspect(call, waiters))
-            })
-        })
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        _within: Duration,
-    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>> {
-        Box::pin(async move {
-            self.server.call(&self.client, |slots, call| {
-                let taken = slots.taken(call.now);
-                taken
-                    .filter(|key| key.as_str().starts_with(prefix))
-                    .collect()
-            })
-        })
-    }
-
-    fn revoke<'a>(
-        &'a self,
-        key: &'a LockKey,
-        token: FencingToken,
-        deletes: bool,
-        _within: Duration,
-    ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
-        Box::pin(async move {
-            self.server.call(&self.client, |slots, call| {
-                slots.with(key, call.now, |slot| {
-                    slot.revoke(call, key, token, deletes, &self.name)
-                })
-            })
-        })
-    }
-
-    /// It has no servers.
-    fn facts(&self, _within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
-    }
-
-    fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
-    }
-
-    fn outage(&self) -> Option<Trouble> {
-        None
-    }
-
-    fn identity(&self) -> &str {
-        self.server.identity()
-    }
-
-    fn address(&self) -> Option<&str> {
-        None
     }
 
     /// The client is dead from now on: its entries are passed over, and what it holds expires.
     fn close(&self) {
         self.server.unregister(&self.client);
+    }
+}
+
+impl MemoryStore {
+    fn run(&self, slots: &mut Slots, call: &mut Call<'_>, command: Command<'_>) -> Reply {
+        let now = call.now;
+        match command {
+            Command::Ask(ask) => Reply::Asked(slots.with(ask.key, now, |slot| {
+                slot.ask(call, &ask, &self.name, self.max_waiters)
+            })),
+            Command::Confirm(confirm) => Reply::Confirmed(slots.with(confirm.key, now, |slot| {
+                slot.confirm(call, confirm.owner, confirm.timing)
+            })),
+            Command::Renew(batch) => {
+                let renew = |(index, renewal): (usize, &Renewal)| {
+                    let renewed = slots.with(&renewal.key, now, |slot| slot.renew(call, renewal));
+                    Some((index, renewed.err()?))
+                };
+                let failures = batch.iter().enumerate().filter_map(renew).collect();
+                Reply::Renewed(Renewed {
+                    sent: now,
+                    failures,
+                })
+            }
+            Command::Release(Release { key, owner, keep }) => Reply::Released(ReleaseReply {
+                was_held: slots.with(key, now, |slot| slot.release(call, owner, keep)),
+                again_after: None,
+            }),
+            Command::Look(looks) => {
+                let look =
+                    |look: &Look| slots.with(&look.key, now, |slot| slot.look(call, &look.owners));
+                Reply::Looked(looks.iter().map(look).collect())
+            }
+            Command::Inspect(Inspect { key, waiters }) => {
+                let inspection = slots.with(key, now, |slot| slot.inspect(call, waiters));
+                Reply::Inspected(Box::new(inspection))
+            }
+            Command::List(List { prefix }) => {
+                let taken = slots.taken(now);
+                Reply::Listed(
+                    taken
+                        .filter(|key| key.as_str().starts_with(prefix))
+                        .collect(),
+                )
+            }
+            Command::Revoke(Revoke {
+                key,
+                token,
+                deletes,
+            }) => Reply::Revoked(slots.with(key, now, |slot| {
+                slot.revoke(call, key, token, deletes, &self.name)
+            })),
+        }
     }
 }

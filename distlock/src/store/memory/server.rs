@@ -26,7 +26,7 @@ const SWEPT_PER_CALL: usize = 2;
 pub(crate) struct MemoryServer(pub(super) Arc<Shared>);
 
 pub(super) struct Shared {
-    identity: String,
+    identity: Arc<str>,
     pub(super) clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
@@ -63,13 +63,13 @@ impl MemoryServer {
         // The number tells a named server from an earlier one, whose locks are gone.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         MemoryServer(Arc::new(Shared {
-            identity: format!("memory:{name}#{number}"),
+            identity: format!("memory:{name}#{number}").into(),
             clock,
             state: Mutex::default(),
         }))
     }
 
-    pub(super) fn identity(&self) -> &str {
+    pub(super) fn identity(&self) -> &Arc<str> {
         &self.0.identity
     }
 
@@ -216,12 +216,12 @@ mod tests {
     fn a_named_server_lives_as_long_as_it_is_used() {
         let name = "a_named_server_lives_as_long_as_it_is_used";
         let first = MemoryServer::named(name);
-        let identity = first.identity().to_owned();
-        assert_eq!(MemoryServer::named(name).identity(), identity);
-        assert_ne!(MemoryServer::named("another").identity(), identity);
+        let identity = first.identity().clone();
+        assert_eq!(*MemoryServer::named(name).identity(), identity);
+        assert_ne!(*MemoryServer::named("another").identity(), identity);
         drop(first);
         assert_ne!(
-            MemoryServer::named(name).identity(),
+            *MemoryServer::named(name).identity(),
             identity,
             "the old locks are gone"
         );

@@ -11,16 +11,12 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use crate::config::options::Durability;
+use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
-use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
-    Revoked,
-};
+use crate::protocol::words::{Ask, AskReply, Look, LookReply, ReleaseReply, Renewal, Renewed};
+use crate::store::command::{Command, Release, Reply, Revoke};
 use crate::store::facts::Facts;
 use crate::store::redis::cluster::elsewhere::Elsewhere;
 use crate::store::redis::cluster::map::Address;
@@ -35,7 +31,7 @@ use crate::store::redis::node::way::Way;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::redis::wire::slots::Slot;
-use crate::store::{BoxFuture, Lane, LockStore};
+use crate::store::{BoxFuture, LockStore, Opened};
 
 mod elsewhere;
 pub(super) mod map;
@@ -60,10 +56,6 @@ const OPENING: Duration = Duration::from_millis(500);
 pub(super) struct ClusterStore {
     cluster: Arc<Cluster>,
     refresh: AbortHandle,
-    identity: String,
-    address: String,
-    /// How the first server evicts locks when its memory is full, if it does.
-    eviction: Option<String>,
 }
 
 /// What its commands share.
@@ -80,7 +72,7 @@ impl ClusterStore {
         config: &RedisConfig,
         seeds: &[Host],
         client: Client,
-    ) -> Result<Self, Error> {
+    ) -> Result<Opened, Error> {
         let clock = client.clock.clone();
         let (limit, started) = (config.connect_timeout, clock.now());
         let seeds = addresses(seeds);
@@ -103,9 +95,9 @@ impl ClusterStore {
             Err(last.unwrap_or_else(|| config.refused(Trouble::timed_out(limit), waited)))
         });
         match connected {
-            Ok(eviction) => Ok(ClusterStore {
+            Ok(eviction) => Ok(Opened {
                 eviction,
-                ..Self::of(config, nodes, seeds, client)
+                ..Self::open(config, nodes, seeds, client)
             }),
             Err(error) => {
                 nodes.close();
@@ -115,13 +107,18 @@ impl ClusterStore {
     }
 
     /// Opens the connections in the background, on the runtime that this is called on.
-    pub(super) fn connect_lazy(config: &RedisConfig, seeds: &[Host], client: Client) -> Self {
+    pub(super) fn connect_lazy(config: &RedisConfig, seeds: &[Host], client: Client) -> Opened {
         let topology = Topology::new(client.clock.clone(), client.events.clone());
         let nodes = Nodes::new(config.clone(), client.clone(), topology);
-        Self::of(config, nodes, addresses(seeds), client)
+        Self::open(config, nodes, addresses(seeds), client)
     }
 
-    fn of(config: &RedisConfig, nodes: Arc<Nodes>, seeds: Vec<Address>, client: Client) -> Self {
+    fn open(
+        config: &RedisConfig,
+        nodes: Arc<Nodes>,
+        seeds: Vec<Address>,
+        client: Client,
+    ) -> Opened {
         let health = Health::new(
             config.address(),
             &config.namespace,
@@ -129,22 +126,20 @@ impl ClusterStore {
             client.events,
         );
         let refresh = refresh::keep(Arc::downgrade(&nodes), seeds, health);
-        ClusterStore {
+        let store = ClusterStore {
             cluster: Arc::new(Cluster {
                 nodes,
                 elsewhere: Elsewhere::default(),
             }),
             refresh: tokio::spawn(refresh).abort_handle(),
-            identity: config.identity(),
-            address: config.address(),
+        };
+        Opened {
+            store: Box::new(store),
+            identity: config.identity().into(),
+            address: Some(config.address().into()),
+            limits: Limits::default(),
             eviction: None,
         }
-    }
-
-    /// The policy by which a server evicts locks when its memory is full; `None` if it does not, or
-    /// does not say.
-    pub(super) fn eviction(&self) -> Option<&str> {
-        self.eviction.as_deref()
     }
 }
 
@@ -187,14 +182,14 @@ fn addresses(seeds: &[Host]) -> Vec<Address> {
 }
 
 impl Cluster {
-    async fn ask(&self, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
+    async fn ask(&self, ask: &Ask<'_>, timeout: Duration) -> Result<AskReply, Trouble> {
         let slot = slot(ask.key);
         let patience = if ask.wait.is_zero() {
             OPENING
         } else {
             ask.wait
         };
-        let route = Route::new(&self.nodes, slot, ask.within);
+        let route = Route::new(&self.nodes, slot, timeout);
         let mut route = route.with_patience(patience.min(OPENING));
         // Whether a node has said that the owner has something there.
         let mut has_some = false;
@@ -204,10 +199,6 @@ impl Cluster {
                 trouble.unsent &= !has_some;
                 trouble
             })?;
-            let ask = Ask {
-                within: hop.within,
-                ..*ask
-            };
             let asked = {
                 let _asking = self.elsewhere.asks(ask.owner, &hop.node);
                 self.ask_at(&hop, slot, ask).await
@@ -221,7 +212,7 @@ impl Cluster {
                 }
                 Ok(Some(reply)) => {
                     has_some |= matches!(reply, AskReply::Held(_) | AskReply::Queued(_));
-                    hop.node.acknowledged(&ask, reply).await
+                    hop.node.acknowledged(ask, reply, hop.within).await
                 }
                 Err(trouble) => Err(trouble),
             };
@@ -239,22 +230,22 @@ impl Cluster {
         &self,
         hop: &Hop,
         slot: Slot,
-        mut ask: Ask<'_>,
+        ask: &Ask<'_>,
     ) -> Result<Option<AskReply>, Trouble> {
-        let Hop { node, within, .. } = hop;
+        let (node, mut timeout) = (&hop.node, hop.within);
         let topology = &self.nodes.topology;
-        let (home, until) = (node.home()?, topology.clock.now() + *within);
+        let (home, until) = (node.home()?, topology.clock.now() + timeout);
         let is_subscribed = || home.session.subscribed.contains(slot);
         if ask.wait.is_zero() {
-            return node.ask(&home, &ask).await.map(Some);
+            return node.ask(&home, ask, timeout).await.map(Some);
         }
         if !is_subscribed() && !topology.is_waited_in(slot) {
             let at_once = Ask {
                 wait: Duration::ZERO,
-                ..ask
+                ..*ask
             };
-            match node.ask(&home, &at_once).await? {
-                AskReply::Busy(_) => ask.within = until.since(topology.clock.now()),
+            match node.ask(&home, &at_once, timeout).await? {
+                AskReply::Busy(_) => timeout = until.since(topology.clock.now()),
                 other => return Ok(Some(other)),
             }
         }
@@ -265,72 +256,35 @@ impl Cluster {
             lane: None,
             before: subscribe.into_iter().collect(),
         };
-        let reply = node.ask(&way, &ask).await?;
+        let reply = node.ask(&way, ask, timeout).await?;
         let is_unheard = matches!(reply, AskReply::Queued(_)) && !is_subscribed();
         Ok((!is_unheard).then_some(reply))
     }
 
-    async fn confirm(
-        &self,
-        key: &LockKey,
-        owner: Owner,
-        timing: Timing,
-        durability: Durability,
-        within: Duration,
-    ) -> Result<Option<Proof>, Trouble> {
-        let mut route = Route::past_queues(&self.nodes, slot(key), within, Role::Commands);
-        loop {
-            let hop = route.next().await?;
-            let Hop { node, within, .. } = &hop;
-            let confirmed = if durability.is_none() {
-                (node.confirm(&hop.before, key, owner, timing, *within)).await
-            } else {
-                (node.confirm_durably(&hop.before, key, owner, timing, durability, *within)).await
-            };
-            match confirmed {
-                Ok(proof) => return Ok(proof),
-                Err(trouble) => route.refused(&hop, trouble).await?,
-            }
-        }
-    }
-
-    async fn renew(&self, renewal: &Renewal, within: Duration) -> Result<Renewed, Trouble> {
+    async fn renew(&self, renewal: &Renewal, timeout: Duration) -> Result<Renewed, Trouble> {
         let slot = slot(&renewal.key);
-        let mut route = Route::past_queues(&self.nodes, slot, within, Role::Renewals);
+        let route = Route::past_queues(&self.nodes, slot, timeout, Role::Renewals);
         let one = std::slice::from_ref(renewal);
-        loop {
-            let hop = route.next().await?;
-            let Hop { node, within, .. } = &hop;
-            let renewed = if renewal.durability.is_none() {
-                node.renew(&hop.before, one, *within).await
-            } else {
-                (node.renew_durably(&hop.before, one, renewal.durability, *within)).await
-            };
-            match renewed {
-                Ok(renewed) => return Ok(renewed),
-                Err(trouble) => route.refused(&hop, trouble).await?,
-            }
-        }
+        route
+            .run(|hop| async move { hop.node.renew(&hop.before, one, hop.within).await })
+            .await
     }
 
     async fn release(
         &self,
-        key: &LockKey,
-        owner: Owner,
-        keep: Duration,
-        within: Duration,
+        release: &Release<'_>,
+        timeout: Duration,
     ) -> Result<ReleaseReply, Trouble> {
-        let mut route = Route::new(&self.nodes, slot(key), within).with_consideration();
-        let (node, mut reply) = loop {
-            let hop = route.next().await?;
-            match hop.node.release(key, owner, keep, hop.within).await {
-                Ok(reply) => break (hop.node, reply),
-                Err(trouble) => route.refused(&hop, trouble).await?,
-            }
-        };
+        let owner = release.owner;
+        let route = Route::new(&self.nodes, slot(release.key), timeout).with_consideration();
+        let released = route.run(|hop| async move {
+            let reply = hop.node.release(release, hop.within).await?;
+            Ok((hop.node.clone(), reply))
+        });
+        let (node, mut reply) = released.await?;
         for other in self.elsewhere.get(owner) {
             if !Arc::ptr_eq(&other, &node) {
-                reply.again_after = reply.again_after.max(other.forget_ask(owner, within));
+                reply.again_after = reply.again_after.max(other.forget_ask(owner, timeout));
             }
         }
         self.elsewhere.forget(owner);
@@ -338,26 +292,20 @@ impl Cluster {
     }
 
     /// Looks, and subscribes first where that has been lost.
-    async fn look(&self, look: &Look, within: Duration) -> Result<Vec<LookReply>, Trouble> {
+    async fn look(&self, look: &Look, timeout: Duration) -> Result<Vec<LookReply>, Trouble> {
         let slot = slot(&look.key);
         // Looks at other nodes' locks are not to wait for one that is away: there will be another
         // look.
-        let mut route = Route::new(&self.nodes, slot, within).without_patience();
-        loop {
-            let hop = route.next().await?;
-            let looked = async {
-                let session = hop.node.commands.session()?;
-                let subscribe = (!session.subscribed.contains(slot))
-                    .then(|| hop.node.subscribe(&session, slot));
-                let before: Vec<_> = subscribe.into_iter().collect();
-                let one = std::slice::from_ref(look);
-                hop.node.look(&before, one, hop.within).await
-            };
-            match looked.await {
-                Ok(replies) => return Ok(replies),
-                Err(trouble) => route.refused(&hop, trouble).await?,
-            }
-        }
+        let route = Route::new(&self.nodes, slot, timeout).without_patience();
+        let looked = route.run(|hop| async move {
+            let session = hop.node.commands.session()?;
+            let subscribe =
+                (!session.subscribed.contains(slot)).then(|| hop.node.subscribe(&session, slot));
+            let before: Vec<_> = subscribe.into_iter().collect();
+            let one = std::slice::from_ref(look);
+            hop.node.look(&before, one, hop.within).await
+        });
+        looked.await
     }
 
     /// Resolves once it is known where slots are.
@@ -390,98 +338,61 @@ fn slot(key: &LockKey) -> Slot {
 }
 
 impl LockStore for ClusterStore {
-    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
-        Box::pin(async move { self.cluster.ask(&ask).await })
-    }
-
-    /// A lane would need a connection to each node for each runtime.
-    fn lane(&self) -> Option<Box<dyn Lane>> {
-        None
-    }
-
-    fn confirm<'a>(
+    fn call<'a>(
         &'a self,
-        key: &'a LockKey,
-        owner: Owner,
-        timing: Timing,
-        durability: Durability,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
-        Box::pin((self.cluster).confirm(key, owner, timing, durability, within))
-    }
-
-    /// Each hold by itself, since no command spans slots. They are written together.
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
+        command: Command<'a>,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Reply, Trouble>> {
+        let cluster = &self.cluster;
         Box::pin(async move {
-            let now = self.cluster.nodes.topology.clock.now();
-            let renewed = at_once::renew(batch, now, |renewal| {
-                let cluster = self.cluster.clone();
-                async move { cluster.renew(&renewal, within).await }
-            });
-            renewed.await
+            match command {
+                Command::Ask(ask) => cluster.ask(&ask, timeout).await.map(Reply::Asked),
+                Command::Confirm(confirm) => {
+                    let slot = slot(confirm.key);
+                    let route = Route::past_queues(&cluster.nodes, slot, timeout, Role::Commands);
+                    let confirmed = route.run(|hop| async move {
+                        (hop.node.confirm(&hop.before, &confirm, hop.within)).await
+                    });
+                    confirmed.await.map(Reply::Confirmed)
+                }
+                // One by one, since no command spans slots. They are written together.
+                Command::Renew(batch) => {
+                    let now = cluster.nodes.topology.clock.now();
+                    let renewed = at_once::renew(batch, now, |renewal| {
+                        let cluster = cluster.clone();
+                        async move { cluster.renew(&renewal, timeout).await }
+                    });
+                    renewed.await.map(Reply::Renewed)
+                }
+                Command::Release(release) => cluster
+                    .release(&release, timeout)
+                    .await
+                    .map(Reply::Released),
+                Command::Look(looks) => {
+                    let looked = at_once::look(looks, |look| {
+                        let cluster = cluster.clone();
+                        async move { cluster.look(&look, timeout).await }
+                    });
+                    looked.await.map(Reply::Looked)
+                }
+                Command::Inspect(inspect) => {
+                    let inspected = cluster.inspect(&inspect, timeout).await;
+                    inspected.map(|inspection| Reply::Inspected(Box::new(inspection)))
+                }
+                Command::List(list) => cluster.list(&list, timeout).await.map(Reply::Listed),
+                // Nothing is deleted: a holder that did not wait is subscribed in no slot, so that
+                // no node knows whether it is connected.
+                Command::Revoke(revoke) => {
+                    let deletes = false;
+                    let revoke = Revoke { deletes, ..revoke };
+                    cluster.revoke(&revoke, timeout).await.map(Reply::Revoked)
+                }
+            }
         })
     }
 
-    fn release<'a>(
-        &'a self,
-        key: &'a LockKey,
-        owner: Owner,
-        keep: Duration,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>> {
-        Box::pin(self.cluster.release(key, owner, keep, within))
-    }
-
-    /// Each lock by itself, since no command spans slots. They are written together.
-    fn look<'a>(
-        &'a self,
-        looks: &'a [Look],
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
-        Box::pin(async move {
-            let looked = at_once::look(looks, |look| {
-                let cluster = self.cluster.clone();
-                async move { cluster.look(&look, within).await }
-            });
-            looked.await
-        })
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        key: &'a LockKey,
-        waiters: usize,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        Box::pin(self.cluster.inspect(key, waiters, within))
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>> {
-        Box::pin(self.cluster.list(prefix, within))
-    }
-
-    /// Nothing is deleted: who holds and did not wait listens in no slot, so that no node knows
-    /// whether it is connected.
-    fn revoke<'a>(
-        &'a self,
-        key: &'a LockKey,
-        token: FencingToken,
-        _deletes: bool,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
-        Box::pin(self.cluster.revoke(key, token, within))
-    }
-
-    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(self.cluster.facts(within))
+    fn facts(&self, timeout: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+        Box::pin(self.cluster.facts(timeout))
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
@@ -490,14 +401,6 @@ impl LockStore for ClusterStore {
 
     fn outage(&self) -> Option<Trouble> {
         self.cluster.outage()
-    }
-
-    fn identity(&self) -> &str {
-        &self.identity
-    }
-
-    fn address(&self) -> Option<&str> {
-        Some(&self.address)
     }
 
     fn close(&self) {

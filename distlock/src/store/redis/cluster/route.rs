@@ -118,6 +118,20 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// Runs a command at the node that has the slot, and follows redirects.
+    pub(super) async fn run<T, F: Future<Output = Result<T, Trouble>>>(
+        mut self,
+        command: impl Fn(Arc<Hop>) -> F,
+    ) -> Result<T, Trouble> {
+        loop {
+            let hop = Arc::new(self.next().await?);
+            match command(hop.clone()).await {
+                Ok(reply) => return Ok(reply),
+                Err(trouble) => self.refused(&hop, trouble).await?,
+            }
+        }
+    }
+
     /// The node to go to, once it can be used.
     pub(super) async fn next(&mut self) -> Result<Hop, Trouble> {
         let topology = &self.nodes.topology;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Inspection, Revoked};
+use crate::store::command::{Inspect, List, Revoke};
 use crate::store::facts::{Facts, Part};
 use crate::store::redis::cluster::route::Route;
 use crate::store::redis::cluster::{Cluster, OPENING, slot};
@@ -14,29 +14,20 @@ use crate::store::redis::conn::handshake::Role;
 impl Cluster {
     pub(super) async fn inspect(
         &self,
-        key: &LockKey,
-        waiters: usize,
-        within: Duration,
+        inspect: &Inspect<'_>,
+        timeout: Duration,
     ) -> Result<Inspection, Trouble> {
-        let mut route = Route::past_queues(&self.nodes, slot(key), within, Role::Commands);
-        loop {
-            let hop = route.next().await?;
-            match hop
-                .node
-                .inspect(&hop.before, key, waiters, hop.within)
-                .await
-            {
-                Ok(inspection) => return Ok(inspection),
-                Err(trouble) => route.refused(&hop, trouble).await?,
-            }
-        }
+        let route = Route::past_queues(&self.nodes, slot(inspect.key), timeout, Role::Commands);
+        let inspected = route
+            .run(|hop| async move { hop.node.inspect(&hop.before, inspect, hop.within).await });
+        inspected.await
     }
 
     /// Of each primary the keys that are taken there.
     pub(super) async fn list(
         &self,
-        prefix: &str,
-        within: Duration,
+        list: &List<'_>,
+        timeout: Duration,
     ) -> Result<Vec<LockKey>, Trouble> {
         let topology = &self.nodes.topology;
         if let Some(trouble) = topology.unknown() {
@@ -47,7 +38,7 @@ impl Cluster {
             let node = self.nodes.at(&address)?;
             // One that does not come is told of by what is asked next.
             let _ = tokio::time::timeout(OPENING, node.ready()).await;
-            let listed = node.list(prefix, within).await;
+            let listed = node.list(list, timeout).await;
             keys.extend(listed.map_err(|trouble| trouble.at(node.address()))?);
         }
         Ok(keys)
@@ -55,19 +46,13 @@ impl Cluster {
 
     pub(super) async fn revoke(
         &self,
-        key: &LockKey,
-        token: FencingToken,
-        within: Duration,
+        revoke: &Revoke<'_>,
+        timeout: Duration,
     ) -> Result<Revoked, Trouble> {
         // What is kept is handed on, which finds those who listen.
-        let mut route = Route::new(&self.nodes, slot(key), within).with_consideration();
-        loop {
-            let hop = route.next().await?;
-            match hop.node.revoke(key, token, false, hop.within).await {
-                Ok(revoked) => return Ok(revoked),
-                Err(trouble) => route.refused(&hop, trouble).await?,
-            }
-        }
+        let route = Route::new(&self.nodes, slot(revoke.key), timeout).with_consideration();
+        let revoked = route.run(|hop| async move { hop.node.revoke(revoke, hop.within).await });
+        revoked.await
     }
 
     /// What each primary says about itself.

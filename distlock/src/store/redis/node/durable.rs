@@ -8,10 +8,9 @@ use redis::Cmd;
 
 use crate::config::options::Durability;
 use crate::error::Outage;
-use crate::key::LockKey;
-use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, AskReply, Owner, Proof, Renewal, Renewed};
+use crate::protocol::words::{Ask, AskReply, Proof, Renewal, Renewed};
+use crate::store::command::Confirm;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::acks::{Answer, Told};
@@ -20,7 +19,11 @@ use crate::store::redis::wire::scripts::By;
 
 impl Node {
     /// Asks on the command connection.
-    pub(crate) async fn ask_at_home(&self, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
+    pub(crate) async fn ask_at_home(
+        &self,
+        ask: &Ask<'_>,
+        timeout: Duration,
+    ) -> Result<AskReply, Trouble> {
         let home = self.home()?;
         // A proxy may have several servers behind it, and shares its connections to them among its
         // clients.
@@ -28,8 +31,8 @@ impl Node {
             let detail = "`min_replicas` and `fsync` need a way to the server without a proxy that reads the commands";
             return Err(Trouble::new(Outage::Unsupported, detail).unsent());
         }
-        let asked = self.ask(&home, ask).await?;
-        self.acknowledged(ask, asked).await
+        let reply = self.ask(&home, ask, timeout).await?;
+        self.acknowledged(ask, reply, timeout).await
     }
 
     /// The answer to an ask. What it took is confirmed where that can be waited for, and held by
@@ -37,14 +40,19 @@ impl Node {
     pub(crate) async fn acknowledged(
         &self,
         ask: &Ask<'_>,
-        asked: AskReply,
+        reply: AskReply,
+        timeout: Duration,
     ) -> Result<AskReply, Trouble> {
-        if ask.durability.is_none() || !matches!(asked, AskReply::Held(_)) {
-            return Ok(asked);
+        if ask.durability.is_none() || !matches!(reply, AskReply::Held(_)) {
+            return Ok(reply);
         }
-        let (key, owner, timing) = (ask.key, ask.owner, ask.timing);
-        let confirmed = self.confirm_durably(&[], key, owner, timing, ask.durability, ask.within);
-        match confirmed.await {
+        let confirm = Confirm {
+            key: ask.key,
+            owner: ask.owner,
+            timing: ask.timing,
+            durability: ask.durability,
+        };
+        match self.confirm_durably(&[], &confirm, timeout).await {
             Ok(Some(proof)) => Ok(AskReply::Held(proof)),
             Ok(None) => Err(Trouble::new(
                 Outage::Other,
@@ -55,25 +63,21 @@ impl Node {
         }
     }
 
-    /// `before` it goes what a cluster needs.
-    pub(crate) async fn confirm_durably(
+    pub(super) async fn confirm_durably(
         &self,
         before: &[Cmd],
-        key: &LockKey,
-        owner: Owner,
-        timing: Timing,
-        durability: Durability,
-        within: Duration,
+        confirm: &Confirm<'_>,
+        timeout: Duration,
     ) -> Result<Option<Proof>, Trouble> {
         // This connection does not listen: the name is that of the other.
         let id = self.shared.id();
-        let encoder = self.shared.encoder(&id);
-        let command = encoder.confirm(By::Hash, key, owner, timing);
-        let (_, (sent, answer)) = self.write(before, command, durability, within).await?;
+        let command = self.shared.encoder(&id).confirm(By::Hash, confirm);
+        let written = self.write(before, command, confirm.durability, timeout);
+        let (_, (sent, answer)) = written.await?;
         Ok(decode::confirm(sent, answer)?.said)
     }
 
-    pub(crate) async fn renew_durably(
+    pub(super) async fn renew_durably(
         &self,
         before: &[Cmd],
         batch: &[Renewal],

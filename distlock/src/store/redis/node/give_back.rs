@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::key::LockKey;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Owner, ReleaseReply};
+use crate::store::command::Release;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::lane::LaneName;
@@ -20,24 +20,21 @@ impl Node {
     /// a lane is followed there, or the lane is killed (R2).
     pub(crate) async fn release(
         &self,
-        key: &LockKey,
-        owner: Owner,
-        keep: Duration,
-        within: Duration,
+        release: &Release<'_>,
+        timeout: Duration,
     ) -> Result<ReleaseReply, Trouble> {
-        self.hand_on(key, owner, keep, |_| None, within).await
+        self.hand_on(release, |_| None, timeout).await
     }
 
     /// The same, and whoever is next has it at once: at a node of a quorum, which must know more
     /// for that, of this session.
     pub(crate) async fn hand_on(
         &self,
-        key: &LockKey,
-        owner: Owner,
-        keep: Duration,
+        release: &Release<'_>,
         next: impl Fn(&Session) -> Option<String>,
         within: Duration,
     ) -> Result<ReleaseReply, Trouble> {
+        let owner = release.owner;
         let home = self.home()?;
         let next = next(&home.session);
         let next = next.as_deref();
@@ -57,7 +54,7 @@ impl Node {
                     lane: Some(lane),
                     before: Vec::new(),
                 };
-                match self.release_by(&way, key, owner, keep, next, within).await {
+                match self.release_by(&way, release, next, within).await {
                     Ok(held) => {
                         was_held |= held;
                         is_followed = true;
@@ -71,9 +68,7 @@ impl Node {
                 may_come |= !self.kill(name, &home.session, within).await?;
             }
         }
-        was_held |= self
-            .release_by(&home, key, owner, keep, next, within)
-            .await?;
+        was_held |= self.release_by(&home, release, next, within).await?;
         self.unanswered.forget(owner);
         self.polls.forget(owner);
         let again_after = may_come.then(|| self.until_refused(&unanswered, within));
@@ -107,15 +102,13 @@ impl Node {
     pub(crate) async fn release_answered(
         &self,
         way: &Way,
-        key: &LockKey,
-        owner: Owner,
-        keep: Duration,
+        release: &Release<'_>,
         within: Duration,
     ) -> Option<Result<ReleaseReply, Trouble>> {
-        if self.unanswered.get(owner).is_some() {
+        if self.unanswered.get(release.owner).is_some() {
             return None;
         }
-        let released = self.release_by(way, key, owner, keep, None, within).await;
+        let released = self.release_by(way, release, None, within).await;
         Some(released.map(|was_held| ReleaseReply {
             was_held,
             again_after: None,
@@ -137,9 +130,7 @@ impl Node {
     async fn release_by(
         &self,
         way: &Way,
-        key: &LockKey,
-        owner: Owner,
-        keep: Duration,
+        release: &Release<'_>,
         next: Option<&str>,
         within: Duration,
     ) -> Result<bool, Trouble> {
@@ -147,8 +138,8 @@ impl Node {
         let give_up = self.shared.clock.now() + within;
         let mut was_held = false;
         loop {
-            let released = self.call_by(way, owner, within, |by| {
-                encoder.release(by, key, owner, keep, next)
+            let released = self.call_by(way, release.owner, within, |by| {
+                encoder.release(by, release, next)
             });
             let (_, answer) = match released.await {
                 // Its slot has moved in between: the rest is left to whoever looks there.

@@ -25,13 +25,13 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::sync::watch;
 
+use crate::config::options::Durability;
 use crate::error::{Error, Outage};
-use crate::key::LockKey;
-use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
-    Ask, AskReply, Look, LookReply, Owner, Proof, Renewal, RenewalFailure, Renewed,
+    Ask, AskReply, Look, LookReply, Proof, Renewal, RenewalFailure, Renewed,
 };
+use crate::store::command::Confirm;
 use crate::store::redis::cluster::member::{self, Member};
 use crate::store::redis::conn::client::{Client, Shared};
 use crate::store::redis::conn::clock_watch::ClockWatch;
@@ -206,12 +206,17 @@ impl Node {
         })
     }
 
-    pub(crate) async fn ask(&self, way: &Way, ask: &Ask<'_>) -> Result<AskReply, Trouble> {
+    pub(crate) async fn ask(
+        &self,
+        way: &Way,
+        ask: &Ask<'_>,
+        timeout: Duration,
+    ) -> Result<AskReply, Trouble> {
         let shared = &*self.shared;
         let mut pending = self.unanswered.ask(ask.owner, way.carrier());
         let encoder = shared.encoder(&way.session.client);
-        let asked = self.call_by(way, ask.owner, ask.within, |by| {
-            let apply_by = shared.server_time.latest(shared.clock.now(), ask.within);
+        let asked = self.call_by(way, ask.owner, timeout, |by| {
+            let apply_by = shared.server_time.latest(shared.clock.now(), timeout);
             pending.is_sent(apply_by);
             encoder.ask(by, ask, apply_by)
         });
@@ -248,25 +253,26 @@ impl Node {
         Ok(decoded.said)
     }
 
-    /// `before` it, in the same write, goes what a cluster needs; so for the other verbs.
+    /// `before` is sent in the same write: what a cluster needs.
     pub(crate) async fn confirm(
         &self,
         before: &[Cmd],
-        key: &LockKey,
-        owner: Owner,
-        timing: Timing,
-        within: Duration,
+        confirm: &Confirm<'_>,
+        timeout: Duration,
     ) -> Result<Option<Proof>, Trouble> {
+        if !confirm.durability.is_none() {
+            return self.confirm_durably(before, confirm, timeout).await;
+        }
         let shared = &*self.shared;
         let session = self.commands.session()?;
         let encoder = shared.encoder(&session.client);
-        let confirmed = self.call(&self.commands, &session, before, within, |by| {
-            encoder.confirm(by, key, owner, timing)
+        let confirmed = self.call(&self.commands, &session, before, timeout, |by| {
+            encoder.confirm(by, confirm)
         });
         let (sent, answer) = confirmed.await?;
         let decoded = decode::confirm(sent, answer)?;
         self.learn(sent, decoded.at);
-        self.polls.forget(owner);
+        self.polls.forget(confirm.owner);
         Ok(decoded.said)
     }
 
@@ -274,13 +280,18 @@ impl Node {
         &self,
         before: &[Cmd],
         batch: &[Renewal],
-        within: Duration,
+        timeout: Duration,
     ) -> Result<Renewed, Trouble> {
+        let needs = batch.iter().map(|renewal| renewal.durability);
+        let durability = needs.fold(Durability::NONE, Durability::and);
+        if !durability.is_none() {
+            return (self.renew_durably(before, batch, durability, timeout)).await;
+        }
         let session = self.renewals.session()?;
         // This connection does not listen: the name is that of the other.
         let id = self.shared.id();
         let encoder = self.shared.encoder(&id);
-        let renewed = self.call(&self.renewals, &session, before, within, |by| {
+        let renewed = self.call(&self.renewals, &session, before, timeout, |by| {
             encoder.renew(by, batch)
         });
         let (sent, answer) = renewed.await?;

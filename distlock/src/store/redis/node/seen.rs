@@ -5,10 +5,10 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::error::Outage;
-use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Inspection, Revoked};
+use crate::store::command::{Inspect, List, Revoke};
 use crate::store::redis::node::Node;
 use crate::store::redis::wire::decode;
 
@@ -17,33 +17,31 @@ impl Node {
     pub(crate) async fn inspect(
         &self,
         before: &[Cmd],
-        key: &LockKey,
-        waiters: usize,
-        within: Duration,
+        inspect: &Inspect<'_>,
+        timeout: Duration,
     ) -> Result<Inspection, Trouble> {
         let shared = &*self.shared;
         let session = self.commands.session()?;
         let encoder = shared.encoder(&session.client);
-        let inspected = self.call(&self.commands, &session, before, within, |by| {
-            encoder.inspect(by, key, waiters)
+        let inspected = self.call(&self.commands, &session, before, timeout, |by| {
+            encoder.inspect(by, inspect)
         });
         let inspected = inspected.await;
         let id = shared.id();
         let decoder = shared.decoder(&id);
         let (sent, answer) = match inspected {
             Ok(answered) => answered,
-            Err(refusal) => return decoder.refused_inspection(key, refusal),
+            Err(refusal) => return decoder.refused_inspection(inspect.key, refusal),
         };
-        let decoded = decoder.inspect(key, answer)?;
+        let decoded = decoder.inspect(inspect.key, answer)?;
         self.learn(sent, decoded.at);
         Ok(decoded.said)
     }
 
-    /// The keys of the locks that are taken here and begin so. `within` is for each step.
     pub(crate) async fn list(
         &self,
-        prefix: &str,
-        within: Duration,
+        list: &List<'_>,
+        timeout: Duration,
     ) -> Result<Vec<LockKey>, Trouble> {
         let shared = &*self.shared;
         let id = shared.id();
@@ -56,14 +54,14 @@ impl Node {
                 let proxied = "a proxy is before the server, and does not list keys; list at the server itself";
                 return Err(Trouble::new(Outage::Unsupported, proxied).unsent());
             }
-            let step = self.call(&self.commands, &session, &[], within, |_| {
+            let step = self.call(&self.commands, &session, &[], timeout, |_| {
                 encoder.scan(&cursor)
             });
             let (_, answer) = step.await?;
             let (some, next) = decoder.scanned(answer)?;
             keys.extend(
                 some.into_iter()
-                    .filter(|key| key.as_str().starts_with(prefix)),
+                    .filter(|key| key.as_str().starts_with(list.prefix)),
             );
             match next {
                 Some(next) => cursor = next,
@@ -74,15 +72,13 @@ impl Node {
 
     pub(crate) async fn revoke(
         &self,
-        key: &LockKey,
-        token: FencingToken,
-        deletes: bool,
-        within: Duration,
+        revoke: &Revoke<'_>,
+        timeout: Duration,
     ) -> Result<Revoked, Trouble> {
         let session = self.commands.session()?;
         let encoder = self.shared.encoder(&session.client);
-        let revoked = self.call(&self.commands, &session, &[], within, |by| {
-            encoder.revoke(by, key, token, deletes)
+        let revoked = self.call(&self.commands, &session, &[], timeout, |by| {
+            encoder.revoke(by, revoke)
         });
         decode::revoke(revoked.await?.1)
     }

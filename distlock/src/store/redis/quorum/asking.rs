@@ -17,11 +17,15 @@ use crate::util::mutex::lock;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Quorum {
-    pub(super) async fn ask(self: &Arc<Self>, ask: Ask<'_>) -> Result<AskReply, Trouble> {
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        ask: Ask<'_>,
+        timeout: Duration,
+    ) -> Result<AskReply, Trouble> {
         let polls = &self.polls;
         let Some(newest) = polls.members.newest() else {
             let outage = polls.members.outage();
-            return Err(outage.unwrap_or_else(|| Trouble::timed_out(ask.within)));
+            return Err(outage.unwrap_or_else(|| Trouble::timed_out(timeout)));
         };
         let wait_until = polls.clock.now() + ask.wait;
         let (ballot, is_new) = {
@@ -47,12 +51,12 @@ impl Quorum {
             ballot.asks_again(wait_until);
         }
         ballot.pump(polls);
-        let decided = self.decide(&ballot, &ask).await;
+        let decided = self.decide(&ballot, &ask, timeout).await;
         let leaves = !matches!(decided, Ok(AskReply::Held(_) | AskReply::Queued(_)));
         if leaves {
             ballot.end();
-            let (quorum, leaving, within) = (self.clone(), ballot.clone(), ask.within);
-            let leaving = async move { quorum.take_back(&leaving, Duration::ZERO, within).await };
+            let (quorum, leaving) = (self.clone(), ballot.clone());
+            let leaving = async move { quorum.take_back(&leaving, Duration::ZERO, timeout).await };
             let _ = tokio::time::timeout(PATIENCE, polls.runtime.spawn(leaving)).await;
             // Whatever could not be taken back yet is, in the background; the call may ask again,
             // under another number.
@@ -92,10 +96,11 @@ impl Quorum {
         self: &Arc<Self>,
         ballot: &Arc<Ballot>,
         ask: &Ask<'_>,
+        timeout: Duration,
     ) -> Result<AskReply, Trouble> {
         let (polls, quorum) = (&self.polls, self.polls.members.quorum);
         // The votes, and their confirmation.
-        let limit = ask.within * 2;
+        let limit = timeout * 2;
         let end = tokio::time::sleep(if ask.wait.is_zero() {
             limit
         } else {
@@ -109,11 +114,11 @@ impl Quorum {
             changed.as_mut().enable();
             let count = ballot.count();
             if let Count::Elected(elected) = count {
-                return self.whole(ballot, elected, ask.within).await;
+                return self.whole(ballot, elected, timeout).await;
             }
             if let Count::CutOff = count {
                 let outage = polls.members.outage();
-                return Err(outage.unwrap_or_else(|| Trouble::timed_out(ask.within)));
+                return Err(outage.unwrap_or_else(|| Trouble::timed_out(timeout)));
             }
             if let Some(obstacle) = ballot.obstacle(quorum) {
                 let (occupant, _) = ballot.occupied(quorum);
@@ -142,7 +147,7 @@ impl Quorum {
             }
             if is_late {
                 let trouble = ballot.trouble();
-                return Err(trouble.unwrap_or_else(|| Trouble::timed_out(ask.within)));
+                return Err(trouble.unwrap_or_else(|| Trouble::timed_out(timeout)));
             }
             tokio::select! {
                 () = changed => {}

@@ -13,16 +13,11 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use tokio::runtime::Handle;
 
-use crate::config::options::{Durability, Options};
+use crate::config::limits::Limits;
 use crate::error::Error;
-use crate::fencing::FencingToken;
-use crate::key::LockKey;
-use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{
-    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal,
-    RenewalFailure, Renewed, Revoked,
-};
+use crate::protocol::words::Owner;
+use crate::store::command::{Command, Confirm, Release, Reply, Revoke};
 use crate::store::facts::{Facts, Part};
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::at_once;
@@ -32,8 +27,7 @@ use crate::store::redis::quorum::told::Told;
 use crate::store::redis::quorum::verbs::Asks;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
-use crate::store::{BoxFuture, Lane, LockStore, StoreEvent};
-use crate::util::clock::Moment;
+use crate::store::{BoxFuture, LockStore, Opened, StoreEvent};
 use crate::util::mutex::lock;
 use crate::util::random::Random;
 
@@ -57,8 +51,6 @@ const AGAIN: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct QuorumStore {
     quorum: Arc<Quorum>,
-    identity: String,
-    address: String,
 }
 
 /// What its commands share.
@@ -93,18 +85,32 @@ impl QuorumStore {
         config: &RedisConfig,
         hosts: &[Host],
         client: Client,
-    ) -> Result<Self, Error> {
+    ) -> Result<Opened, Error> {
         let clock = client.clock.clone();
-        let store = Self::connect_lazy(config, hosts, client);
+        let store = Self::open(config, hosts, client);
         let entered = store.quorum.polls.members.enter(config, &*clock).await;
         if entered.is_err() {
             store.close();
         }
-        entered.map(|()| store)
+        entered.map(|()| store.opened(config))
     }
 
     /// Opens the connections in the background, on the runtime that this is called on.
-    pub(super) fn connect_lazy(config: &RedisConfig, hosts: &[Host], client: Client) -> Self {
+    pub(super) fn connect_lazy(config: &RedisConfig, hosts: &[Host], client: Client) -> Opened {
+        Self::open(config, hosts, client).opened(config)
+    }
+
+    fn opened(self, config: &RedisConfig) -> Opened {
+        Opened {
+            store: Box::new(self),
+            identity: config.identity().into(),
+            address: Some(config.address().into()),
+            limits: Limits::of_quorum(config.terms.0.max_lease),
+            eviction: None,
+        }
+    }
+
+    fn open(config: &RedisConfig, hosts: &[Host], client: Client) -> Self {
         let of_events: Arc<OnceCell<Weak<Quorum>>> = Arc::default();
         let members = Members::open(config, hosts, &client, |place, client| {
             let (known, events) = (of_events.clone(), client.events.clone());
@@ -136,11 +142,7 @@ impl QuorumStore {
         });
         // It is made once.
         let _ = of_events.set(Arc::downgrade(&quorum));
-        QuorumStore {
-            quorum,
-            identity: config.identity(),
-            address: config.address(),
-        }
+        QuorumStore { quorum }
     }
 }
 
@@ -155,9 +157,12 @@ impl Quorum {
         let member = self.polls.members.nodes[node].clone();
         self.polls.runtime.spawn(async move {
             // It is short, and ends by itself otherwise.
-            let _ = member
-                .release(&told.key, told.owner, Duration::ZERO, AGAIN)
-                .await;
+            let release = Release {
+                key: &told.key,
+                owner: told.owner,
+                keep: Duration::ZERO,
+            };
+            let _ = member.release(&release, AGAIN).await;
         });
     }
 
@@ -215,118 +220,55 @@ impl Quorum {
 }
 
 impl LockStore for QuorumStore {
-    fn ask<'a>(&'a self, ask: Ask<'a>) -> BoxFuture<'a, Result<AskReply, Trouble>> {
-        Box::pin(self.quorum.ask(ask))
-    }
-
-    fn check(&self, key: &LockKey, options: &Options) -> Result<(), Error> {
-        self.quorum.polls.terms.check(key, options)
-    }
-
-    /// A lane would need a connection to each server for each runtime.
-    fn lane(&self) -> Option<Box<dyn Lane>> {
-        None
-    }
-
-    fn confirm<'a>(
+    fn call<'a>(
         &'a self,
-        _key: &'a LockKey,
-        owner: Owner,
-        _timing: Timing,
-        _durability: Durability,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, Trouble>> {
+        command: Command<'a>,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Reply, Trouble>> {
+        let quorum = &self.quorum;
         Box::pin(async move {
-            match self.quorum.held(owner) {
-                Some((asks, token)) => self.quorum.confirm(asks, token, within).await,
-                None => Ok(None),
-            }
-        })
-    }
-
-    fn renew<'a>(
-        &'a self,
-        batch: &'a [Renewal],
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Renewed, Trouble>> {
-        Box::pin(async move {
-            let sent: Moment = self.quorum.polls.clock.now();
-            let (mut known, mut failures) = (Vec::new(), Vec::new());
-            for (index, renewal) in batch.iter().enumerate() {
-                match self.quorum.held(renewal.owner) {
-                    Some(hold) => known.push((index, hold)),
-                    None => failures.push((index, RenewalFailure::Gone)),
+            match command {
+                Command::Ask(ask) => quorum.ask(ask, timeout).await.map(Reply::Asked),
+                Command::Confirm(Confirm { owner, .. }) => match quorum.held(owner) {
+                    Some((asks, token)) => {
+                        let confirmed = quorum.confirm(asks, token, timeout).await;
+                        confirmed.map(Reply::Confirmed)
+                    }
+                    None => Ok(Reply::Confirmed(None)),
+                },
+                Command::Renew(batch) => Ok(Reply::Renewed(quorum.renew(batch, timeout).await)),
+                Command::Release(Release { owner, keep, .. }) => {
+                    let released = quorum.release(owner, keep, timeout).await;
+                    released.map(Reply::Released)
+                }
+                Command::Look(looks) => {
+                    let looked = at_once::look(looks, |look| {
+                        let quorum = quorum.clone();
+                        async move { Ok(vec![quorum.look(&look, timeout).await]) }
+                    });
+                    looked.await.map(Reply::Looked)
+                }
+                Command::Inspect(inspect) => {
+                    let inspected = quorum.inspect(&inspect, timeout).await;
+                    inspected.map(|inspection| Reply::Inspected(Box::new(inspection)))
+                }
+                Command::List(list) => quorum.list(&list, timeout).await.map(Reply::Listed),
+                // Nothing is deleted: a client that one node knows to be connected may be away from
+                // all others.
+                Command::Revoke(revoke) => {
+                    let deletes = false;
+                    let revoke = Revoke { deletes, ..revoke };
+                    quorum.revoke(&revoke, timeout).await.map(Reply::Revoked)
                 }
             }
-            let (indices, holds): (Vec<_>, Vec<_>) = known.into_iter().unzip();
-            let renewed = self.quorum.renew(holds, within).await;
-            for (index, renewed) in indices.into_iter().zip(renewed) {
-                if let Err(failure) = renewed {
-                    failures.push((index, failure));
-                }
-            }
-            Ok(Renewed { sent, failures })
         })
     }
 
-    fn release<'a>(
-        &'a self,
-        _key: &'a LockKey,
-        owner: Owner,
-        keep: Duration,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<ReleaseReply, Trouble>> {
-        Box::pin(self.quorum.release(owner, keep, within))
-    }
-
-    fn look<'a>(
-        &'a self,
-        looks: &'a [Look],
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Vec<LookReply>, Trouble>> {
-        Box::pin(async move {
-            let looked = at_once::look(looks, |look| {
-                let quorum = self.quorum.clone();
-                async move { Ok(vec![quorum.look(&look, within).await]) }
-            });
-            looked.await
-        })
-    }
-
-    fn inspect<'a>(
-        &'a self,
-        key: &'a LockKey,
-        waiters: usize,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Inspection, Trouble>> {
-        Box::pin(self.quorum.inspect(key, waiters, within))
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Vec<LockKey>, Trouble>> {
-        Box::pin(self.quorum.list(prefix, within))
-    }
-
-    /// Nothing is deleted: a client that one node knows to be connected may be away from all
-    /// others.
-    fn revoke<'a>(
-        &'a self,
-        key: &'a LockKey,
-        token: FencingToken,
-        _deletes: bool,
-        within: Duration,
-    ) -> BoxFuture<'a, Result<Revoked, Trouble>> {
-        Box::pin(self.quorum.revoke(key, token, within))
-    }
-
-    fn facts(&self, within: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
+    fn facts(&self, timeout: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
         Box::pin(async move {
             let mut facts = Vec::new();
             for node in &self.quorum.polls.members.nodes {
-                facts.push(node.facts(Part::Voter, within).await);
+                facts.push(node.facts(Part::Voter, timeout).await);
             }
             Ok(facts)
         })
@@ -338,14 +280,6 @@ impl LockStore for QuorumStore {
 
     fn outage(&self) -> Option<Trouble> {
         self.quorum.polls.members.outage()
-    }
-
-    fn identity(&self) -> &str {
-        &self.identity
-    }
-
-    fn address(&self) -> Option<&str> {
-        Some(&self.address)
     }
 
     fn close(&self) {

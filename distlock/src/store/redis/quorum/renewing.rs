@@ -9,20 +9,29 @@ use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Proof, RenewalFailure};
+use crate::protocol::words::{Proof, Renewal, RenewalFailure, Renewed};
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::candidate::Token;
 use crate::store::redis::quorum::verbs::{Asks, Kept};
 
 impl Quorum {
-    /// Extends holds at all nodes, and repairs those that go on where they are lost; what became of
-    /// each.
-    pub(super) async fn renew(
-        self: &Arc<Self>,
-        holds: Vec<(Asks, u64)>,
-        within: Duration,
-    ) -> Vec<Result<(), RenewalFailure>> {
-        self.extend(holds, true, within).await
+    /// Extends holds at all nodes, and repairs those that go on where they are lost.
+    pub(super) async fn renew(self: &Arc<Self>, batch: &[Renewal], timeout: Duration) -> Renewed {
+        let sent = self.polls.clock.now();
+        let (mut holds, mut indices, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, renewal) in batch.iter().enumerate() {
+            match self.held(renewal.owner) {
+                Some(hold) => {
+                    holds.push(hold);
+                    indices.push(index);
+                }
+                None => failures.push((index, RenewalFailure::Gone)),
+            }
+        }
+        let renewed = self.extend(holds, true, timeout).await;
+        let failed = indices.into_iter().zip(renewed);
+        failures.extend(failed.filter_map(|(index, renewed)| Some((index, renewed.err()?))));
+        Renewed { sent, failures }
     }
 
     async fn extend(

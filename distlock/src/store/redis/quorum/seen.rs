@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{AtServer, Inspection, Occupant, Revoked};
+use crate::store::command::{Inspect, List, Revoke};
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::wire::trouble;
@@ -17,13 +17,13 @@ use crate::store::redis::wire::trouble;
 impl Quorum {
     pub(super) async fn inspect(
         &self,
-        key: &LockKey,
-        waiters: usize,
+        inspect: &Inspect<'_>,
         within: Duration,
     ) -> Result<Inspection, Trouble> {
+        let waiters = inspect.waiters;
         let quorum = self.polls.members.quorum;
         let servers = self.at_each(|node| {
-            let key = key.clone();
+            let key = inspect.key.clone();
             async move {
                 let seen = node.inspect_votes(&key, waiters, within).await;
                 let address = node.address().to_owned();
@@ -77,13 +77,13 @@ impl Quorum {
     /// What any of them has. Those that cannot be asked leave enough others.
     pub(super) async fn list(
         &self,
-        prefix: &str,
+        list: &List<'_>,
         within: Duration,
     ) -> Result<Vec<LockKey>, Trouble> {
         let listed = self.at_each(|node| {
-            let prefix = prefix.to_owned();
+            let prefix = list.prefix.to_owned();
             async move {
-                let listed = node.list(&prefix, within).await;
+                let listed = node.list(&List { prefix: &prefix }, within).await;
                 listed.map_err(|trouble| trouble.at(node.address()))
             }
         });
@@ -106,15 +106,20 @@ impl Quorum {
     /// Takes a hold away where it is. That is enough when those that are left are no quorum.
     pub(super) async fn revoke(
         &self,
-        key: &LockKey,
-        token: FencingToken,
+        revoke: &Revoke<'_>,
         within: Duration,
     ) -> Result<Revoked, Trouble> {
         let (nodes, quorum) = (self.polls.members.nodes.len(), self.polls.members.quorum);
         let revoked = self.at_each(|node| {
-            let key = key.clone();
+            let (key, token, deletes) = (revoke.key.clone(), revoke.token, revoke.deletes);
             async move {
-                let revoked = node.revoke(&key, token, false, within).await;
+                let key = &key;
+                let revoke = Revoke {
+                    key,
+                    token,
+                    deletes,
+                };
+                let revoked = node.revoke(&revoke, within).await;
                 revoked.map_err(|trouble| trouble.at(node.address()))
             }
         });

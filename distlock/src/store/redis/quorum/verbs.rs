@@ -11,6 +11,7 @@ use crate::protocol::timing::Timing;
 use crate::protocol::trouble::{Trouble, one_line};
 use crate::protocol::words::{Inspected, Occupant, Owner, ReleaseReply};
 use crate::store::client_id::ClientId;
+use crate::store::command::{Inspect, Release};
 use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
@@ -278,8 +279,12 @@ impl Node {
             let quarantine = millis(terms.quarantine());
             Some(format!("{named} {} {quarantine} {run}", asks.ticket))
         };
-        self.hand_on(&asks.key, asks.owner, keep, next, within)
-            .await
+        let release = Release {
+            key: &asks.key,
+            owner: asks.owner,
+            keep,
+        };
+        self.hand_on(&release, next, within).await
     }
 
     /// Extends what is held there; what became of each, in their order.
@@ -338,7 +343,7 @@ impl Node {
         let session = self.commands.session()?;
         let encoder = shared.encoder(&session.client);
         let inspected = self.call(&self.commands, &session, &[], within, |by| {
-            encoder.inspect(by, key, waiters)
+            encoder.inspect(by, &Inspect { key, waiters })
         });
         let (sent, answer) = match inspected.await {
             Err(refusal) if trouble::is_foreign(&refusal) => {

@@ -5,12 +5,11 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::config::options::Durability;
-use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::timing::Timing;
 use crate::protocol::words::{Ask, Look, Owner, Renewal};
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
+use crate::store::command::{Confirm, Inspect, Release, Revoke};
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::scripts::{By, Scripts};
 
@@ -52,10 +51,11 @@ impl Encoder<'_> {
         cmd
     }
 
-    pub(crate) fn confirm(&self, by: By, key: &LockKey, owner: Owner, timing: Timing) -> Cmd {
+    pub(crate) fn confirm(&self, by: By, confirm: &Confirm<'_>) -> Cmd {
         let mut cmd = self.scripts.confirm.by(by);
-        self.names.without_fence(&mut cmd, key);
-        cmd.arg(self.owner(owner)).arg(millis(timing.ttl()));
+        self.names.without_fence(&mut cmd, confirm.key);
+        cmd.arg(self.owner(confirm.owner))
+            .arg(millis(confirm.timing.ttl()));
         cmd
     }
 
@@ -74,14 +74,8 @@ impl Encoder<'_> {
     }
 
     /// `next`: what a node of a quorum must know to hand the lock on.
-    pub(crate) fn release(
-        &self,
-        by: By,
-        key: &LockKey,
-        owner: Owner,
-        keep: Duration,
-        next: Option<&str>,
-    ) -> Cmd {
+    pub(crate) fn release(&self, by: By, release: &Release<'_>, next: Option<&str>) -> Cmd {
+        let Release { key, owner, keep } = *release;
         let mut cmd = self.scripts.release.by(by);
         match next {
             None => self.names.all(&mut cmd, key),
@@ -120,19 +114,19 @@ impl Encoder<'_> {
         cmd
     }
 
-    pub(crate) fn inspect(&self, by: By, key: &LockKey, waiters: usize) -> Cmd {
+    pub(crate) fn inspect(&self, by: By, inspect: &Inspect<'_>) -> Cmd {
         let mut cmd = self.scripts.inspect.by(by);
-        self.names.all(&mut cmd, key);
-        cmd.arg(waiters);
+        self.names.all(&mut cmd, inspect.key);
+        cmd.arg(inspect.waiters);
         cmd
     }
 
-    pub(crate) fn revoke(&self, by: By, key: &LockKey, token: FencingToken, deletes: bool) -> Cmd {
+    pub(crate) fn revoke(&self, by: By, revoke: &Revoke<'_>) -> Cmd {
         let mut cmd = self.scripts.revoke.by(by);
-        self.names.all(&mut cmd, key);
-        cmd.arg(token.to_string())
-            .arg(u8::from(deletes))
-            .arg(self.of_client(key))
+        self.names.all(&mut cmd, revoke.key);
+        cmd.arg(revoke.token.to_string())
+            .arg(u8::from(revoke.deletes))
+            .arg(self.of_client(revoke.key))
             .arg(&self.settings.name);
         cmd
     }

@@ -1,0 +1,64 @@
+//! What a store cannot give, whatever its locks ask for.
+
+use std::time::Duration;
+
+use crate::config::options::{Durability, Options};
+
+/// The limits of a store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Limits {
+    /// Upper limit of leases and of `min_hold`.
+    pub(crate) max_lease: Option<Duration>,
+    /// Why `min_replicas` and `fsync` cannot be had; `None` if they can.
+    pub(crate) no_replicas: Option<&'static str>,
+}
+
+impl Limits {
+    /// Those of the memory store.
+    pub(crate) const MEMORY: Limits = Limits {
+        max_lease: None,
+        no_replicas: Some("the memory store has neither replicas nor a disk"),
+    };
+
+    /// Those of a quorum. A server that may have forgotten a longer lease would grant the lock to
+    /// another client.
+    pub(crate) fn of_quorum(max_lease: Duration) -> Self {
+        Limits {
+            max_lease: Some(max_lease),
+            no_replicas: Some(
+                "the servers of a quorum are independent (give each of them `appendonly yes` and `appendfsync always`)",
+            ),
+        }
+    }
+
+    /// Checks the options of a lock; an error says what to change.
+    pub(crate) fn check(&self, options: &Options) -> Result<(), String> {
+        self.check_durability(options.durability())?;
+        let Some(longest) = self.max_lease else {
+            return Ok(());
+        };
+        let values = [
+            ("the lease", Some(options.lease)),
+            ("min_hold", options.min_hold),
+        ];
+        for (name, value) in values {
+            if let Some(value) = value.filter(|value| *value > longest) {
+                return Err(format!(
+                    "{name} is {value:?}, and a server that may have forgotten the lock votes again after {longest:?}: set it to \
+                     at most that, or a greater `Quorum::max_lease` in all clients of the quorum"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks what a lock, or every lock of a manager, needs besides the server's reply.
+    pub(crate) fn check_durability(&self, durability: Durability) -> Result<(), String> {
+        match self.no_replicas {
+            Some(reason) if !durability.is_none() => Err(format!(
+                "`min_replicas` or `fsync` is set, and {reason}: leave them out"
+            )),
+            _ => Ok(()),
+        }
+    }
+}

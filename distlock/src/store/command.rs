@@ -1,0 +1,141 @@
+//! The commands of a client to its store, and the reply to each.
+
+use std::time::Duration;
+
+use crate::config::options::Durability;
+use crate::error::Outage;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::observer::event::Operation;
+use crate::protocol::timing::Timing;
+use crate::protocol::trouble::Trouble;
+use crate::protocol::words::{
+    Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
+    Revoked,
+};
+use crate::store::LockStore;
+
+/// A command. It is idempotent for the same owner.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Command<'a> {
+    /// Acquires the lock, or queues its owner. The reply is an error if only a part of what the
+    /// durability asks for has the lock, which is then nevertheless the owner's.
+    Ask(Ask<'a>),
+    /// Turns a short grant into a hold for the full lease.
+    Confirm(Confirm<'a>),
+    /// Extends confirmed holds by their lease.
+    Renew(&'a [Renewal]),
+    /// Removes the owner's lock or queue entry, and grants the lock to the next waiter.
+    Release(Release<'a>),
+    /// Checks all that this client waits for, and grants locks that it finds free.
+    Look(&'a [Look]),
+    Inspect(Inspect<'a>),
+    /// The timeout is for each step.
+    List(List<'a>),
+    /// Revokes a hold: it can no longer be renewed, and its holder is notified.
+    Revoke(Revoke<'a>),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Confirm<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) owner: Owner,
+    pub(crate) timing: Timing,
+    pub(crate) durability: Durability,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Release<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) owner: Owner,
+    /// How much longer a held lock stays taken.
+    pub(crate) keep: Duration,
+}
+
+/// Returns the state of a lock, with up to `waiters` of its waiters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inspect<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) waiters: usize,
+}
+
+/// Returns the keys of all locks that are taken and begin with a prefix, in any order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List<'a> {
+    pub(crate) prefix: &'a str,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Revoke<'a> {
+    pub(crate) key: &'a LockKey,
+    /// The token of the hold to revoke.
+    pub(crate) token: FencingToken,
+    /// Removes the hold at once, unless its client is connected or the store cannot know that.
+    pub(crate) deletes: bool,
+}
+
+/// The reply to a command.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Asked(AskReply),
+    /// `None`: the lock is not the owner's.
+    Confirmed(Option<Proof>),
+    Renewed(Renewed),
+    Released(ReleaseReply),
+    Looked(Vec<LookReply>),
+    Inspected(Box<Inspection>),
+    Listed(Vec<LockKey>),
+    Revoked(Revoked),
+}
+
+/// A command whose kind of reply is known to the compiler.
+pub(crate) trait StoreCommand {
+    type Reply;
+    const OPERATION: Operation;
+
+    fn command(&self) -> Command<'_>;
+
+    /// Returns `None` for a reply to another command.
+    fn reply(reply: Reply) -> Option<Self::Reply>;
+}
+
+/// Runs a command in a store.
+pub(crate) async fn run<C: StoreCommand>(
+    store: &dyn LockStore,
+    command: C,
+    timeout: Duration,
+) -> Result<C::Reply, Trouble> {
+    let reply = store.call(command.command(), timeout).await?;
+    C::reply(reply).ok_or_else(|| Trouble::new(Outage::Other, "a reply to another command"))
+}
+
+macro_rules! store_commands {
+    ($($command:ty: $name:ident -> $reply_name:ident($reply:ty);)*) => {$(
+        impl StoreCommand for $command {
+            type Reply = $reply;
+            const OPERATION: Operation = Operation::$name;
+
+            fn command(&self) -> Command<'_> {
+                Command::$name(*self)
+            }
+
+            fn reply(reply: Reply) -> Option<$reply> {
+                match reply {
+                    Reply::$reply_name(reply) => Some(reply),
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+
+store_commands! {
+    Ask<'_>: Ask -> Asked(AskReply);
+    Confirm<'_>: Confirm -> Confirmed(Option<Proof>);
+    &[Renewal]: Renew -> Renewed(Renewed);
+    Release<'_>: Release -> Released(ReleaseReply);
+    &[Look]: Look -> Looked(Vec<LookReply>);
+    Inspect<'_>: Inspect -> Inspected(Box<Inspection>);
+    List<'_>: List -> Listed(Vec<LockKey>);
+    Revoke<'_>: Revoke -> Revoked(Revoked);
+}
