@@ -28,15 +28,10 @@ use crate::testing::locks::TestLocks;
 #[macro_export]
 macro_rules! __testing_assert_locked {
     ($locks:expr, $key:expr $(,)?) => {
-        $crate::testing::asserts::check(&$locks, ::core::convert::AsRef::as_ref(&$key), true, ::core::option::Option::None)
+        $crate::__testing_assert_locked!($locks, $key, "")
     };
     ($locks:expr, $key:expr, $($context:tt)+) => {
-        $crate::testing::asserts::check(
-            &$locks,
-            ::core::convert::AsRef::as_ref(&$key),
-            true,
-            ::core::option::Option::Some(::core::format_args!($($context)+)),
-        )
+        $crate::testing::asserts::check(&$locks, &$key, true, ::core::format_args!($($context)+))
     };
 }
 
@@ -61,40 +56,34 @@ macro_rules! __testing_assert_locked {
 #[macro_export]
 macro_rules! __testing_assert_not_locked {
     ($locks:expr, $key:expr $(,)?) => {
-        $crate::testing::asserts::check(&$locks, ::core::convert::AsRef::as_ref(&$key), false, ::core::option::Option::None)
+        $crate::__testing_assert_not_locked!($locks, $key, "")
     };
     ($locks:expr, $key:expr, $($context:tt)+) => {
-        $crate::testing::asserts::check(
-            &$locks,
-            ::core::convert::AsRef::as_ref(&$key),
-            false,
-            ::core::option::Option::Some(::core::format_args!($($context)+)),
-        )
+        $crate::testing::asserts::check(&$locks, &$key, false, ::core::format_args!($($context)+))
     };
 }
 
-/// What the macros do.
-///
-/// # Panics
-///
-/// If it is not as expected.
+/// Panics unless the lock is held, or not held, as expected.
 #[track_caller]
-pub fn check(locks: &TestLocks, key: &str, expected: bool, context: Option<fmt::Arguments<'_>>) {
+pub fn check(locks: &TestLocks, key: impl AsRef<str>, expected: bool, context: fmt::Arguments<'_>) {
+    let key = key.as_ref();
     if locks.hold(key).is_some() == expected {
         return;
     }
-    let mut message = if expected {
-        format!("lock `{key}` is not held")
+    let state = if expected {
+        "is not held"
     } else {
-        format!("lock `{key}` is held, and should not be")
+        "is held, and should not be"
     };
-    if let Some(context) = context {
-        message = format!("{message}: {context}");
-    }
+    let context = match context.to_string() {
+        context if context.is_empty() => context,
+        context => format!(": {context}"),
+    };
     let before = match locks.acquired(key) {
         0 => "it was never acquired".to_owned(),
         1 => "it was acquired once".to_owned(),
         times => format!("it was acquired {times} times"),
     };
-    panic!("{message} ({}; {before})", locks.account());
+    let held = locks.account();
+    panic!("lock `{key}` {state}{context} ({held}; {before})");
 }

@@ -1,20 +1,18 @@
 //! The kit: a manager whose outcomes are set, and what has happened with it.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::attribute::AsManager;
-use crate::config::limits::Limits;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
 use crate::manager::engine::table::Entry;
-use crate::store::Opened;
 use crate::testing::acquisition::Acquisition;
 use crate::testing::loss::Loss;
 use crate::testing::outcomes::Outcomes;
 use crate::testing::script::Target;
-use crate::testing::stage::Stage;
-use crate::testing::store::ScriptedStore;
+use crate::testing::store::TestStore;
 use crate::util::notified::until;
 
 /// Locks for a test: a manager with a store of its own in this process, whose outcomes can be set,
@@ -42,7 +40,7 @@ use crate::util::notified::until;
 #[derive(Clone, Debug)]
 pub struct TestLocks {
     manager: LockManager,
-    stage: Arc<Stage>,
+    store: Arc<TestStore>,
 }
 
 impl TestLocks {
@@ -94,29 +92,20 @@ impl TestLocks {
     #[track_caller]
     #[must_use]
     pub fn built(builder: LockManagerBuilder) -> Self {
-        let staged = OnceLock::new();
-        let made = builder.memory_behind(|store, events| {
-            let identity = store.identity().clone();
-            let stage = staged.get_or_init(|| Stage::new(store, events));
-            Opened {
-                store: Box::new(ScriptedStore(stage.clone())),
-                identity,
-                address: Some("the test kit".into()),
-                // Tests set `min_replicas` too.
-                limits: Limits::default(),
-                eviction: None,
-            }
+        let mut store = None;
+        let made = builder.memory_behind(|memory, events| {
+            let (opened, test_store) = TestStore::open(memory, events);
+            store = Some(test_store);
+            opened
         });
-        match (made, staged.into_inner()) {
-            (Ok(manager), Some(stage)) => {
-                stage.open(manager.core());
-                TestLocks { manager, stage }
-            }
-            (Err(error), _) => panic!(
+        let manager = made.unwrap_or_else(|error| {
+            panic!(
                 "the test kit needs a tokio runtime and settings that can work: make it inside of a `#[tokio::test]`: {error}"
-            ),
-            (Ok(_), None) => unreachable!("a manager is made with its store"),
-        }
+            )
+        });
+        let store = store.expect("a manager is made with its store");
+        store.set_core(manager.core());
+        TestLocks { manager, store }
     }
 
     /// The manager: for [`with_manager`](crate::with_manager), for whatever takes a manager, and
@@ -154,7 +143,7 @@ impl TestLocks {
     #[track_caller]
     pub fn on(&self, key: impl AsRef<str>) -> Outcomes<'_> {
         let key = LockKey::new(key.as_ref()).unwrap_or_else(|error| panic!("{error}"));
-        Outcomes::new(&self.stage, Target::Key(key))
+        Outcomes::new(&self.store, Target::Key(key))
     }
 
     /// Says what becomes of calls with this label: of an annotated function's, the template of its
@@ -176,7 +165,7 @@ impl TestLocks {
     /// # }
     /// ```
     pub fn on_label(&self, label: impl Into<String>) -> Outcomes<'_> {
-        Outcomes::new(&self.stage, Target::Label(label.into()))
+        Outcomes::new(&self.store, Target::Label(label.into()))
     }
 
     /// Says what becomes of calls for any lock.
@@ -192,7 +181,7 @@ impl TestLocks {
     /// # }
     /// ```
     pub fn on_all(&self) -> Outcomes<'_> {
-        Outcomes::new(&self.stage, Target::All)
+        Outcomes::new(&self.store, Target::All)
     }
 
     /// Forgets all that was set. What was acquired stays remembered.
@@ -209,7 +198,7 @@ impl TestLocks {
     /// # Ok(()) }
     /// ```
     pub fn clear(&self) {
-        self.stage.clear(None);
+        self.store.clear(None);
     }
 
     /// Has the lock of this key lost, by whoever holds it here.
@@ -233,7 +222,7 @@ impl TestLocks {
     pub fn lose(&self, key: impl AsRef<str>, how: Loss) {
         let key = key.as_ref();
         match self.hold(key) {
-            Some(entry) => self.stage.lose(&entry, how, None),
+            Some(entry) => self.store.lose(&entry, how),
             None => panic!(
                 "lock `{key}` cannot be lost, for it is not held; {}",
                 self.account()
@@ -261,7 +250,7 @@ impl TestLocks {
     ///
     /// Nothing is lost by dropping the future.
     pub async fn until_held(&self, key: impl AsRef<str>) {
-        until(&self.stage.acquired, || self.hold(key.as_ref())).await;
+        until(&self.store.acquired, || self.hold(key.as_ref())).await;
     }
 
     /// The keys of the locks that are held here at this moment, in order. What
@@ -281,14 +270,12 @@ impl TestLocks {
     /// ```
     #[must_use]
     pub fn held_keys(&self) -> Vec<String> {
-        let held = self.stage.held();
-        let mut keys: Vec<_> = held
+        let held = self.store.held();
+        let keys: BTreeSet<_> = held
             .iter()
             .map(|entry| entry.request.key.to_string())
             .collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys
+        keys.into_iter().collect()
     }
 
     /// All that was acquired here so far, in order.
@@ -308,7 +295,7 @@ impl TestLocks {
     /// ```
     #[must_use]
     pub fn acquisitions(&self) -> Vec<Acquisition> {
-        self.stage.acquisitions()
+        self.store.acquisitions()
     }
 
     /// How often the lock of this key was acquired here so far.
@@ -324,17 +311,16 @@ impl TestLocks {
     /// ```
     #[must_use]
     pub fn acquired(&self, key: impl AsRef<str>) -> usize {
-        let key = key.as_ref();
-        let acquisitions = self.stage.acquisitions();
-        acquisitions
+        let acquisitions = self.store.acquisitions();
+        let of_key = acquisitions
             .iter()
-            .filter(|known| same(&known.key, key))
-            .count()
+            .filter(|known| same(&known.key, key.as_ref()));
+        of_key.count()
     }
 
     /// The hold of this key.
     pub(crate) fn hold(&self, key: &str) -> Option<Arc<Entry>> {
-        let held = self.stage.held();
+        let held = self.store.held();
         held.into_iter()
             .find(|entry| same(entry.request.key.as_str(), key))
     }

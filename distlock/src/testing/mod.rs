@@ -96,7 +96,6 @@ mod locks;
 mod loss;
 mod outcomes;
 mod script;
-mod stage;
 mod store;
 
 #[doc(inline)]

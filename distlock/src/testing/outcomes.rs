@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::error::{Holder, Outage};
 use crate::testing::loss::Loss;
 use crate::testing::script::{Outcome, Target};
-use crate::testing::stage::Stage;
+use crate::testing::store::TestStore;
 
 /// Another client that holds a lock, as [`Error::Busy`](crate::Error::Busy) names it: of another
 /// process, and since this moment of the system's clock. Its fields may be set.
@@ -53,16 +53,16 @@ pub fn holder(client: impl Into<String>) -> Holder {
 #[derive(Debug)]
 #[must_use = "it sets nothing before it is told what: `busy`, `unavailable`, `lost_after`, ..."]
 pub struct Outcomes<'a> {
-    stage: &'a Stage,
+    store: &'a TestStore,
     target: Target,
     times: Option<u32>,
     lasts: Option<Duration>,
 }
 
 impl<'a> Outcomes<'a> {
-    pub(crate) fn new(stage: &'a Stage, target: Target) -> Self {
+    pub(crate) fn new(store: &'a TestStore, target: Target) -> Self {
         Outcomes {
-            stage,
+            store,
             target,
             times: None,
             lasts: None,
@@ -239,10 +239,10 @@ impl Outcomes<'_> {
     /// # Ok(()) }
     /// ```
     pub fn clear(self) {
-        self.stage.clear(Some(&self.target));
+        self.store.clear(Some(&self.target));
     }
 
     fn set(self, outcome: Outcome) {
-        (self.stage).add(self.target, self.times, self.lasts, outcome);
+        (self.store).add(self.target, self.times, self.lasts, outcome);
     }
 }

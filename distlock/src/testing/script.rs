@@ -1,18 +1,16 @@
-//! What a test has set, and which call meets what.
+//! The outcomes that a test has set, and which call meets which.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::error::{Holder, Outage};
 use crate::key::LockKey;
-use crate::protocol::words::Owner;
 use crate::testing::loss::Loss;
 use crate::util::clock::Moment;
 
 /// The number of a rule. It is never used again.
 pub(crate) type RuleId = u64;
 
-/// Which locks a rule is for.
+/// The locks that a rule is for.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Key(LockKey),
@@ -20,7 +18,7 @@ pub(crate) enum Target {
     All,
 }
 
-/// What becomes of a call that meets a rule.
+/// The outcome of a call that meets a rule.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Busy(Holder),
@@ -30,7 +28,7 @@ pub(crate) enum Outcome {
     HoldLimit(Duration),
 }
 
-/// What calls, as many as `left` of them, meet until then.
+/// An outcome for up to `left` calls, until a deadline.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) target: Target,
@@ -40,10 +38,10 @@ pub(crate) struct Rule {
     pub(crate) outcome: Outcome,
 }
 
-/// A lock, as rules see it.
-#[derive(Clone, Copy, Debug)]
+/// A lock, or all of them, as rules see it.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Subject<'a> {
-    pub(crate) key: &'a LockKey,
+    pub(crate) key: Option<&'a LockKey>,
     pub(crate) label: Option<&'a str>,
 }
 
@@ -52,14 +50,12 @@ pub(crate) struct Subject<'a> {
 pub(crate) struct Script {
     rules: Vec<(RuleId, Rule)>,
     last: RuleId,
-    /// Holds whose renewals fail, and the rule that says so, if it was not a command.
-    unrenewed: HashMap<Owner, Option<RuleId>>,
 }
 
 impl Target {
     fn is_for(&self, subject: Subject<'_>) -> bool {
         match self {
-            Target::Key(key) => key.same_lock(subject.key),
+            Target::Key(key) => subject.key.is_some_and(|other| key.same_lock(other)),
             Target::Label(label) => subject.label == Some(label),
             Target::All => true,
         }
@@ -76,14 +72,10 @@ impl Target {
 }
 
 impl Rule {
-    /// Whether it is not past. What it has begun for a call goes on also when it is for no further
-    /// ones.
-    fn is_in_force(&self, now: Moment) -> bool {
+    /// Returns true until the rule's deadline. What it has begun for a call goes on also when it is
+    /// for no further calls.
+    pub(crate) fn is_in_force(&self, now: Moment) -> bool {
         self.until.is_none_or(|until| now < until)
-    }
-
-    fn is_for(&self, subject: Subject<'_>, now: Moment) -> bool {
-        self.left != Some(0) && self.is_in_force(now) && self.target.is_for(subject)
     }
 }
 
@@ -93,77 +85,50 @@ impl Script {
         self.rules.push((self.last, rule));
     }
 
-    /// Forgets the rules for these locks, and all that they have begun.
-    pub(crate) fn clear(&mut self, target: &Target) {
-        self.rules.retain(|(_, rule)| !rule.target.is_same(target));
-        let rules = &self.rules;
-        let is_set = |id: RuleId| rules.iter().any(|(known, _)| *known == id);
-        self.unrenewed.retain(|_, rule| rule.is_none_or(&is_set));
+    /// Removes the rules for a target, or all rules.
+    pub(crate) fn clear(&mut self, target: Option<&Target>) {
+        let is_kept = |rule: &Rule| target.is_some_and(|target| !rule.target.is_same(target));
+        self.rules.retain(|(_, rule)| is_kept(rule));
     }
 
-    pub(crate) fn clear_all(&mut self) {
-        self.rules.clear();
-        self.unrenewed.clear();
-    }
-
-    /// A call begins: the rule that it meets.
+    /// Uses up one call of the first rule for a subject, and returns the rule.
     pub(crate) fn meet(&mut self, subject: Subject<'_>, now: Moment) -> Option<(RuleId, &Outcome)> {
-        let met = (self.rules.iter_mut()).find(|(_, rule)| rule.is_for(subject, now));
-        let (id, rule) = met?;
+        let mut rules = self.rules.iter_mut();
+        let (id, rule) = rules.find(|(_, rule)| is_for(rule, subject, now))?;
         rule.left = rule.left.map(|left| left.saturating_sub(1));
         Some((*id, &rule.outcome))
     }
 
-    /// What a rule says that a call has met; `None` once it was cleared.
-    pub(crate) fn met(&self, id: RuleId) -> Option<&Outcome> {
-        let (_, rule) = self.rules.iter().find(|(known, _)| *known == id)?;
-        Some(&rule.outcome)
+    /// Returns a rule; `None` once it was cleared.
+    pub(crate) fn rule(&self, id: RuleId) -> Option<&Rule> {
+        let mut rules = self.rules.iter();
+        rules.find(|(known, _)| *known == id).map(|(_, rule)| rule)
     }
 
-    /// The same; `None` also once it is past.
-    pub(crate) fn met_in_force(&self, id: RuleId, now: Moment) -> Option<&Outcome> {
-        let (_, rule) = self.rules.iter().find(|(known, _)| *known == id)?;
-        rule.is_in_force(now).then_some(&rule.outcome)
-    }
-
-    /// The outage of this moment, for whatever is asked about this lock and by whomever.
+    /// Returns the outage of this moment, which concerns every command for the subject.
     pub(crate) fn outage(&self, subject: Subject<'_>, now: Moment) -> Option<Outage> {
-        self.rules.iter().find_map(|(_, rule)| match rule.outcome {
-            Outcome::Unavailable(outage) if rule.left.is_none() && rule.is_for(subject, now) => {
-                Some(outage)
-            }
-            _ => None,
-        })
-    }
-
-    /// The outage of this moment, for what is asked about all locks.
-    pub(crate) fn outage_of_all(&self, now: Moment) -> Option<Outage> {
-        self.rules
-            .iter()
-            .find_map(|(_, rule)| match (&rule.target, &rule.outcome) {
-                (Target::All, Outcome::Unavailable(outage))
-                    if rule.left.is_none() && rule.is_in_force(now) =>
-                {
-                    Some(*outage)
-                }
+        self.in_force(subject, now)
+            .find_map(|rule| match rule.outcome {
+                Outcome::Unavailable(outage) if rule.left.is_none() => Some(outage),
                 _ => None,
             })
     }
 
-    /// Who has this lock at this moment, for those who only look.
+    /// Returns the holder that a rule names.
     pub(crate) fn holder(&self, subject: Subject<'_>, now: Moment) -> Option<&Holder> {
-        self.rules.iter().find_map(|(_, rule)| match &rule.outcome {
-            Outcome::Busy(holder) if rule.is_for(subject, now) => Some(holder),
-            _ => None,
-        })
+        self.in_force(subject, now)
+            .find_map(|rule| match &rule.outcome {
+                Outcome::Busy(holder) => Some(holder),
+                _ => None,
+            })
     }
 
-    /// From now on renewals of this hold fail.
-    pub(crate) fn renew_no_more(&mut self, owner: Owner, because: Option<RuleId>) {
-        self.unrenewed.insert(owner, because);
+    fn in_force(&self, subject: Subject<'_>, now: Moment) -> impl Iterator<Item = &Rule> {
+        let rules = self.rules.iter().map(|(_, rule)| rule);
+        rules.filter(move |rule| is_for(rule, subject, now))
     }
+}
 
-    pub(crate) fn is_unrenewed(&self, owner: Owner) -> bool {
-        self.unrenewed.contains_key(&owner)
-    }
+fn is_for(rule: &Rule, subject: Subject<'_>, now: Moment) -> bool {
+    rule.left != Some(0) && rule.is_in_force(now) && rule.target.is_for(subject)
 }
