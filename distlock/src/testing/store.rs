@@ -313,7 +313,9 @@ impl LockStore for Arc<TestStore> {
                 }
                 Command::Look(looks) => return self.look(looks, timeout).await.map(Reply::Looked),
                 Command::Confirm(confirm) => self.not_renewed(confirm.owner, confirm.key, timeout),
-                Command::Release(Release { key, owner, .. }) => self.outage_of(Some(key), Some(owner)),
+                Command::Release(Release { key, owner, .. }) => {
+                    self.outage_of(Some(key), Some(owner))
+                }
                 Command::Inspect(Inspect { key, .. }) | Command::Revoke(Revoke { key, .. }) => {
                     self.outage_of(Some(key), None)
                 }

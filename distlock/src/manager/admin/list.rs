@@ -1,10 +1,10 @@
 //! All locks that are held, for those who ask.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use futures_util::stream::{self, StreamExt};
 
 use crate::error::Error;
 use crate::key::LockKey;
@@ -57,18 +57,10 @@ async fn list(core: Arc<Core>, prefix: &str) -> Result<Vec<KeyState>, Error> {
     let keys = keys.map_err(|trouble| trouble.into_error(None, INSPECT_WITHIN))?;
     // A scan may tell of a key twice, and so may servers between which it moves.
     let keys: BTreeSet<LockKey> = keys.into_iter().collect();
-    let turns = Arc::new(Semaphore::new(AT_ONCE));
-    let mut inspecting = JoinSet::new();
-    for key in keys {
-        let (core, turns) = (core.clone(), turns.clone());
-        inspecting.spawn(async move {
-            // It is never closed.
-            let _turn = turns.acquire().await;
-            inspect(&core, key, 0).await
-        });
-    }
+    let inspections = stream::iter(keys).map(|key| inspect(&core, key, 0));
+    let mut inspections = pin!(inspections.buffer_unordered(AT_ONCE));
     let mut locks = Vec::new();
-    while let Some(Ok(seen)) = inspecting.join_next().await {
+    while let Some(seen) = inspections.next().await {
         match seen {
             Ok(seen) if seen.holders().is_empty() => {}
             Ok(seen) => locks.push(seen),

@@ -358,22 +358,18 @@ impl LockStore for ClusterStore {
                 // One by one, since no command spans slots. They are written together.
                 Command::Renew(batch) => {
                     let now = cluster.nodes.topology.clock.now();
-                    let renewed = at_once::renew(batch, now, |renewal| {
-                        let cluster = cluster.clone();
-                        async move { cluster.renew(&renewal, timeout).await }
-                    });
-                    renewed.await.map(Reply::Renewed)
+                    let renewals = batch.iter().map(|renewal| cluster.renew(renewal, timeout));
+                    at_once::renew(now, renewals.collect())
+                        .await
+                        .map(Reply::Renewed)
                 }
                 Command::Release(release) => cluster
                     .release(&release, timeout)
                     .await
                     .map(Reply::Released),
                 Command::Look(looks) => {
-                    let looked = at_once::look(looks, |look| {
-                        let cluster = cluster.clone();
-                        async move { cluster.look(&look, timeout).await }
-                    });
-                    looked.await.map(Reply::Looked)
+                    let looks = looks.iter().map(|look| cluster.look(look, timeout));
+                    at_once::look(looks.collect()).await.map(Reply::Looked)
                 }
                 Command::Inspect(inspect) => {
                     let inspected = cluster.inspect(&inspect, timeout).await;

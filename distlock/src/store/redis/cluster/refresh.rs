@@ -1,11 +1,12 @@
 //! Where the slots are, asked in the background, one question at a time: commands never wait for
 //! it, but those whose slot nobody is known to have.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt};
 use redis::Value;
-use tokio::task::JoinSet;
 
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
@@ -87,33 +88,26 @@ pub(super) async fn discover(
         let first = round % candidates.len();
         candidates.rotate_left(first);
     }
-    let mut candidates = candidates.into_iter();
-    let mut asking = JoinSet::new();
-    let mut last = Trouble::new(Outage::Unreachable, "no node of the cluster is known");
-    loop {
-        while asking.len() < TOGETHER
-            && let Some(address) = candidates.next()
-        {
-            let nodes = nodes.clone();
-            asking.spawn(async move {
-                let config = nodes.config_of(&address);
-                let within = (config.connect_timeout / 4).max(ANSWERS_WITHIN);
-                let answer = tokio::time::timeout(within, ask(&nodes, &address)).await;
-                let answer = answer.unwrap_or_else(|_| Err(Trouble::timed_out(within)));
-                let name = config.address();
-                answer
-                    .map(|map| (address, map))
-                    .map_err(|trouble| trouble.at(&name))
-            });
+    let answers = stream::iter(candidates).map(async |address| {
+        let config = nodes.config_of(&address);
+        let timeout = (config.connect_timeout / 4).max(ANSWERS_WITHIN);
+        let answer = tokio::time::timeout(timeout, ask(nodes, &address)).await;
+        match answer.unwrap_or_else(|_| Err(Trouble::timed_out(timeout))) {
+            Ok(map) => Ok((address, map)),
+            Err(trouble) => Err(trouble.at(&config.address())),
         }
-        match asking.join_next().await {
-            None => return Err(last),
-            Some(Ok(Ok(found))) => return Ok(found),
+    });
+    let mut answers = pin!(answers.buffer_unordered(TOGETHER));
+    let mut last = Trouble::new(Outage::Unreachable, "no node of the cluster is known");
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Ok(found) => return Ok(found),
             // One that cannot pass by itself says more.
-            Some(Ok(Err(trouble))) if last.outage.is_transient() => last = trouble,
-            Some(_) => {}
+            Err(trouble) if last.outage.is_transient() => last = trouble,
+            Err(_) => {}
         }
     }
+    Err(last)
 }
 
 /// All that may know: those in use, those that the last answer named, and those that the URL names.

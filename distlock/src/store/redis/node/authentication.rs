@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use futures_util::future::join_all;
 
 use crate::config::credentials::Source;
 use crate::protocol::trouble::Trouble;
@@ -57,13 +57,10 @@ async fn tell(node: &Node, source: &Source) -> Result<(), Trouble> {
     for session in node.sessions() {
         login::authenticate(&session, &credentials).await?;
     }
-    let mut lanes = JoinSet::new();
-    for lane in node.lanes.all() {
-        let credentials = credentials.clone();
-        lanes.spawn(async move { login::authenticate(&lane.session, &credentials).await });
-    }
+    let lanes = node.lanes.all();
     // A runtime that does not run may leave its lane as it is: that one is closed then, or refused
     // and opened anew.
-    lanes.join_all().await;
+    let sessions = lanes.iter().map(|lane| &lane.session);
+    join_all(sessions.map(|session| login::authenticate(session, &credentials))).await;
     Ok(())
 }

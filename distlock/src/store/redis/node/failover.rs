@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::node::Node;
@@ -21,14 +21,10 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 
 /// Has a node leave a server that is not the master any more.
 pub(crate) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
-    let mut watching = JoinSet::new();
-    for host in &sentinels.hosts {
-        watching.spawn(watch_by(host.clone(), node.clone(), sentinels.clone()));
-    }
-    watching.join_all().await;
+    join_all((sentinels.hosts.iter()).map(|host| watch_by(host, &node, &sentinels))).await;
 }
 
-async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
+async fn watch_by(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
     let Some(mut opened) = node.upgrade().map(|node| node.opens()) else {
         return;
     };
@@ -39,7 +35,7 @@ async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
         // Whatever it says, its end included, is a reason to ask.
         let hears: Hears = Arc::new(move |_| heard.notify_one());
         let listening = async {
-            let connection = sentinels.connect(&host, hears).await?;
+            let connection = sentinels.connect(host, hears).await?;
             let subscribed = connection.subscribe("+switch-master").await;
             subscribed.map_err(|error| trouble::of(&error))?;
             Ok::<_, Trouble>(connection)
@@ -49,7 +45,7 @@ async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
                 tokio::time::timeout(ASK_EVERY, sentinels.ask(&connection)).await
             {
                 backoff.reset();
-                follow(&node, &sentinels, &master).await;
+                follow(node, sentinels, &master).await;
                 // It says so when that changes. A connection that was being opened meanwhile leads
                 // to the old one, if that was frozen and has woken up.
                 let changes = async {
@@ -66,7 +62,7 @@ async fn watch_by(host: Host, node: Weak<Node>, sentinels: Arc<Sentinels>) {
 }
 
 /// Leaves every connection that leads elsewhere, if most sentinels agree with the one that said so.
-async fn follow(node: &Weak<Node>, sentinels: &Arc<Sentinels>, master: &Host) {
+async fn follow(node: &Weak<Node>, sentinels: &Sentinels, master: &Host) {
     let name = sentinels.name_of(master);
     let is_known = |node: Arc<Node>| node.leads_only_to(&name);
     if node.upgrade().is_none_or(is_known) {

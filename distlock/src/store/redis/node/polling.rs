@@ -2,6 +2,7 @@
 //! pushes. It looks for its grants, soon after it queued, and then less and less often; and each
 //! command has one lock, for a proxy finds by its first key where it goes.
 
+use std::slice::from_ref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -70,26 +71,25 @@ fn tell(node: &Node, look: &Look, reply: &LookReply) {
 
 /// A look at all of these, for a client that looks.
 pub(crate) async fn look(
-    node: &Arc<Node>,
+    node: &Node,
     looks: &[Look],
-    within: Duration,
+    timeout: Duration,
 ) -> Result<Vec<LookReply>, Trouble> {
-    let looked = at_once::look(looks, |look| {
-        let node = node.clone();
-        async move { node.look(&[], &[look], within).await }
-    });
-    looked.await
+    let looks = looks
+        .iter()
+        .map(|look| node.look(&[], from_ref(look), timeout));
+    at_once::look(looks.collect()).await
 }
 
 /// A renewal of all of these, for a client that looks.
 pub(crate) async fn renew(
-    node: &Arc<Node>,
+    node: &Node,
     batch: &[Renewal],
-    within: Duration,
+    timeout: Duration,
 ) -> Result<Renewed, Trouble> {
-    let renewed = at_once::renew(batch, node.shared.clock.now(), |renewal| {
-        let node = node.clone();
-        async move { node.renew(&[], &[renewal], within).await }
-    });
-    renewed.await
+    let now = node.shared.clock.now();
+    let renewals = batch
+        .iter()
+        .map(|renewal| node.renew(&[], from_ref(renewal), timeout));
+    at_once::renew(now, renewals.collect()).await
 }

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use once_cell::sync::OnceCell;
 use tokio::runtime::Handle;
 
@@ -20,7 +21,6 @@ use crate::protocol::words::Owner;
 use crate::store::command::{Command, Confirm, Release, Reply, Revoke};
 use crate::store::facts::{Facts, Part};
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::node::at_once;
 use crate::store::redis::quorum::ballot::{Ballot, Count, Polls};
 use crate::store::redis::quorum::members::Members;
 use crate::store::redis::quorum::told::Told;
@@ -242,11 +242,8 @@ impl LockStore for QuorumStore {
                     released.map(Reply::Released)
                 }
                 Command::Look(looks) => {
-                    let looked = at_once::look(looks, |look| {
-                        let quorum = quorum.clone();
-                        async move { Ok(vec![quorum.look(&look, timeout).await]) }
-                    });
-                    looked.await.map(Reply::Looked)
+                    let looks = looks.iter().map(|look| quorum.look(look, timeout));
+                    Ok(Reply::Looked(join_all(looks).await))
                 }
                 Command::Inspect(inspect) => {
                     let inspected = quorum.inspect(&inspect, timeout).await;

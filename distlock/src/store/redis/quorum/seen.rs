@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use futures_util::future::join_all;
 
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
@@ -147,20 +147,8 @@ impl Quorum {
         }
     }
 
-    /// Does something at each node, in the order of their places.
-    async fn at_each<T, Fut>(&self, work: impl Fn(Arc<Node>) -> Fut) -> Vec<T>
-    where
-        T: Send + 'static,
-        Fut: Future<Output = T> + Send + 'static,
-    {
-        let mut working = JoinSet::new();
-        for (place, node) in self.polls.members.nodes.iter().enumerate() {
-            let work = work(node.clone());
-            let work = async move { (place, work.await) };
-            working.spawn_on(work, &self.polls.runtime);
-        }
-        let mut done = working.join_all().await;
-        done.sort_unstable_by_key(|(place, _)| *place);
-        done.into_iter().map(|(_, done)| done).collect()
+    /// Does something at every node. The outcomes are in the order of the nodes.
+    async fn at_each<Fut: Future>(&self, work: impl Fn(Arc<Node>) -> Fut) -> Vec<Fut::Output> {
+        join_all(self.polls.members.nodes.iter().cloned().map(work)).await
     }
 }

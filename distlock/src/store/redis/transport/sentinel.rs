@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
-use tokio::task::JoinSet;
 
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
@@ -61,18 +61,15 @@ impl Sentinels {
     /// Where most of them say that the master is. Those who are silent are waited for only until
     /// most have said the same; if most are silent, those who are left decide, as long as none
     /// contradicts: who is cut off from the others may know an old master.
-    pub(crate) async fn master(self: &Arc<Self>) -> Result<Host, Trouble> {
-        let mut asking = JoinSet::new();
-        for host in &self.hosts {
-            let (sentinels, host) = (self.clone(), host.clone());
-            asking.spawn(async move { sentinels.asked(&host).await });
-        }
+    pub(crate) async fn master(&self) -> Result<Host, Trouble> {
+        let asked = self.hosts.iter().map(|host| self.asked(host));
+        let mut asked: FuturesUnordered<_> = asked.collect();
         let mut votes: Vec<(Host, usize)> = Vec::new();
         let mut unknown = 0;
         let mut troubles = Vec::new();
-        while let Some(answer) = asking.join_next().await {
+        while let Some(answer) = asked.next().await {
             match answer {
-                Ok(Ok(Some(master))) => {
+                Ok(Some(master)) => {
                     let known = votes.iter().position(|(named, _)| *named == master);
                     let place = known.unwrap_or_else(|| {
                         votes.push((master, 0));
@@ -83,10 +80,8 @@ impl Sentinels {
                         return Ok(votes.swap_remove(place).0);
                     }
                 }
-                Ok(Ok(None)) => unknown += 1,
-                Ok(Err(trouble)) => troubles.push(trouble),
-                // The runtime is being dropped.
-                Err(_) => {}
+                Ok(None) => unknown += 1,
+                Err(trouble) => troubles.push(trouble),
             }
         }
         match votes.len() {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use once_cell::sync::OnceCell;
 use redis::ConnectionAddr;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
@@ -14,7 +15,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
-use tokio::task::JoinSet;
 #[cfg(feature = "tls")]
 use tokio_rustls::client::TlsStream;
 
@@ -176,16 +176,13 @@ enum Socket {
 /// Connects to whichever of a name's addresses answers first: one that swallows everything must not
 /// hide the others.
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut attempts = JoinSet::new();
-    for address in tokio::net::lookup_host((host, port)).await? {
-        attempts.spawn(TcpStream::connect(address));
-    }
+    let addresses = tokio::net::lookup_host((host, port)).await?;
+    let mut attempts: FuturesUnordered<_> = addresses.map(TcpStream::connect).collect();
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    while let Some(attempt) = attempts.join_next().await {
+    while let Some(attempt) = attempts.next().await {
         match attempt {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => failed = error,
-            Err(ended) => failed = io::Error::other(ended),
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
         }
     }
     Err(failed)
