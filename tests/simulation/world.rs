@@ -17,7 +17,7 @@ use crate::__inside::simulation::faulty::{
 use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::builder::assembly::{Assembly, Parts};
+use crate::manager::builder::connect::{Assembly, Parts};
 use crate::manager::engine::executor::Executor;
 use crate::protocol::timing::Timing;
 use crate::store::Settings;

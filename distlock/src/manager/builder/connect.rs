@@ -1,118 +1,45 @@
-//! The ways to a manager that need no more than a URL.
+//! From the options to a manager: the store is opened, and background work starts.
 
 use std::env::VarError;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::config::credentials::Credentials;
+use once_cell::sync::OnceCell;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::config::credentials::{Credentials, Source};
+use crate::config::limits::Limits;
+use crate::config::options::{Durability, FENCE_TTLS};
 use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
+use crate::manager::engine::core::{Core, shut_down_error};
+use crate::manager::engine::counted::Counter;
+use crate::manager::engine::events::Mailbox;
+use crate::manager::engine::executor::{Executor, IoThread};
+use crate::manager::engine::look;
+use crate::manager::engine::release;
+use crate::manager::engine::shutdown;
+use crate::manager::engine::watch;
+use crate::manager::telemetry::report;
+use crate::observer::Observers;
+use crate::observer::delivery::Delivery;
+use crate::store::client_id::ClientId;
+use crate::store::memory::MemoryStore;
+use crate::store::memory::server::MemoryServer;
+use crate::store::redis::conn::client::{Client, Way};
+use crate::store::redis::open;
+use crate::store::redis::quorum::terms::Terms;
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::url::{Place, Single};
+use crate::store::redis::wire::scripts::Scripts;
+use crate::store::{EventSink, IsIdle, Opened, Settings};
+use crate::util::clock::{BootClock, Clock, TokioClock};
+use crate::util::random::{Random, SystemRandom};
+use crate::util::visible::is_hidden;
 
 impl LockManager {
-    /// Connects to the store that the URL names:
-    ///
-    /// - `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path/to/socket`;
-    /// - `rediss://...`: the same over TLS, with the feature `tls-native-roots` or
-    ///   `tls-webpki-roots`; what else it needs is given to `LockManagerBuilder::tls`;
-    /// - `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]`: whichever server
-    ///   the sentinels say is the master of the service, now and after each failover;
-    ///   `rediss+sentinel://` over TLS to all of them;
-    /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a Redis Cluster, of which any
-    ///   of these nodes names the rest; each lock is in the node that has its slot.
-    ///   `rediss+cluster://` over TLS to all of them;
-    /// - `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]`: independent
-    ///   servers, most of which must agree ([`Quorum`](crate::Quorum)); `rediss+quorum://` over TLS
-    ///   to all of them. It is new: not for production yet;
-    /// - `memory:` is an in-process store of its own, `memory:<name>` one that all managers of this
-    ///   process with the same name share. They are for development and tests: they exclude nobody
-    ///   in another process.
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let orders = LockManager::connect("memory:shop").await?; // in production: redis://127.0.0.1:6379
-    /// let returns = LockManager::connect("memory:shop").await?;
-    /// let _held = orders.lock("report").acquire().await?;
-    /// assert!(returns.lock("report").try_acquire().await?.is_none());
-    ///
-    /// let refused = LockManager::connect("http://127.0.0.1").await;
-    /// assert!(matches!(refused, Err(Error::Config { .. })));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials, missing rights,
-    /// or a server of another kind than the URL says (another protocol, TLS or none, a node of a
-    /// cluster, a version that is too old), [`Error::Unavailable`] when the server cannot be used
-    /// within 2 s ([`LockManagerBuilder::connect_timeout`]). No error contains the password.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future closes what was opened.
-    pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
-        Self::builder().url(url.as_ref()).connect().await
-    }
-
-    /// Makes a manager that connects in the background, see [`LockManagerBuilder::connect_lazy`].
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// // The service starts, although nothing listens there yet.
-    /// let locks = LockManager::connect_lazy("redis://127.0.0.1:1")?;
-    /// let error = locks.lock("report").try_acquire().await.unwrap_err();
-    /// assert!(error.is_unavailable() && error.is_retryable());
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for a malformed URL.
-    pub fn connect_lazy(url: impl AsRef<str>) -> Result<Self, Error> {
-        Self::builder().url(url.as_ref()).connect_lazy()
-    }
-
-    /// An in-process store of its own, for development and tests, with the real clock. Under
-    /// `tokio::time::pause` use [`LockManagerBuilder::memory_on_current_runtime`].
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let (one, other) = (LockManager::memory(), LockManager::memory());
-    /// let _held = one.lock("report").acquire().await?;
-    /// assert!(other.lock("report").try_acquire().await?.is_some(), "each is a store of its own");
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the system refuses to start a thread.
-    #[must_use]
-    pub fn memory() -> Self {
-        match Self::builder().memory() {
-            Ok(manager) => manager,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// A builder, for everything that a URL does not say.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().client_name("checkout-3").memory()?;
-    /// let _held = locks.lock("report").acquire().await?;
-    /// assert_eq!(locks.inspect("report").await?.holders()[0].client, "checkout-3");
-    /// # Ok(()) }
-    /// ```
-    pub fn builder() -> LockManagerBuilder {
-        LockManagerBuilder::default()
-    }
-
     /// Connects to the store that the environment variable `DISTLOCK_URL` names, as the user in
     /// `DISTLOCK_USERNAME`, if it is set, with the password in `DISTLOCK_PASSWORD`, if that is set:
     /// then the URL has none, and can be shown to anybody. `DISTLOCK_SENTINEL_USERNAME` and
@@ -161,6 +88,347 @@ impl LockManager {
     }
 }
 
+impl LockManagerBuilder {
+    /// Connects, and tries for as long as the
+    /// [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server cannot be reached,
+    /// loads, or is a replica.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().url("memory:").connect().await?;
+    ///
+    /// let nowhere = LockManager::builder().connect().await;
+    /// assert!(matches!(nowhere, Err(Error::Config { .. })), "no URL was given");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockManager::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was opened.
+    pub async fn connect(self) -> Result<LockManager, Error> {
+        match self.store()? {
+            Store::Memory(server) => self.in_memory(server),
+            Store::Redis(config) => self.redis(*config).await,
+        }
+    }
+
+    /// Makes a manager that connects in the background, and never waits: for a service that is to
+    /// start while its Redis is down.
+    ///
+    /// Calls wait for the first connection by their own `wait`, and fail with
+    /// [`Error::Unavailable`]; those that do not wait fail at once. A wrong password or a missing
+    /// right is found by them as well.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let builder = LockManager::builder().url("redis://127.0.0.1:1"); // nothing listens there yet
+    /// let locks = builder.connect_lazy()?;
+    /// let error = locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
+    /// assert!(error.is_unavailable(), "it tried for so long");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a malformed URL or an option that cannot work.
+    pub fn connect_lazy(self) -> Result<LockManager, Error> {
+        match self.store()? {
+            Store::Memory(server) => self.in_memory(server),
+            Store::Redis(config) => {
+                let assembly = Assembly::on_io_thread(self.parts())?;
+                let client = assembly.client(self.settings());
+                let opened = {
+                    let _on_the_thread = assembly.executor.enter();
+                    open::connect_lazy(&config, client)
+                };
+                Ok(assembly.finish(opened, self.name(), self.durability))
+            }
+        }
+    }
+
+    /// What the URL names.
+    fn store(&self) -> Result<Store, Error> {
+        self.check()?;
+        let Some(url) = &self.url else {
+            return Err(Error::Config {
+                detail: "no URL was given; call `.url(\"redis://127.0.0.1:6379\")` on the builder"
+                    .into(),
+            });
+        };
+        Ok(match url.strip_prefix("memory:") {
+            Some("") => Store::Memory(MemoryServer::new(Arc::new(BootClock))),
+            Some(name) => {
+                let name = format!("{name} {}", self.namespace);
+                Store::Memory(MemoryServer::named(&name))
+            }
+            None => {
+                let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
+                let tls = match (&self.tls, &config.tls) {
+                    (Some(_), None) => {
+                        return Err(Error::Config {
+                            detail: "`tls` was set, but the URL asks for a plain connection; write rediss:// for TLS"
+                                .into(),
+                        });
+                    }
+                    (Some(settings), Some(_)) => Some(settings.clone()),
+                    (None, tls) => tls.clone(),
+                };
+                let sentinel_credentials = self.sentinel_credentials.clone();
+                let has_sentinels = matches!(config.place, Place::One(Single::Sentinel { .. }));
+                if sentinel_credentials.is_some() && !has_sentinels {
+                    return Err(Error::Config {
+                        detail:
+                            "`sentinel_credentials` was set, but the URL names no sentinels; write \
+                                 redis+sentinel://host,host/service"
+                                .into(),
+                    });
+                }
+                let lanes = self.lanes;
+                let (credentials, terms) = (self.source(&config)?, self.terms(&config)?);
+                Store::Redis(Box::new(RedisConfig {
+                    lanes,
+                    tls,
+                    credentials,
+                    sentinel_credentials,
+                    terms,
+                    ..config
+                }))
+            }
+        })
+    }
+
+    async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
+        let assembly = Assembly::on_io_thread(self.parts())?;
+        let connecting = open::connect(config, assembly.client(self.settings()));
+        let (mut reply, answer) = oneshot::channel();
+        assembly.executor.spawn_later(async move {
+            tokio::select! {
+                store = connecting => drop(reply.send(store)),
+                () = reply.closed() => {}
+            }
+        });
+        let opened = answer.await.map_err(|_| shut_down_error())??;
+        if let Some(policy) = &opened.eviction {
+            report::eviction(&opened.identity, policy);
+        }
+        Ok(assembly.finish(opened, self.name(), self.durability))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refuse = |detail: &str| {
+            Err(Error::Config {
+                detail: detail.into(),
+            })
+        };
+        if !is_namespace(&self.namespace) {
+            return refuse(
+                "the namespace must have 1 to 64 bytes, without white space, braces and control characters, and none of \
+                 its parts behind a `:` may be `lock`, `queue`, `entry`, `fence` or `client`",
+            );
+        }
+        if let Some(name) = &self.client_name
+            && (name.is_empty() || name.len() > 128 || name.contains(is_hidden))
+        {
+            return refuse("the client name must have 1 to 128 bytes, without control characters");
+        }
+        if self.connect_timeout.is_zero() {
+            return refuse("the connect timeout must be longer than zero");
+        }
+        if !FENCE_TTLS.contains(&self.settings.fence_ttl) {
+            return refuse(&format!(
+                "the fence ttl is {:?}, but must be from a minute to 366 days: tokens could go back soon, or keys would \
+                 be kept that nobody uses",
+                self.settings.fence_ttl
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            name: self.name(),
+            ..self.settings.clone()
+        }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.client_name.clone().unwrap_or_else(host_and_pid)
+    }
+
+    /// An in-process store without a thread: everything runs on the current runtime and takes all
+    /// time from `tokio::time`, so that tests can pause and advance it.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().memory_on_current_runtime()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    ///
+    /// // Ten seconds of a clock that stands still pass at once.
+    /// let began = tokio::time::Instant::now();
+    /// assert!(locks.lock("report").acquire().await.is_err_and(|error| error.is_busy()));
+    /// assert!(began.elapsed() >= Duration::from_secs(10));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] outside of a tokio runtime.
+    pub fn memory_on_current_runtime(self) -> Result<LockManager, Error> {
+        self.memory_behind(|store, _| store.into_opened())
+    }
+
+    /// The same with something in front of the store, which is told where a store's events go.
+    pub(crate) fn memory_behind(
+        self,
+        front: impl FnOnce(MemoryStore, EventSink) -> Opened,
+    ) -> Result<LockManager, Error> {
+        self.check_in_memory()?;
+        let executor = Executor::current()?;
+        let parts = Parts {
+            clock: Arc::new(TokioClock::new()),
+            ..self.parts()
+        };
+        let server = MemoryServer::new(parts.clock.clone());
+        let assembly = Assembly::on(executor, parts);
+        Ok(self.finish_in_memory(assembly, server, front))
+    }
+
+    /// An in-process store of its own, with the real clock: for development and tests.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// let locks = LockManager::builder().client_name("a test").memory()?;
+    /// let refused = LockManager::builder().client_name("").memory();
+    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for an option that cannot work, and when the system refuses to start a
+    /// thread.
+    pub fn memory(self) -> Result<LockManager, Error> {
+        self.in_memory(MemoryServer::new(Arc::new(BootClock)))
+    }
+
+    pub(crate) fn in_memory(self, server: MemoryServer) -> Result<LockManager, Error> {
+        self.check_in_memory()?;
+        let assembly = Assembly::on_io_thread(self.parts())?;
+        Ok(self.finish_in_memory(assembly, server, |store, _| store.into_opened()))
+    }
+
+    fn finish_in_memory(
+        self,
+        assembly: Assembly,
+        server: MemoryServer,
+        front: impl FnOnce(MemoryStore, EventSink) -> Opened,
+    ) -> LockManager {
+        let client = ClientId::new(&SystemRandom);
+        let events = assembly.mailbox.sink();
+        let store = MemoryStore::new(server, client, self.settings(), events.clone());
+        assembly.finish(front(store, events), self.name(), self.durability)
+    }
+
+    /// Where credentials come from, if not from the URL.
+    pub(crate) fn source(&self, config: &RedisConfig) -> Result<Option<Source>, Error> {
+        let refuse = |detail: &str| {
+            Err(Error::Config {
+                detail: detail.into(),
+            })
+        };
+        match (&self.credentials, self.credentials_every) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => refuse("`credentials_every` was set, but no `credentials`"),
+            (Some(_), _) if config.has_credentials() => refuse(
+                "`credentials` was set, and the URL has a user or a password too; take them out of the URL",
+            ),
+            (Some(_), Some(every)) if every < Duration::from_secs(1) => {
+                refuse("`credentials_every` must be at least a second")
+            }
+            (Some(source), None) => Ok(Some(source.clone())),
+            (Some(source), Some(every)) => Ok(Some(source.clone().each(every))),
+        }
+    }
+
+    /// Whether it can be made without a server.
+    pub(crate) fn check_in_memory(&self) -> Result<(), Error> {
+        self.check()?;
+        let checked = Limits::MEMORY.check_durability(self.durability);
+        checked.map_err(|detail| Error::Config { detail })
+    }
+
+    /// Whether it fits what the URL names.
+    pub(crate) fn terms(&self, config: &RedisConfig) -> Result<Terms, Error> {
+        let refuse = |detail: &str| {
+            Err(Error::Config {
+                detail: detail.into(),
+            })
+        };
+        match (&config.place, &self.quorum) {
+            (Place::Quorum(servers), quorum) => {
+                let quorum = quorum.clone().unwrap_or_default();
+                quorum.check(servers.len())?;
+                let limits = Limits::of_quorum(quorum.max_lease);
+                let checked = limits.check_durability(self.durability);
+                checked.map_err(|detail| Error::Config { detail })?;
+                Ok(Terms(quorum))
+            }
+            (_, Some(_)) => refuse(
+                "`quorum` was set, but the URL names no quorum; write redis+quorum://host,host,host",
+            ),
+            (_, None) => Ok(Terms::default()),
+        }
+    }
+
+    /// What the manager is made of: with the feature `metrics` somebody who records them.
+    pub(crate) fn parts(&self) -> Parts {
+        #[cfg_attr(not(feature = "metrics"), allow(unused_mut))]
+        let mut parts = self.parts.clone();
+        #[cfg(feature = "metrics")]
+        parts.observers.add(crate::metrics::Metrics::new());
+        parts
+    }
+}
+
+/// What a URL names.
+enum Store {
+    Memory(MemoryServer),
+    Redis(Box<RedisConfig>),
+}
+
+/// What may stand before the kind of a key in the store (`shop:lock:...`). A kind in the namespace
+/// itself is refused: `b` in the namespace `shop:lock:a` would be the same key as `a:lock:b` in
+/// `shop`.
+pub(crate) fn is_namespace(name: &str) -> bool {
+    const KINDS: [&str; 5] = ["lock", "queue", "entry", "fence", "client"];
+    let odd = |c: char| c.is_control() || c.is_whitespace() || "{}".contains(c);
+    !name.is_empty()
+        && name.len() <= 64
+        && !name.contains(odd)
+        && !name.split(':').skip(1).any(|part| KINDS.contains(&part))
+}
+
+fn host_and_pid() -> String {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let host: String = host.chars().filter(|c| !is_hidden(*c)).take(100).collect();
+    format!("{host}:{}", std::process::id())
+}
+
 fn credentials_from_env(prefix: &str) -> Result<Option<Credentials>, Error> {
     let password = from_env(&format!("{prefix}PASSWORD"))?;
     let username = from_env(&format!("{prefix}USERNAME"))?;
@@ -181,5 +449,139 @@ fn from_env(name: &str) -> Result<Option<String>, Error> {
         Err(VarError::NotUnicode(_)) => Err(Error::Config {
             detail: format!("the environment variable {name} is not UTF-8"),
         }),
+    }
+}
+
+/// What a manager is made of, beside its store and what its user chooses.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    /// Where background work runs, if not on a thread of its own.
+    pub(crate) elsewhere: Option<Handle>,
+    pub(crate) scripts: Arc<Scripts>,
+    /// From which of its calls on a runtime has a lane: many live for a few calls only.
+    pub(crate) lane_after: u32,
+    /// How a Redis server is reached.
+    pub(crate) way: Way,
+    pub(crate) observers: Observers,
+    /// Whether spans and lines of the log name keys.
+    pub(crate) shows_keys: bool,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Parts {
+            clock: Arc::new(BootClock),
+            random: Arc::new(SystemRandom),
+            elsewhere: None,
+            scripts: Arc::new(Scripts::ours()),
+            lane_after: 8,
+            way: |sockets| Arc::new(sockets),
+            observers: Observers::default(),
+            shows_keys: false,
+        }
+    }
+}
+
+/// A manager that lacks only its store.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    parts: Parts,
+    pub(crate) executor: Executor,
+    pub(crate) mailbox: Mailbox,
+    observed: Option<Arc<Delivery>>,
+    in_store: Counter,
+    /// The thread, and what it finishes in the end.
+    thread: Option<(IoThread, Arc<OnceCell<Arc<Core>>>)>,
+}
+
+impl Assembly {
+    /// On a thread of its own.
+    pub(crate) fn on_io_thread(parts: Parts) -> Result<Self, Error> {
+        let finished: Arc<OnceCell<Arc<Core>>> = Arc::default();
+        let of_thread = finished.clone();
+        let (io, executor) = IoThread::start(parts.elsewhere.clone(), async move {
+            if let Some(core) = of_thread.get() {
+                shutdown::drain(core.clone()).await;
+            }
+        })?;
+        Ok(Assembly {
+            thread: Some((io, finished)),
+            ..Self::on(executor, parts)
+        })
+    }
+
+    /// Where this executor runs its work.
+    pub(crate) fn on(executor: Executor, parts: Parts) -> Self {
+        let of_delivery = executor.clone();
+        let spawn = Box::new(move |work| of_delivery.spawn_blocking(work));
+        let observed = Delivery::new(&parts.observers, spawn);
+        Assembly {
+            parts,
+            mailbox: Mailbox::new(executor.clone(), observed.clone()),
+            observed,
+            executor,
+            in_store: Counter::default(),
+            thread: None,
+        }
+    }
+
+    /// Who uses a Redis store.
+    pub(crate) fn client(&self, settings: Settings) -> Client {
+        Client {
+            id: ClientId::new(&*self.parts.random),
+            settings,
+            clock: self.parts.clock.clone(),
+            random: self.parts.random.clone(),
+            events: self.mailbox.sink(),
+            is_idle: self.is_idle(),
+            scripts: self.parts.scripts.clone(),
+            lane_after: self.parts.lane_after,
+            way: self.parts.way,
+            votes: None,
+            seat: None,
+        }
+    }
+
+    /// Tells the store whether anything in it bears this client's name.
+    pub(crate) fn is_idle(&self) -> IsIdle {
+        let in_store = self.in_store.clone();
+        Arc::new(move || in_store.is_none())
+    }
+
+    /// The manager. `name` is what others see of it, `durability` what its locks need, unless they
+    /// say otherwise.
+    pub(crate) fn finish(
+        self,
+        opened: Opened,
+        name: String,
+        durability: Durability,
+    ) -> LockManager {
+        let Parts {
+            clock,
+            random,
+            shows_keys,
+            ..
+        } = self.parts;
+        let observed = (self.observed, shows_keys);
+        let core = Core::new(
+            opened,
+            clock,
+            random,
+            self.executor,
+            observed,
+            self.in_store,
+        );
+        self.mailbox.open(&core);
+        core.spawn_while_open(watch::keep_watch(core.clone()));
+        core.spawn_while_open(look::keep_looking(core.clone()));
+        core.spawn_while_open(release::keep_releasing(core.clone()));
+        let io = self.thread.map(|(io, finished)| {
+            // It is finished once.
+            let _ = finished.set(core.clone());
+            io
+        });
+        LockManager::new(core, name, durability, io)
     }
 }

@@ -1,34 +1,20 @@
-//! How a manager is made.
+//! The options of a manager.
 
-pub(crate) mod assembly;
-pub(crate) mod authentication;
 pub(crate) mod connect;
-pub(crate) mod durability;
-pub(crate) mod in_memory;
-pub(crate) mod quorum;
 
 use std::fmt;
-use std::sync::Arc;
+use std::future::Future;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use crate::config::credentials::{Credentials, Source};
-use crate::config::options::{Durability, FENCE_TTLS};
+use crate::config::options::Durability;
 use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
 use crate::error::Error;
 use crate::manager::LockManager;
-use crate::manager::builder::assembly::{Assembly, Parts};
-use crate::manager::engine::core::shut_down_error;
-use crate::manager::telemetry::report;
+use crate::manager::builder::connect::Parts;
+use crate::observer::Observer;
 use crate::store::Settings;
-use crate::store::memory::server::MemoryServer;
-use crate::store::redis::open;
-use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::url::{Place, Single};
-use crate::util::clock::BootClock;
-use crate::util::visible::is_hidden;
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -71,12 +57,6 @@ pub struct LockManagerBuilder {
     pub(crate) parts: Parts,
 }
 
-/// What a URL names.
-enum Store {
-    Memory(MemoryServer),
-    Redis(Box<RedisConfig>),
-}
-
 impl Default for LockManagerBuilder {
     fn default() -> Self {
         LockManagerBuilder {
@@ -114,6 +94,113 @@ impl fmt::Debug for LockManagerBuilder {
             .field("credentials", &self.credentials)
             .field("sentinel_credentials", &self.sentinel_credentials)
             .finish()
+    }
+}
+
+impl LockManager {
+    /// Connects to the store that the URL names:
+    ///
+    /// - `redis://[user:password@]host[:port][/db]`, or `redis+unix:///path/to/socket`;
+    /// - `rediss://...`: the same over TLS, with the feature `tls-native-roots` or
+    ///   `tls-webpki-roots`; what else it needs is given to `LockManagerBuilder::tls`;
+    /// - `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]`: whichever server
+    ///   the sentinels say is the master of the service, now and after each failover;
+    ///   `rediss+sentinel://` over TLS to all of them;
+    /// - `redis+cluster://[user:password@]host[:port],host[:port]`: a Redis Cluster, of which any
+    ///   of these nodes names the rest; each lock is in the node that has its slot.
+    ///   `rediss+cluster://` over TLS to all of them;
+    /// - `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]`: independent
+    ///   servers, most of which must agree ([`Quorum`](crate::Quorum)); `rediss+quorum://` over TLS
+    ///   to all of them. It is new: not for production yet;
+    /// - `memory:` is an in-process store of its own, `memory:<name>` one that all managers of this
+    ///   process with the same name share. They are for development and tests: they exclude nobody
+    ///   in another process.
+    ///
+    /// ```
+    /// # use distlock::{Error, LockManager};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let orders = LockManager::connect("memory:shop").await?; // in production: redis://127.0.0.1:6379
+    /// let returns = LockManager::connect("memory:shop").await?;
+    /// let _held = orders.lock("report").acquire().await?;
+    /// assert!(returns.lock("report").try_acquire().await?.is_none());
+    ///
+    /// let refused = LockManager::connect("http://127.0.0.1").await;
+    /// assert!(matches!(refused, Err(Error::Config { .. })));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials, missing rights,
+    /// or a server of another kind than the URL says (another protocol, TLS or none, a node of a
+    /// cluster, a version that is too old), [`Error::Unavailable`] when the server cannot be used
+    /// within 2 s ([`LockManagerBuilder::connect_timeout`]). No error contains the password.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was opened.
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder().url(url.as_ref()).connect().await
+    }
+
+    /// Makes a manager that connects in the background, see [`LockManagerBuilder::connect_lazy`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// // The service starts, although nothing listens there yet.
+    /// let locks = LockManager::connect_lazy("redis://127.0.0.1:1")?;
+    /// let error = locks.lock("report").try_acquire().await.unwrap_err();
+    /// assert!(error.is_unavailable() && error.is_retryable());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a malformed URL.
+    pub fn connect_lazy(url: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder().url(url.as_ref()).connect_lazy()
+    }
+
+    /// An in-process store of its own, for development and tests, with the real clock. Under
+    /// `tokio::time::pause` use [`LockManagerBuilder::memory_on_current_runtime`].
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let (one, other) = (LockManager::memory(), LockManager::memory());
+    /// let _held = one.lock("report").acquire().await?;
+    /// assert!(other.lock("report").try_acquire().await?.is_some(), "each is a store of its own");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the system refuses to start a thread.
+    #[must_use]
+    pub fn memory() -> Self {
+        match Self::builder().memory() {
+            Ok(manager) => manager,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A builder, for everything that a URL does not say.
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::builder().client_name("checkout-3").memory()?;
+    /// let _held = locks.lock("report").acquire().await?;
+    /// assert_eq!(locks.inspect("report").await?.holders()[0].client, "checkout-3");
+    /// # Ok(()) }
+    /// ```
+    pub fn builder() -> LockManagerBuilder {
+        LockManagerBuilder::default()
     }
 }
 
@@ -278,199 +365,171 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Connects, and tries for as long as the
-    /// [`connect_timeout`](LockManagerBuilder::connect_timeout) while the server cannot be reached,
-    /// loads, or is a replica.
+    /// Where user and password come from, in place of the URL's: a file or a service that knows the
+    /// password, or the token, of the moment. It is asked for each connection that is opened, and
+    /// [from time to time](LockManagerBuilder::credentials_every), when the live connections are
+    /// told (`AUTH`). It runs on the manager's thread (or the runtime of a
+    /// [lane](LockManagerBuilder::lanes)) and must not block. A connection that is being opened
+    /// waits for it, for no longer than a second and no longer than three quarters of the
+    /// [`connect_timeout`](LockManagerBuilder::connect_timeout): what takes longer has to be
+    /// fetched ahead. When it fails or panics it is asked again; what it says is in the error, so
+    /// it must not say secrets.
     ///
     /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().url("memory:").connect().await?;
+    /// use distlock::{Credentials, LockManager};
     ///
-    /// let nowhere = LockManager::builder().connect().await;
-    /// assert!(matches!(nowhere, Err(Error::Config { .. })), "no URL was given");
-    /// # Ok(()) }
+    /// let builder = LockManager::builder().credentials(|| async {
+    ///     let password = tokio::fs::read_to_string("/run/secrets/redis").await?;
+    ///     Ok(Credentials::new("shop", password.trim()))
+    /// });
+    /// let locks = builder.clone().url("redis://127.0.0.1:6379").connect_lazy()?;
+    /// assert!(builder.url("redis://shop:secret@127.0.0.1:6379").connect_lazy().is_err(), "which one is it?");
+    /// # Ok::<(), distlock::Error>(())
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// Those of [`LockManager::connect`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future closes what was opened.
-    pub async fn connect(self) -> Result<LockManager, Error> {
-        match self.store()? {
-            Store::Memory(server) => self.in_memory(server),
-            Store::Redis(config) => self.redis(*config).await,
-        }
+    pub fn credentials<F, Fut>(mut self, source: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, Box<dyn std::error::Error + Send + Sync>>>
+            + Send
+            + 'static,
+    {
+        self.credentials = Some(Source::new(source));
+        self
     }
 
-    /// Makes a manager that connects in the background, and never waits: for a service that is to
-    /// start while its Redis is down.
+    /// How often the source of the credentials is asked for those of the live connections, default
+    /// 5 min, at least a second: before a token runs out, for then a managed service closes its
+    /// connections.
     ///
-    /// Calls wait for the first connection by their own `wait`, and fail with
-    /// [`Error::Unavailable`]; those that do not wait fail at once. A wrong password or a missing
-    /// right is found by them as well.
+    /// ```
+    /// # use distlock::{Credentials, LockManager};
+    /// # use std::time::Duration;
+    /// # async fn token() -> std::io::Result<String> { Ok("token".into()) }
+    /// let builder = LockManager::builder()
+    ///     .url("redis://127.0.0.1:6379")
+    ///     .credentials_every(Duration::from_secs(10 * 60)); // a token is good for a quarter of an hour
+    /// assert!(builder.clone().connect_lazy().is_err(), "nobody knows a token");
+    /// let locks = builder
+    ///     .credentials(|| async { Ok(Credentials::new("shop", token().await?)) })
+    ///     .connect_lazy()?;
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
+    pub fn credentials_every(mut self, every: Duration) -> Self {
+        self.credentials_every = Some(every);
+        self
+    }
+
+    /// Who we are to the sentinels of a `redis+sentinel://` URL, if they ask: user and password in
+    /// the URL are for the servers that they watch.
+    ///
+    /// ```
+    /// # use distlock::{Credentials, LockManager};
+    /// let builder = LockManager::builder().sentinel_credentials(Credentials::password("another secret"));
+    /// let url = "redis+sentinel://shop:secret@127.0.0.1:26379,127.0.0.1:26380/orders";
+    /// let locks = builder.clone().url(url).connect_lazy()?;
+    /// assert!(builder.url("redis://127.0.0.1:6379").connect_lazy().is_err(), "there are no sentinels");
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
+    pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
+        self.sentinel_credentials = Some(credentials);
+        self
+    }
+
+    /// How many replicas of the server must have acknowledged a lock before it counts as held, and
+    /// each of its renewals; default 0. It is the default of all locks of this manager, see
+    /// [`Lock::min_replicas`](crate::Lock::min_replicas) for what it gives, and what it does not.
     ///
     /// ```
     /// # use distlock::LockManager;
-    /// # use std::time::Duration;
+    /// let builder = LockManager::builder().min_replicas(1);
+    /// let locks = builder.clone().url("redis://127.0.0.1:6379").connect_lazy()?;
+    /// assert!(builder.memory().is_err(), "the memory store has no replicas");
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
+    pub fn min_replicas(mut self, n: u32) -> Self {
+        self.durability.replicas = n;
+        self
+    }
+
+    /// Whether a lock counts as held only once it is on the server's disk, and on those of its
+    /// [`min_replicas`](LockManagerBuilder::min_replicas); default `false`. It is the default of
+    /// all locks of this manager, see [`Lock::fsync`](crate::Lock::fsync).
+    ///
+    /// ```
+    /// # use distlock::LockManager;
+    /// let builder = LockManager::builder().fsync(true);
+    /// let locks = builder.clone().url("redis://127.0.0.1:6379").connect_lazy()?;
+    /// let quorum = builder.url("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003");
+    /// assert!(quorum.connect_lazy().is_err(), "its servers are set up each by itself");
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
+    pub fn fsync(mut self, on: bool) -> Self {
+        self.durability.fsync = on;
+        self
+    }
+
+    /// What all clients of a `redis+quorum://` URL agree on, if not on the default of [`Quorum`].
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Quorum};
+    /// let builder = LockManager::builder().quorum(Quorum::default().size(2));
+    /// let url = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
+    /// let locks = builder.clone().url(url).connect_lazy()?;
+    /// assert!(builder.url("redis://127.0.0.1:6379").connect_lazy().is_err(), "one server is no quorum");
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
+    pub fn quorum(mut self, quorum: Quorum) -> Self {
+        self.quorum = Some(quorum);
+        self
+    }
+
+    /// Has somebody told what happens, see [`Observer`]; may be called several times. Without
+    /// observers nothing is made or measured for them.
+    ///
+    /// ```
+    /// use distlock::LockManager;
+    /// use distlock::observer::{Event, Observer};
+    /// # use std::sync::Arc;
+    /// # use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// #[derive(Default)]
+    /// struct Acquired(AtomicU64);
+    ///
+    /// impl Observer for Acquired {
+    ///     fn observe(&self, event: &Event) {
+    ///         if matches!(event, Event::Acquired { .. }) {
+    ///             self.0.fetch_add(1, Ordering::Relaxed);
+    ///         }
+    ///     }
+    /// }
+    ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let builder = LockManager::builder().url("redis://127.0.0.1:1"); // nothing listens there yet
-    /// let locks = builder.connect_lazy()?;
-    /// let error = locks.lock("report").wait(Duration::from_millis(50)).acquire().await.unwrap_err();
-    /// assert!(error.is_unavailable(), "it tried for so long");
+    /// let acquired = Arc::new(Acquired::default());
+    /// let locks = LockManager::builder().observer(acquired.clone()).memory()?;
+    /// locks.lock("report").run(async |_| ()).await?;
+    /// locks.shutdown().await; // all is told by then
+    /// assert_eq!(acquired.0.load(Ordering::Relaxed), 1);
     /// # Ok(()) }
     /// ```
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.parts.observers.add(observer);
+        self
+    }
+
+    /// Whether spans, and lines of the log at INFO and above, name keys; default `false`, for keys
+    /// may say whom a lock is for, and there are as many as there are users or orders. Lines at
+    /// DEBUG name them always, and so does the line of a lock that ended before its holder was
+    /// done, for somebody has to look at what it protects.
     ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for a malformed URL or an option that cannot work.
-    pub fn connect_lazy(self) -> Result<LockManager, Error> {
-        match self.store()? {
-            Store::Memory(server) => self.in_memory(server),
-            Store::Redis(config) => {
-                let assembly = Assembly::on_io_thread(self.parts())?;
-                let client = assembly.client(self.settings());
-                let opened = {
-                    let _on_the_thread = assembly.executor.enter();
-                    open::connect_lazy(&config, client)
-                };
-                Ok(assembly.finish(opened, self.name(), self.durability))
-            }
-        }
+    /// ```
+    /// # use distlock::LockManager;
+    /// // In staging keys say nothing of anybody.
+    /// let locks = LockManager::builder().show_keys(true).memory()?;
+    /// # Ok::<(), distlock::Error>(())
+    /// ```
+    pub fn show_keys(mut self, on: bool) -> Self {
+        self.parts.shows_keys = on;
+        self
     }
-
-    /// What the URL names.
-    fn store(&self) -> Result<Store, Error> {
-        self.check()?;
-        let Some(url) = &self.url else {
-            return Err(Error::Config {
-                detail: "no URL was given; call `.url(\"redis://127.0.0.1:6379\")` on the builder"
-                    .into(),
-            });
-        };
-        Ok(match url.strip_prefix("memory:") {
-            Some("") => Store::Memory(MemoryServer::new(Arc::new(BootClock))),
-            Some(name) => {
-                let name = format!("{name} {}", self.namespace);
-                Store::Memory(MemoryServer::named(&name))
-            }
-            None => {
-                let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
-                let tls = match (&self.tls, &config.tls) {
-                    (Some(_), None) => {
-                        return Err(Error::Config {
-                            detail: "`tls` was set, but the URL asks for a plain connection; write rediss:// for TLS"
-                                .into(),
-                        });
-                    }
-                    (Some(settings), Some(_)) => Some(settings.clone()),
-                    (None, tls) => tls.clone(),
-                };
-                let sentinel_credentials = self.sentinel_credentials.clone();
-                let has_sentinels = matches!(config.place, Place::One(Single::Sentinel { .. }));
-                if sentinel_credentials.is_some() && !has_sentinels {
-                    return Err(Error::Config {
-                        detail:
-                            "`sentinel_credentials` was set, but the URL names no sentinels; write \
-                                 redis+sentinel://host,host/service"
-                                .into(),
-                    });
-                }
-                let lanes = self.lanes;
-                let (credentials, terms) = (self.source(&config)?, self.terms(&config)?);
-                Store::Redis(Box::new(RedisConfig {
-                    lanes,
-                    tls,
-                    credentials,
-                    sentinel_credentials,
-                    terms,
-                    ..config
-                }))
-            }
-        })
-    }
-
-    async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
-        let assembly = Assembly::on_io_thread(self.parts())?;
-        let connecting = open::connect(config, assembly.client(self.settings()));
-        let (mut reply, answer) = oneshot::channel();
-        assembly.executor.spawn_later(async move {
-            tokio::select! {
-                store = connecting => drop(reply.send(store)),
-                () = reply.closed() => {}
-            }
-        });
-        let opened = answer.await.map_err(|_| shut_down_error())??;
-        if let Some(policy) = &opened.eviction {
-            report::eviction(&opened.identity, policy);
-        }
-        Ok(assembly.finish(opened, self.name(), self.durability))
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let refuse = |detail: &str| {
-            Err(Error::Config {
-                detail: detail.into(),
-            })
-        };
-        if !is_namespace(&self.namespace) {
-            return refuse(
-                "the namespace must have 1 to 64 bytes, without white space, braces and control characters, and none of \
-                 its parts behind a `:` may be `lock`, `queue`, `entry`, `fence` or `client`",
-            );
-        }
-        if let Some(name) = &self.client_name
-            && (name.is_empty() || name.len() > 128 || name.contains(is_hidden))
-        {
-            return refuse("the client name must have 1 to 128 bytes, without control characters");
-        }
-        if self.connect_timeout.is_zero() {
-            return refuse("the connect timeout must be longer than zero");
-        }
-        if !FENCE_TTLS.contains(&self.settings.fence_ttl) {
-            return refuse(&format!(
-                "the fence ttl is {:?}, but must be from a minute to 366 days: tokens could go back soon, or keys would \
-                 be kept that nobody uses",
-                self.settings.fence_ttl
-            ));
-        }
-        Ok(())
-    }
-
-    pub(crate) fn settings(&self) -> Settings {
-        Settings {
-            name: self.name(),
-            ..self.settings.clone()
-        }
-    }
-
-    pub(crate) fn name(&self) -> String {
-        self.client_name.clone().unwrap_or_else(host_and_pid)
-    }
-}
-
-/// What may stand before the kind of a key in the store (`shop:lock:...`). A kind in the namespace
-/// itself is refused: `b` in the namespace `shop:lock:a` would be the same key as `a:lock:b` in
-/// `shop`.
-pub(crate) fn is_namespace(name: &str) -> bool {
-    const KINDS: [&str; 5] = ["lock", "queue", "entry", "fence", "client"];
-    let odd = |c: char| c.is_control() || c.is_whitespace() || "{}".contains(c);
-    !name.is_empty()
-        && name.len() <= 64
-        && !name.contains(odd)
-        && !name.split(':').skip(1).any(|part| KINDS.contains(&part))
-}
-
-fn host_and_pid() -> String {
-    let host = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
-    let host: String = host.chars().filter(|c| !is_hidden(*c)).take(100).collect();
-    format!("{host}:{}", std::process::id())
 }

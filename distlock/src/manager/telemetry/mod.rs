@@ -4,6 +4,5 @@ pub(crate) mod call;
 pub(crate) mod long_waits;
 pub(crate) mod lost;
 pub(crate) mod observed;
-pub(crate) mod observers;
 pub(crate) mod report;
 pub(crate) mod span;
