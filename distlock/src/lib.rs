@@ -14,7 +14,6 @@ mod lock;
 mod loss;
 mod manager;
 #[cfg(feature = "metrics")]
-#[path = "observer/metrics.rs"]
 pub mod metrics;
 pub mod observer;
 mod protocol;

@@ -19,6 +19,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::conn::client::Client;
+use crate::store::redis::conn::group::Group;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::Scripts;
@@ -241,8 +242,7 @@ impl InRedis {
                 is_idle: Arc::new(|| false),
                 scripts: Arc::new(Scripts::ours()),
                 lane_after: 1,
-                votes: None,
-                seat: None,
+                group: Group::Single,
                 way: |sockets| Arc::new(sockets),
             };
             let opened = open::connect(config, client).await.unwrap();

@@ -21,6 +21,7 @@ use crate::protocol::timing::Timing;
 use crate::protocol::words::{Grant, Inspection, Owner, RenewalFailure};
 use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, Inspect, Release};
+use crate::store::redis::conn::group::Group;
 use crate::store::redis::transport::sockets::Sockets;
 use crate::store::redis::transport::url::Place;
 use crate::store::redis::wire::scripts::Scripts;
@@ -77,15 +78,14 @@ impl Bench {
             is_idle: Arc::new(|| false),
             scripts: Arc::new(Scripts::ours()),
             lane_after: 1,
-            votes: None,
-            seat: None,
+            group: Group::Single,
             way: |sockets| Arc::new(sockets),
         };
         let Place::One(to) = &config.place else {
             panic!("an impostor is one server");
         };
         let sockets = Arc::new(Sockets::new(&config, to));
-        let connecting = Node::connect(&config, sockets, client, None);
+        let connecting = Node::connect(&config, sockets, client);
         let (node, _) = runtime.block_on(connecting).unwrap();
         Bench {
             runtime,

@@ -24,6 +24,7 @@ use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::RedisStore;
 use crate::store::redis::conn::client::Client as User;
+use crate::store::redis::conn::group::Group;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::util::clock::Clock;
 use crate::util::random::Random;
@@ -130,8 +131,7 @@ impl World {
             scripts: SCRIPTS.clone(),
             // A world is short.
             lane_after: 1,
-            votes: None,
-            seat: None,
+            group: Group::Single,
             way: |sockets| Arc::new(sockets),
         };
         let way = Arc::new(ToServer(site.clone()));

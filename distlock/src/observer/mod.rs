@@ -31,7 +31,7 @@ pub use crate::observer::event::{
 
 pub(crate) mod delivery;
 pub(crate) mod event;
-mod labels;
+pub(crate) mod labels;
 
 /// Is told what happens to the locks of a manager, and to its connections.
 ///

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use crate::config::credentials::{Credentials, Source};
 use crate::config::limits::Limits;
 use crate::config::options::{Durability, FENCE_TTLS};
+use crate::config::quorum::Quorum;
 use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
@@ -29,8 +30,8 @@ use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::conn::client::{Client, Way};
+use crate::store::redis::conn::group::Group;
 use crate::store::redis::open;
-use crate::store::redis::quorum::terms::Terms;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::{Place, Single};
 use crate::store::redis::wire::scripts::Scripts;
@@ -193,13 +194,13 @@ impl LockManagerBuilder {
                     });
                 }
                 let lanes = self.lanes;
-                let (credentials, terms) = (self.source(&config)?, self.terms(&config)?);
+                let (credentials, quorum) = (self.source(&config)?, self.checked_quorum(&config)?);
                 Store::Redis(Box::new(RedisConfig {
                     lanes,
                     tls,
                     credentials,
                     sentinel_credentials,
-                    terms,
+                    quorum,
                     ..config
                 }))
             }
@@ -370,7 +371,7 @@ impl LockManagerBuilder {
     }
 
     /// Whether it fits what the URL names.
-    pub(crate) fn terms(&self, config: &RedisConfig) -> Result<Terms, Error> {
+    fn checked_quorum(&self, config: &RedisConfig) -> Result<Quorum, Error> {
         let refuse = |detail: &str| {
             Err(Error::Config {
                 detail: detail.into(),
@@ -383,12 +384,12 @@ impl LockManagerBuilder {
                 let limits = Limits::of_quorum(quorum.max_lease);
                 let checked = limits.check_durability(self.durability);
                 checked.map_err(|detail| Error::Config { detail })?;
-                Ok(Terms(quorum))
+                Ok(quorum)
             }
             (_, Some(_)) => refuse(
                 "`quorum` was set, but the URL names no quorum; write redis+quorum://host,host,host",
             ),
-            (_, None) => Ok(Terms::default()),
+            (_, None) => Ok(Quorum::default()),
         }
     }
 
@@ -539,8 +540,7 @@ impl Assembly {
             scripts: self.parts.scripts.clone(),
             lane_after: self.parts.lane_after,
             way: self.parts.way,
-            votes: None,
-            seat: None,
+            group: Group::Single,
         }
     }
 

@@ -58,7 +58,7 @@ impl RedisStore {
         config: &RedisConfig,
         client: Client,
     ) -> Result<Opened, Error> {
-        let (node, eviction) = Node::connect(config, transport.clone(), client, None).await?;
+        let (node, eviction) = Node::connect(config, transport.clone(), client).await?;
         Ok(Self::open(node, config, &*transport, sentinels, eviction))
     }
 
@@ -76,7 +76,7 @@ impl RedisStore {
         config: &RedisConfig,
         client: Client,
     ) -> Opened {
-        let node = Node::connect_lazy(config, transport.clone(), client, None);
+        let node = Node::connect_lazy(config, transport.clone(), client);
         Self::open(node, config, &*transport, sentinels, None)
     }
 

@@ -35,13 +35,12 @@ use crate::store::{BoxFuture, LockStore, Opened};
 
 mod elsewhere;
 pub(super) mod map;
-pub(super) mod member;
+mod member;
 mod nodes;
 mod redirect;
 mod refresh;
 mod route;
 mod seen;
-pub(super) mod subscribed;
 pub(super) mod topology;
 
 /// The pause before nodes that could not be reached are tried again, while connecting.

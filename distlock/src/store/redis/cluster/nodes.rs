@@ -15,6 +15,7 @@ use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::member::Member;
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::client::Client;
+use crate::store::redis::conn::group::Group;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::authentication;
 use crate::store::redis::transport::Transport;
@@ -87,8 +88,7 @@ impl Nodes {
         let _entered = self.runtime.enter();
         let config = self.config_of(address);
         let transport = self.transport(address);
-        let member = Some(self.member(address));
-        let node = Node::connect_lazy(&config, transport.clone(), self.client.clone(), member);
+        let node = Node::connect_lazy(&config, transport.clone(), self.client_of(address));
         let node = self.tended(node, &*transport);
         let used = node.clone();
         open.insert(address.clone(), Open { node, used: now });
@@ -107,9 +107,8 @@ impl Nodes {
             ..self.config_of(address)
         };
         let transport = self.transport(address);
-        let member = Some(self.member(address));
-        let (node, policy) =
-            Node::connect(&config, transport.clone(), self.client.clone(), member).await?;
+        let client = self.client_of(address);
+        let (node, policy) = Node::connect(&config, transport.clone(), client).await?;
         let node = self.tended(node, &*transport);
         let used = self.topology.clock.now();
         if let Some(open) = &mut *lock(&self.open) {
@@ -124,10 +123,14 @@ impl Nodes {
         node
     }
 
-    fn member(&self, address: &Address) -> Member {
-        Member {
+    fn client_of(&self, address: &Address) -> Client {
+        let member = Member {
             topology: self.topology.clone(),
             address: address.clone(),
+        };
+        Client {
+            group: Group::Cluster(Arc::new(member)),
+            ..self.client.clone()
         }
     }
 

@@ -6,14 +6,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use redis::Value;
 
-use crate::protocol::rules::Rules;
 use crate::protocol::words::Grant;
 use crate::store::client_id::ClientId;
-use crate::store::redis::cluster::member::Member;
+use crate::store::redis::conn::group::{Group, Push};
 use crate::store::redis::conn::same_server::SameServer;
 use crate::store::redis::conn::server_time::ServerTime;
-use crate::store::redis::quorum::seats::Seat;
-use crate::store::redis::quorum::told::{Told, VoteSink};
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::sockets::Sockets;
 use crate::store::redis::wire::decode::Decoder;
@@ -38,10 +35,7 @@ pub(crate) struct Client {
     pub(crate) lane_after: u32,
     /// How it reaches its server.
     pub(crate) way: Way,
-    /// Who hears what a node of a quorum tells.
-    pub(crate) votes: Option<VoteSink>,
-    /// The one vote of such a node.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) group: Group,
 }
 
 /// Makes a way to a server of the sockets to it.
@@ -57,12 +51,8 @@ pub(crate) struct Shared {
     pub(crate) random: Arc<dyn Random>,
     pub(crate) events: EventSink,
     pub(crate) lane_after: u32,
-    /// Of a node of a cluster.
-    pub(crate) member: Option<Member>,
+    pub(crate) group: Group,
     pub(crate) same_server: SameServer,
-    /// Of a node of a quorum.
-    pub(crate) seat: Option<Seat>,
-    votes: Option<VoteSink>,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
     /// A connection has listened in this client's name.
@@ -70,11 +60,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(namespace: &str, client: Client, member: Option<Member>) -> Self {
+    pub(crate) fn new(namespace: &str, client: Client) -> Self {
         Shared {
-            names: match &member {
-                None => Names::new(namespace),
-                Some(_) => Names::in_slots(namespace),
+            names: match &client.group {
+                Group::Single | Group::Quorum(_) => Names::new(namespace),
+                Group::Cluster(_) => Names::in_slots(namespace),
             },
             scripts: client.scripts,
             server_time: ServerTime::default(),
@@ -83,10 +73,8 @@ impl Shared {
             random: client.random,
             events: client.events,
             lane_after: client.lane_after,
-            member,
+            group: client.group,
             same_server: SameServer::default(),
-            seat: client.seat,
-            votes: client.votes,
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
             has_listened: AtomicBool::new(false),
@@ -139,36 +127,22 @@ impl Shared {
         }
     }
 
-    /// Whether the server is one of a quorum.
-    pub(crate) fn is_of_quorum(&self) -> bool {
-        self.seat.is_some()
-    }
-
     /// Passes a message on this client's channel on, which arrives at this moment.
     pub(crate) fn hears(&self, message: &[Value]) {
         if let Some(revocation) = self.decoder(&self.id()).revocation(message) {
             (self.events)(StoreEvent::Revoked(revocation));
             return;
         }
-        match &self.votes {
-            Some(votes) => {
-                let received = self.clock.now();
-                let given_at = |at| {
-                    if Rules::in_force().grant_age {
-                        self.server_time.bound(at, received)
-                    } else {
-                        Some(received)
-                    }
-                };
-                if let Some(told) = Told::read(&self.names, &self.id(), message, given_at) {
-                    votes(told);
-                }
-            }
-            None => {
-                if let Some(grant) = self.read_grant(message) {
-                    (self.events)(StoreEvent::Granted(grant));
-                }
-            }
+        if let Some(voter) = self.group.voter() {
+            voter.handle_push(&Push {
+                message,
+                received: self.clock.now(),
+                client: &self.id(),
+                names: &self.names,
+                server_time: &self.server_time,
+            });
+        } else if let Some(grant) = self.read_grant(message) {
+            (self.events)(StoreEvent::Granted(grant));
         }
     }
 

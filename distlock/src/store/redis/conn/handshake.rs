@@ -10,10 +10,10 @@ use redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 use crate::config::credentials::Source;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::cluster::member::{self, Member};
-use crate::store::redis::cluster::subscribed::Subscribed;
 use crate::store::redis::conn::client::Shared;
+use crate::store::redis::conn::group::ClusterNode;
 use crate::store::redis::conn::session::{End, Predecessor, ServersName, Session};
+use crate::store::redis::conn::subscribed::Subscribed;
 use crate::store::redis::transport::config::Password;
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::role;
@@ -21,7 +21,7 @@ use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::known::{Known, Used};
 use crate::store::redis::wire::scripts::{self, By};
-use crate::store::redis::wire::slots::Slot;
+use crate::store::redis::wire::slots::{Slot, slot_of};
 use crate::store::redis::wire::trouble;
 
 /// The pause of a connection that leads to another server than the others did.
@@ -95,16 +95,16 @@ impl Dialer {
         let connection = self.transport.open(hears).await?;
         let shared = &*self.shared;
         // In a cluster a node is tried out in a slot of its own, if it has one yet.
-        let slot = shared.member.as_ref().and_then(Member::some_slot);
+        let slot = shared.group.cluster().and_then(ClusterNode::some_slot);
         let mut name = None;
         let mut predecessor_lives = false;
-        if shared.member.is_some() && !connection.has_pushes() {
+        if shared.group.cluster().is_some() && !connection.has_pushes() {
             return Err(Trouble::new(
                 Outage::Misconfigured,
                 "it does not speak RESP3, as the nodes of a cluster must: write redis:// for a proxy before one",
             ));
         }
-        if shared.is_of_quorum() && !connection.has_pushes() {
+        if shared.group.voter().is_some() && !connection.has_pushes() {
             return Err(Trouble::new(
                 Outage::Misconfigured,
                 "it does not speak RESP3, as the servers of a quorum must: no proxy may stand before them",
@@ -131,9 +131,9 @@ impl Dialer {
             if old.is_some() {
                 shared.rename_if_idle();
             }
-            match &shared.member {
+            match shared.group.cluster() {
                 None => subscribe(&*connection, shared).await?,
-                Some(member) => subscribe_in_slots(&*connection, shared, member, slot).await?,
+                Some(node) => subscribe_in_slots(&*connection, shared, node, slot).await?,
             }
             shared.listens();
         }
@@ -149,9 +149,9 @@ impl Dialer {
         let scripts = Known::new(shared.scripts.clone(), used);
         let server = self.probe(&*connection, &scripts, slot).await?;
         if self.role == Role::Commands
-            && let Some(seat) = &shared.seat
+            && let Some(voter) = shared.group.voter()
         {
-            seat.take(server.as_deref(), &end)?;
+            voter.admit(server.as_deref(), &end)?;
         }
         if connection.has_pushes()
             && self.role != Role::Lane
@@ -205,7 +205,7 @@ impl Dialer {
     ) -> Result<Option<String>, Trouble> {
         let shared = &*self.shared;
         let id = shared.id();
-        let key = match (&shared.member, slot) {
+        let key = match (shared.group.cluster(), slot) {
             (None, _) => Some(shared.names.probe.clone()),
             (Some(_), slot) => slot.map(|slot| shared.names.probe_in(slot)),
         };
@@ -223,7 +223,7 @@ impl Dialer {
             let mut info = redis::cmd("INFO");
             // For one of a quorum its role as well; the servers before 7.0 take one section, or
             // none.
-            if !shared.is_of_quorum() {
+            if shared.group.voter().is_none() {
                 info.arg("server");
             }
             commands.push(info);
@@ -233,10 +233,10 @@ impl Dialer {
         let mut replies = replies.map_err(|error| trouble::of(&error))?;
         let info = is_asked.then(|| replies.pop()).flatten();
         let info = info.map_or(Ok(None), read_info)?;
-        if shared.member.is_none() {
+        if shared.group.cluster().is_none() {
             role::check_alone(info.as_deref().and_then(mode))?;
         }
-        if shared.is_of_quorum() {
+        if shared.group.voter().is_some() {
             role::check_member(info.as_deref().and_then(|info| field(info, "role")))?;
         }
         for reply in replies.into_iter().take(probes) {
@@ -254,7 +254,7 @@ impl Dialer {
                 Err(error) => {
                     role::check_server(connection).await?;
                     let trouble = trouble::of(&error);
-                    if shared.member.is_none()
+                    if shared.group.cluster().is_none()
                         && let Some(trouble) = trouble::not_alone(&trouble)
                     {
                         return Err(trouble);
@@ -282,24 +282,24 @@ impl Dialer {
                 end.tell(why.unwrap_or_else(lost));
             }
             Heard::Message(message) => {
-                let is_of_the_owner = || match &shared.member {
+                let is_of_the_owner = || match shared.group.cluster() {
                     None => true,
-                    Some(member) => member::slot_of(&message).is_some_and(|slot| member.owns(slot)),
+                    Some(node) => slot_of(&message).is_some_and(|slot| node.owns(slot)),
                 };
                 if listens && current.load(Ordering::Acquire) == epoch && is_of_the_owner() {
                     shared.hears(&message);
                 }
             }
             Heard::Subscribed(push) => {
-                if let Some(slot) = member::slot_of(&push) {
+                if let Some(slot) = slot_of(&push) {
                     subscribed.begins(slot);
                 }
             }
             Heard::Unsubscribed(push) => {
-                if let Some(slot) = member::slot_of(&push) {
+                if let Some(slot) = slot_of(&push) {
                     subscribed.ends(slot);
-                    if let Some(member) = &shared.member {
-                        member.gave_away(slot);
+                    if let Some(node) = shared.group.cluster() {
+                        node.gave_away(slot);
                     }
                 }
             }
@@ -396,16 +396,16 @@ async fn subscribe(connection: &dyn Connection, shared: &Shared) -> Result<(), T
 async fn subscribe_in_slots(
     connection: &dyn Connection,
     shared: &Shared,
-    member: &Member,
+    node: &dyn ClusterNode,
     slot: Option<Slot>,
 ) -> Result<(), Trouble> {
     let Some(slot) = slot else {
         return Ok(());
     };
-    let slots = std::iter::once(slot).chain(member.waited());
+    let slots = std::iter::once(slot).chain(node.waited());
     let client = shared.id();
     let commands: Vec<_> = slots
-        .map(|slot| member::subscribe(&shared.names, slot, &client))
+        .map(|slot| shared.names.subscribe(slot, &client))
         .collect();
     let replies = connection.send_all(&commands).await;
     let mut replies = replies.map_err(|error| trouble::of(&error))?.into_iter();

@@ -2,9 +2,11 @@
 
 pub(crate) mod client;
 pub(crate) mod clock_watch;
+pub(crate) mod group;
 pub(crate) mod handshake;
 pub(crate) mod health;
 pub(crate) mod link;
 pub(crate) mod same_server;
 pub(crate) mod server_time;
 pub(crate) mod session;
+pub(crate) mod subscribed;

@@ -109,7 +109,7 @@ impl Node {
             Err(Failure::Error(error)) => trouble::of(&error),
             Err(Failure::TimedOut) => Trouble::timed_out(within),
         };
-        if self.shared.member.is_none()
+        if self.shared.group.cluster().is_none()
             && let Some(trouble) = trouble::not_alone(&trouble)
         {
             return Err(trouble);

@@ -32,7 +32,6 @@ use crate::protocol::words::{
     Ask, AskReply, Look, LookReply, Proof, Renewal, RenewalFailure, Renewed,
 };
 use crate::store::command::Confirm;
-use crate::store::redis::cluster::member::{self, Member};
 use crate::store::redis::conn::client::{Client, Shared};
 use crate::store::redis::conn::clock_watch::ClockWatch;
 use crate::store::redis::conn::handshake::{self, Dialer, Role};
@@ -84,10 +83,9 @@ impl Node {
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
         client: Client,
-        member: Option<Member>,
     ) -> Result<(Self, Option<String>), Error> {
         let limit = config.connect_timeout;
-        let shared = Shared::new(&config.namespace, client, member);
+        let shared = Shared::new(&config.namespace, client);
         let shared = Arc::new(shared);
         let started = shared.clock.now();
         let (commands, renewals) = dialers(config, &transport, &shared);
@@ -117,9 +115,8 @@ impl Node {
         config: &RedisConfig,
         transport: Arc<dyn Transport>,
         client: Client,
-        member: Option<Member>,
     ) -> Self {
-        let shared = Shared::new(&config.namespace, client, member);
+        let shared = Shared::new(&config.namespace, client);
         let shared = Arc::new(shared);
         let dialers = dialers(config, &transport, &shared);
         Self::keep(config, shared, dialers, (None, None))
@@ -154,7 +151,7 @@ impl Node {
         let again = Arc::new(tell(StoreEvent::RenewalsReconnected));
         let acks = AcksByNeed::new(acks, needed, health.clone(), again);
         // Nobody has anything at a node of a cluster that is used for the first time.
-        let is_first = shared.member.is_some() && first.is_none();
+        let is_first = shared.group.cluster().is_some() && first.is_none();
         let reconnected = but_for_the_first(is_first, tell(StoreEvent::Reconnected));
         let renewals_reconnected =
             but_for_the_first(is_first, tell(StoreEvent::RenewalsReconnected));
@@ -366,7 +363,7 @@ impl Node {
 
     /// The command that subscribes a connection in a slot.
     pub(crate) fn subscribe(&self, session: &Session, slot: Slot) -> Cmd {
-        member::subscribe(&self.shared.names, slot, &session.client)
+        self.shared.names.subscribe(slot, &session.client)
     }
 
     /// Whether no connection that is up leads elsewhere than to this server.

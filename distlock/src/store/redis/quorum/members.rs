@@ -13,6 +13,7 @@ use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::authentication;
 use crate::store::redis::quorum::seats::Seat;
+use crate::store::redis::quorum::terms::Terms;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sockets::Sockets;
 use crate::store::redis::transport::url::{Host, Place, Single};
@@ -36,9 +37,10 @@ impl Members {
     /// told what each of them tells, by its place.
     pub(super) fn open(
         config: &RedisConfig,
+        terms: &Terms,
         hosts: &[Host],
         client: &Client,
-        hears: impl Fn(usize, Client) -> Client,
+        client_of: impl Fn(usize, Seat, Client) -> Client,
     ) -> Self {
         let changed = Arc::new(Notify::new());
         let scripts = Arc::new(client.scripts.in_quorum());
@@ -51,7 +53,6 @@ impl Members {
                 ..config.clone()
             };
             let client = Client {
-                seat: Some(Seat::new(config.address(), &seats)),
                 scripts: scripts.clone(),
                 // What it has at one of them it has at others, so its name is the same at all, for
                 // ever.
@@ -59,14 +60,14 @@ impl Members {
                 ..client.clone()
             };
             let transport = (client.way)(Sockets::new(&config, &server));
-            let client = hears(place, client);
-            let node = Arc::new(Node::connect_lazy(&config, transport.clone(), client, None));
+            let client = client_of(place, Seat::new(config.address(), &seats), client);
+            let node = Arc::new(Node::connect_lazy(&config, transport.clone(), client));
             authentication::begin(&node, &config, &*transport);
             node
         });
         Members {
             nodes: nodes.collect(),
-            quorum: config.terms.quorum_of(hosts.len()),
+            quorum: terms.quorum_of(hosts.len()),
             changed,
             closed: AtomicBool::new(false),
         }

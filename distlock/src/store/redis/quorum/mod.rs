@@ -21,8 +21,12 @@ use crate::protocol::words::Owner;
 use crate::store::command::{Command, Confirm, Release, Reply, Revoke};
 use crate::store::facts::{Facts, Part};
 use crate::store::redis::conn::client::Client;
+use crate::store::redis::conn::group::{Group, Push, Voter};
+use crate::store::redis::conn::session::End;
 use crate::store::redis::quorum::ballot::{Ballot, Count, Polls};
 use crate::store::redis::quorum::members::Members;
+use crate::store::redis::quorum::seats::Seat;
+use crate::store::redis::quorum::terms::Terms;
 use crate::store::redis::quorum::told::Told;
 use crate::store::redis::quorum::verbs::Asks;
 use crate::store::redis::transport::config::RedisConfig;
@@ -38,10 +42,10 @@ mod looking;
 mod members;
 mod releasing;
 mod renewing;
-pub(super) mod seats;
+mod seats;
 mod seen;
-pub(crate) mod terms;
-pub(super) mod told;
+mod terms;
+mod told;
 mod verbs;
 
 /// The pause before what a node has not taken back is tried again.
@@ -105,24 +109,24 @@ impl QuorumStore {
             store: Box::new(self),
             identity: config.identity().into(),
             address: Some(config.address().into()),
-            limits: Limits::of_quorum(config.terms.0.max_lease),
+            limits: Limits::of_quorum(config.quorum.max_lease),
             eviction: None,
         }
     }
 
     fn open(config: &RedisConfig, hosts: &[Host], client: Client) -> Self {
-        let of_events: Arc<OnceCell<Weak<Quorum>>> = Arc::default();
-        let members = Members::open(config, hosts, &client, |place, client| {
-            let (known, events) = (of_events.clone(), client.events.clone());
-            let quorum = move || known.get().and_then(Weak::upgrade);
-            let heard = quorum.clone();
+        let terms = Terms(config.quorum.clone());
+        let known: Arc<OnceCell<Weak<Quorum>>> = Arc::default();
+        let members = Members::open(config, &terms, hosts, &client, |place, seat, client| {
+            let (of_events, events) = (known.clone(), client.events.clone());
+            let quorum = known.clone();
             Client {
-                votes: Some(Arc::new(move |told| {
-                    if let Some(quorum) = heard() {
-                        quorum.told(place, told);
-                    }
+                group: Group::Quorum(Arc::new(Member {
+                    place,
+                    seat,
+                    quorum,
                 })),
-                events: Arc::new(move |event| match quorum() {
+                events: Arc::new(move |event| match of_events.get().and_then(Weak::upgrade) {
                     Some(quorum) => quorum.happened(event),
                     None => events(event),
                 }),
@@ -133,7 +137,7 @@ impl QuorumStore {
             polls: Arc::new(Polls {
                 members: Arc::new(members),
                 clock: client.clock.clone(),
-                terms: config.terms.clone(),
+                terms,
                 events: client.events.clone(),
                 runtime: Handle::current(),
             }),
@@ -141,8 +145,34 @@ impl QuorumStore {
             table: Mutex::default(),
         });
         // It is made once.
-        let _ = of_events.set(Arc::downgrade(&quorum));
+        let _ = known.set(Arc::downgrade(&quorum));
         QuorumStore { quorum }
+    }
+}
+
+/// What the connections of one server know of the quorum.
+struct Member {
+    place: usize,
+    seat: Seat,
+    quorum: Arc<OnceCell<Weak<Quorum>>>,
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.seat.fmt(f)
+    }
+}
+
+impl Voter for Member {
+    fn admit(&self, run: Option<&str>, end: &Arc<End>) -> Result<(), Trouble> {
+        self.seat.take(run, end)
+    }
+
+    fn handle_push(&self, push: &Push<'_>) {
+        let told = Told::read(push);
+        if let (Some(quorum), Some(told)) = (self.quorum.get().and_then(Weak::upgrade), told) {
+            quorum.told(self.place, told);
+        }
     }
 }
 

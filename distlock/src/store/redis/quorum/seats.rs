@@ -10,7 +10,7 @@ use crate::util::mutex::lock;
 
 /// The servers that the members of a quorum reach at this moment.
 #[derive(Debug, Default)]
-pub(crate) struct Seats(Mutex<Vec<Taken>>);
+pub(super) struct Seats(Mutex<Vec<Taken>>);
 
 /// What a server calls itself for as long as it runs, and the member that it is, for as long as
 /// that is connected to it.
@@ -23,7 +23,7 @@ struct Taken {
 
 /// The place of one member.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(super) struct Seat {
     address: String,
     seats: Arc<Seats>,
 }
@@ -36,7 +36,7 @@ impl Seat {
 
     /// A connection of this member is being opened, to the server that calls itself so. It is
     /// refused while another member is connected to that one.
-    pub(crate) fn take(&self, run: Option<&str>, end: &Arc<End>) -> Result<(), Trouble> {
+    pub(super) fn take(&self, run: Option<&str>, end: &Arc<End>) -> Result<(), Trouble> {
         let Some(run) = run else {
             return Err(Trouble::new(
                 Outage::Denied,

@@ -8,7 +8,7 @@ use crate::protocol::timing::Timing;
 
 /// What all clients of a quorum must agree on.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Terms(pub(crate) Quorum);
+pub(super) struct Terms(pub(super) Quorum);
 
 impl Terms {
     /// How many of so many nodes it takes.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use redis::{ConnectionAddr, RedisConnectionInfo};
 
 use crate::config::credentials::{Credentials, Source};
+use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
 use crate::error::Error;
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::quorum::terms::Terms;
 use crate::store::redis::transport::url::{Host, Place, Single, Url, shown};
 
 /// Where a server is, and how to talk to it.
@@ -31,7 +31,7 @@ pub(crate) struct RedisConfig {
     /// The server is a node of a cluster.
     pub(crate) in_cluster: bool,
     /// When the nodes of a quorum vote.
-    pub(crate) terms: Terms,
+    pub(crate) quorum: Quorum,
 }
 
 /// A password, which is shown to nobody but the server.
@@ -77,7 +77,7 @@ impl RedisConfig {
             connect_timeout,
             lanes: 0,
             in_cluster: false,
-            terms: Terms::default(),
+            quorum: Quorum::default(),
         })
     }
 

@@ -93,9 +93,11 @@ impl Names {
         format!("{}{{{}}}:", self.channels, slot.tag())
     }
 
-    /// A client's channel in a slot.
-    pub(crate) fn channel_in(&self, slot: Slot, client: &ClientId) -> String {
-        format!("{}{}", self.channels_in(slot), client.as_str())
+    /// Returns the command that subscribes a client to its channel in a slot.
+    pub(crate) fn subscribe(&self, slot: Slot, client: &ClientId) -> Cmd {
+        let mut cmd = redis::cmd("SSUBSCRIBE");
+        cmd.arg(format!("{}{}", self.channels_in(slot), client.as_str()));
+        cmd
     }
 
     /// Where nothing ever stands, in a slot.

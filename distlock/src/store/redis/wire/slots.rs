@@ -1,6 +1,7 @@
 //! Which slot a name lies in, and a name for each slot.
 
 use once_cell::sync::Lazy;
+use redis::Value;
 
 use crate::key::hash_tag;
 
@@ -30,6 +31,14 @@ impl Slot {
     /// digits, which all clients agree on.
     pub(crate) fn tag(self) -> u32 {
         TAGS[self.index()]
+    }
+}
+
+/// Returns the slot of the channel that a push is about.
+pub(crate) fn slot_of(push: &[Value]) -> Option<Slot> {
+    match push.first() {
+        Some(Value::BulkString(channel)) => std::str::from_utf8(channel).ok().map(Slot::of),
+        _ => None,
     }
 }
 

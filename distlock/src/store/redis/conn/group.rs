@@ -1,0 +1,76 @@
+//! What a server that is one of several hands to its connections.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redis::Value;
+
+use crate::protocol::trouble::Trouble;
+use crate::store::client_id::ClientId;
+use crate::store::redis::conn::server_time::ServerTime;
+use crate::store::redis::conn::session::End;
+use crate::store::redis::wire::names::Names;
+use crate::store::redis::wire::slots::Slot;
+use crate::util::clock::Moment;
+
+/// The servers that form a store together.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Group {
+    /// The server is alone.
+    #[default]
+    Single,
+    Cluster(Arc<dyn ClusterNode>),
+    Quorum(Arc<dyn Voter>),
+}
+
+impl Group {
+    pub(crate) fn cluster(&self) -> Option<&dyn ClusterNode> {
+        match self {
+            Group::Cluster(node) => Some(&**node),
+            Group::Single | Group::Quorum(_) => None,
+        }
+    }
+
+    pub(crate) fn voter(&self) -> Option<&dyn Voter> {
+        match self {
+            Group::Quorum(voter) => Some(&**voter),
+            Group::Single | Group::Cluster(_) => None,
+        }
+    }
+}
+
+/// A node of a cluster.
+pub(crate) trait ClusterNode: Send + Sync + fmt::Debug {
+    /// Returns a slot of this node, to try out what may be done there.
+    fn some_slot(&self) -> Option<Slot>;
+
+    /// Returns the slots that a new connection subscribes to first: a client must not be in a queue
+    /// without a subscription in its slot.
+    fn waited(&self) -> Vec<Slot>;
+
+    /// Returns true if a push about a slot counts when this node sends it.
+    fn owns(&self, slot: Slot) -> bool;
+
+    /// The node has ended a subscription, because the slot is no longer its own.
+    fn gave_away(&self, slot: Slot);
+}
+
+/// A message on a client's channel.
+#[derive(Debug)]
+pub(crate) struct Push<'a> {
+    pub(crate) message: &'a [Value],
+    pub(crate) received: Moment,
+    pub(crate) client: &'a ClientId,
+    pub(crate) names: &'a Names,
+    pub(crate) server_time: &'a ServerTime,
+}
+
+/// A server of a quorum.
+pub(crate) trait Voter: Send + Sync + fmt::Debug {
+    /// Rejects a connection to a server that already votes under another address. `run` is the
+    /// server's run id, `end` the end of the connection.
+    fn admit(&self, run: Option<&str>, end: &Arc<End>) -> Result<(), Trouble>;
+
+    /// Handles a message on the client's channel. Must not block.
+    fn handle_push(&self, push: &Push<'_>);
+}
