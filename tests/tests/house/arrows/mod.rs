@@ -19,9 +19,19 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("the attribute", &["attribute/"]),
     ("what users touch", &["lock/"]),
     ("the manager", &["manager/"]),
+    (
+        "the Redis store",
+        &["store/redis/mod.rs", "store/redis/open.rs"],
+    ),
+    ("the cluster", &["store/redis/cluster/"]),
+    ("the quorum", &["store/redis/quorum/"]),
+    ("one server", &["store/redis/node/"]),
+    ("its connections", &["store/redis/conn/"]),
+    ("sockets", &["store/redis/transport/"]),
+    ("commands and replies", &["store/redis/wire/"]),
     ("the stores", &["store/"]),
     ("the protocol", &["protocol/"]),
-    ("those who observe", &["observer/"]),
+    ("those who observe", &["observer/", "metrics.rs"]),
     // The clock, random numbers, keys, options, tokens, errors: every other file at the top.
     ("values", &["config/", "util/", "*.rs"]),
 ];
