@@ -11,7 +11,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
 use super::*;
-use crate::manager::builder::is_namespace;
+use crate::manager::builder::connect::is_namespace;
 
 const SLOTS: u16 = 16_384;
 
