@@ -11,10 +11,41 @@ use crate::util::visible::is_hidden;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) outage: Outage,
+    pub(crate) code: Code,
     pub(crate) detail: String,
     /// Nothing was handed to a connection, so there is nothing to undo.
     pub(crate) unsent: bool,
     cause: Option<Cause>,
+}
+
+/// The meaning of a server's error, where a decision depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Code {
+    #[default]
+    Other,
+    /// The slot is another node's, whose address follows where it can be read.
+    Moved(Option<(u16, Box<str>)>),
+    /// The slot is being migrated, and the key is at the node with this address.
+    Ask(Option<Box<str>>),
+    /// The slot is being migrated, or no node serves it.
+    TryAgain,
+    CrossSlot,
+    /// The server is a replica that has lost its primary.
+    PrimaryDown,
+    /// A key of the lock holds something that distlock did not write.
+    Foreign,
+    NotAuthenticated,
+    WrongPassword,
+    NoPermission,
+    UnknownCommand,
+    /// A password was given, and the server has none.
+    NoPassword,
+    /// The server is not a node of a cluster.
+    NoCluster,
+    /// The command is not for the nodes of a cluster.
+    OnlyOutsideClusters,
+    /// The server has no append-only file.
+    NoAppendOnly,
 }
 
 /// The error behind a trouble. What it says is in the detail already, so two troubles are the same
@@ -34,10 +65,15 @@ impl Trouble {
     pub(crate) fn new(outage: Outage, detail: impl Into<String>) -> Self {
         Trouble {
             outage,
+            code: Code::Other,
             detail: one_line(detail.into()),
             unsent: false,
             cause: None,
         }
+    }
+
+    pub(crate) fn with_code(self, code: Code) -> Self {
+        Trouble { code, ..self }
     }
 
     /// The same trouble, with the error that it came of.

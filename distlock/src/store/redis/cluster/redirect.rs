@@ -1,9 +1,8 @@
 //! What a node says that does not execute a command.
 
-use crate::protocol::trouble::Trouble;
+use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::cluster::map::Address;
 use crate::store::redis::wire::slots::Slot;
-use crate::store::redis::wire::trouble;
 
 /// Why a node has not executed a command, and who may.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,24 +17,26 @@ pub(super) enum Redirect {
 
 impl Redirect {
     pub(super) fn of(trouble: &Trouble, asked: &Address) -> Option<Self> {
-        if !trouble::is_redirect(trouble) {
-            return None;
-        }
-        let mut words = trouble.detail.split_ascii_whitespace();
-        let code = words.next();
-        let slot = words.next().and_then(|slot| Slot::new(slot.parse().ok()?));
-        let to = words.next().and_then(|to| Address::read(to, asked));
-        Some(match (code, slot, to) {
-            (Some("MOVED"), Some(slot), Some(to)) => Redirect::Moved(slot, to),
-            (Some("ASK"), Some(_), Some(to)) => Redirect::Ask(to),
-            _ => Redirect::Later,
-        })
+        let redirect = match &trouble.code {
+            Code::Moved(to) => to.as_ref().and_then(|(slot, to)| {
+                let (slot, to) = (Slot::new(*slot)?, Address::read(to, asked)?);
+                Some(Redirect::Moved(slot, to))
+            }),
+            Code::Ask(to) => {
+                let to = to.as_ref().and_then(|to| Address::read(to, asked));
+                to.map(Redirect::Ask)
+            }
+            Code::TryAgain => None,
+            _ => return None,
+        };
+        Some(redirect.unwrap_or(Redirect::Later))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::wire::trouble;
 
     #[test]
     fn redirects_are_read() {

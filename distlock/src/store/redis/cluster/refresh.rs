@@ -9,7 +9,7 @@ use futures_util::stream::{self, StreamExt};
 use redis::Value;
 
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::cluster::map::{Address, Map};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::conn::health::{Cause, Health};
@@ -154,7 +154,7 @@ async fn slots(connection: &dyn Connection) -> Result<Value, Trouble> {
     let answer = connection.send(cmd).await;
     answer.map_err(|error| {
         let trouble = trouble::of(&error);
-        if trouble.detail.contains("cluster support disabled") {
+        if trouble.code == Code::NoCluster {
             let detail = "it is no node of a cluster (its `cluster-enabled` is no): write redis:// for a single server";
             Trouble::new(Outage::Misconfigured, detail)
         } else if trouble.outage == Outage::Denied {

@@ -9,7 +9,7 @@ use redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 
 use crate::config::credentials::Source;
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::group::ClusterNode;
 use crate::store::redis::conn::session::{End, Predecessor, ServersName, Session};
@@ -349,7 +349,7 @@ async fn servers_name(connection: &dyn Connection) -> Result<Option<ServersName>
 /// A right, or a command that was renamed away, that is only missed, not needed.
 fn only_missed(error: &RedisError) -> Result<(), Trouble> {
     let trouble = trouble::of(error);
-    let unknown = error.kind() != ErrorKind::Io && trouble.detail.contains("unknown command");
+    let unknown = error.kind() != ErrorKind::Io && trouble.code == Code::UnknownCommand;
     if trouble.outage == Outage::Denied || unknown {
         Ok(())
     } else {
@@ -369,17 +369,11 @@ async fn check_password(
     let mut auth = redis::cmd("AUTH");
     auth.arg(password.reveal());
     match connection.send(auth).await {
-        Err(error)
-            if error
-                .to_string()
-                .contains("without any password configured") =>
-        {
-            Err(Trouble::new(
-                Outage::Misconfigured,
-                "a password was given and the server asks for none: set `requirepass` there if it is the right server, or \
+        Err(error) if trouble::of(&error).code == Code::NoPassword => Err(Trouble::new(
+            Outage::Misconfigured,
+            "a password was given and the server asks for none: set `requirepass` there if it is the right server, or \
                  take the password away",
-            ))
-        }
+        )),
         // It was accepted before; whatever else is said here is said of the next command as well.
         _ => Ok(()),
     }
@@ -414,7 +408,7 @@ async fn subscribe_in_slots(
         return Ok(());
     };
     let trouble = trouble::of(&error);
-    Err(if trouble.detail.contains("unknown command") {
+    Err(if trouble.code == Code::UnknownCommand {
         Trouble::new(
             Outage::Misconfigured,
             "the servers of the cluster do not know SSUBSCRIBE; Redis 7.0 or later is needed, or Valkey",

@@ -14,7 +14,7 @@ use tokio::time::{self, Instant};
 
 use crate::config::options::Durability;
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::Health;
 use crate::store::redis::conn::link::{IN_FLIGHT, LONGEST_SILENCE, Link};
@@ -345,7 +345,10 @@ fn refused(need: Durability, said: &Trouble) -> Trouble {
         ("WAIT", "min_replicas")
     };
     let Trouble {
-        outage, detail: it, ..
+        outage,
+        code,
+        detail: it,
+        ..
     } = said;
     if *outage == Outage::Denied {
         let right = command.to_lowercase();
@@ -354,7 +357,7 @@ fn refused(need: Durability, said: &Trouble) -> Trouble {
             format!("the user needs +{right} for `{setting}`: {it}"),
         );
     }
-    if it.contains("unknown command") {
+    if *code == Code::UnknownCommand {
         let since = if need.fsync {
             " (Redis 7.2, Valkey 8)"
         } else {
@@ -367,7 +370,7 @@ fn refused(need: Durability, said: &Trouble) -> Trouble {
             ),
         );
     }
-    if it.contains("appendonly") {
+    if *code == Code::NoAppendOnly {
         return Trouble::new(
             Outage::Unsupported,
             format!("`{setting}` needs `appendonly yes` on the server: {it}"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, RedisResult, Value};
 
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::trouble::{Code, Trouble};
 use crate::protocol::words::Owner;
 use crate::store::BoxFuture;
 use crate::store::redis::conn::link::{LONGEST_SILENCE, Link};
@@ -150,7 +150,7 @@ impl Node {
     /// A server that is a replica now will not be a master again soon, and another one may have its
     /// name: all connections are opened anew.
     pub(crate) fn note_role(&self, session: &Session, trouble: &Trouble) {
-        let demoted = trouble.outage == Outage::ReadOnly || trouble::lost_its_master(trouble);
+        let demoted = trouble.outage == Outage::ReadOnly || trouble.code == Code::PrimaryDown;
         if demoted && session.end.tell(trouble.clone()) {
             for session in self.sessions() {
                 session.end.tell(trouble.clone());

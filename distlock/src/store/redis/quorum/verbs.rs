@@ -8,7 +8,7 @@ use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
-use crate::protocol::trouble::{Trouble, one_line};
+use crate::protocol::trouble::{Code, Trouble, one_line};
 use crate::protocol::words::{Inspected, Occupant, Owner, ReleaseReply};
 use crate::store::client_id::ClientId;
 use crate::store::command::{Inspect, Release};
@@ -133,7 +133,7 @@ impl Node {
         });
         let (sent, answer) = match asked.await {
             Ok(answered) => answered,
-            Err(refusal) if trouble::is_foreign(&refusal) => {
+            Err(refusal) if refusal.code == Code::Foreign => {
                 pending.is_answered();
                 return Ok(Answer {
                     heard: Heard::NotVoting,
@@ -346,7 +346,7 @@ impl Node {
             encoder.inspect(by, &Inspect { key, waiters })
         });
         let (sent, answer) = match inspected.await {
-            Err(refusal) if trouble::is_foreign(&refusal) => {
+            Err(refusal) if refusal.code == Code::Foreign => {
                 return Ok(Inspected {
                     is_foreign: true,
                     ..Inspected::default()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::credentials::{Credentials, Source};
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::trouble;
 
@@ -36,8 +36,8 @@ pub(crate) async fn authenticate(
         Ok(Ok(_)) => Ok(()),
         // It is gone, and its successor asks for itself.
         Ok(Err(_)) if session.end.is_told() => Ok(()),
-        // Which would repeat what was sent.
-        Ok(Err(error)) if error.to_string().contains("unknown command") => Err(Trouble::new(
+        // The server's text repeats what was sent.
+        Ok(Err(error)) if trouble::of(&error).code == Code::UnknownCommand => Err(Trouble::new(
             Outage::Denied,
             "the server does not know AUTH",
         )),

@@ -11,7 +11,7 @@ use redis::{
 use tokio::task::AbortHandle;
 
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::trouble::{Code, Trouble};
 use crate::store::BoxFuture;
 use crate::store::redis::transport::other_protocol;
 use crate::store::redis::transport::reply_scanner;
@@ -251,13 +251,13 @@ impl Refusal {
 fn is_no_hello(error: &redis::RedisError) -> bool {
     error.kind() == ErrorKind::RESP3NotSupported
         || error.code() == Some("NOPROTO")
-        || error.to_string().contains("unknown command")
+        || trouble::of(error).code == Code::UnknownCommand
 }
 
 /// What a server says that does not let this client in.
 fn refused(db: i64, error: &redis::RedisError) -> Trouble {
-    // Which would repeat what was sent, the password with it.
-    if error.to_string().contains("unknown command") {
+    // The server's text repeats what was sent, the password with it.
+    if trouble::of(error).code == Code::UnknownCommand {
         return Trouble::new(
             Outage::Misconfigured,
             "the server does not know HELLO, and so does not speak RESP3; use Redis 6.2 or later",
@@ -274,10 +274,11 @@ fn refused(db: i64, error: &redis::RedisError) -> Trouble {
 
 fn unknown_database(db: i64, said: &str) -> Trouble {
     let refused = format!("the URL's database {db} cannot be selected: {said}");
-    if said.contains("cluster mode") {
+    let error = trouble::of_text(said);
+    if error.code == Code::OnlyOutsideClusters {
         return trouble::node_of_cluster();
     }
-    if said.contains("permission") {
+    if error.outage == Outage::Denied {
         return Trouble::new(Outage::Denied, refused).with_remedy("grant the user +select");
     }
     Trouble::new(Outage::Misconfigured, refused)

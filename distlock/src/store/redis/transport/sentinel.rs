@@ -8,7 +8,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
 
 use crate::error::Outage;
-use crate::protocol::trouble::Trouble;
+use crate::protocol::trouble::{Code, Trouble};
 use crate::store::facts::{Facts, Part};
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::multiplexed::Multiplexed;
@@ -207,8 +207,7 @@ impl Sentinels {
         ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
         let answer = connection.send(ask).await.map_err(|error| {
             let trouble = trouble::of(&error);
-            let detail = &trouble.detail;
-            if detail.contains("unknown command") {
+            if trouble.code == Code::UnknownCommand {
                 let what = "it is no sentinel, but a server: name sentinels, or write redis:// for a server";
                 Trouble::new(Outage::Misconfigured, what)
             } else {
@@ -221,10 +220,12 @@ impl Sentinels {
 
 /// Which credentials a sentinel refuses: they are not the server's.
 fn explained(trouble: Trouble) -> Trouble {
-    let code = trouble.detail.split(' ').next().unwrap_or_default();
-    if trouble.outage != Outage::Denied || !["NOAUTH", "WRONGPASS", "NOPERM"].contains(&code) {
-        return trouble;
-    }
+    let code = match trouble.code {
+        Code::NotAuthenticated => "NOAUTH",
+        Code::WrongPassword => "WRONGPASS",
+        Code::NoPermission => "NOPERM",
+        _ => return trouble,
+    };
     let what =
         format!("{code}: a sentinel's own user and password are given to `sentinel_credentials`");
     Trouble::new(Outage::Denied, what)

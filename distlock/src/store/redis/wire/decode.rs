@@ -8,7 +8,7 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::timing::Timing;
-use crate::protocol::trouble::{Trouble, one_line};
+use crate::protocol::trouble::{Code, Trouble, one_line};
 use crate::protocol::words::{
     AskReply, Inspection, Look, LookReply, Occupant, Owner, Proof, Renewal, RenewalFailure,
     Revocation, Revoked, Waiting,
@@ -110,7 +110,7 @@ impl Decoder<'_> {
 
     /// What an error says about an ask.
     pub(crate) fn refused_ask(&self, key: &LockKey, refusal: Trouble) -> Result<AskReply, Trouble> {
-        if trouble::is_foreign(&refusal) {
+        if refusal.code == Code::Foreign {
             Ok(AskReply::Foreign(self.foreign(key, &refusal.detail)))
         } else {
             Err(refusal)
@@ -136,7 +136,7 @@ impl Decoder<'_> {
     fn seen(&self, look: &Look, at: u64, seen: Value) -> Result<LookReply, Trouble> {
         if !reply::is_list(&seen) {
             let trouble = trouble::of_text(&Reply::one(seen).text()?);
-            return Ok(if trouble::is_foreign(&trouble) {
+            return Ok(if trouble.code == Code::Foreign {
                 LookReply::Foreign(self.foreign(&look.key, &trouble.detail))
             } else {
                 LookReply::Failed(trouble)
@@ -194,7 +194,7 @@ impl Decoder<'_> {
         key: &LockKey,
         refusal: Trouble,
     ) -> Result<Inspection, Trouble> {
-        if trouble::is_foreign(&refusal) {
+        if refusal.code == Code::Foreign {
             Ok(self.foreign_lock(key, &refusal.detail))
         } else {
             Err(refusal)

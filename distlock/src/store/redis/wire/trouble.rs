@@ -3,7 +3,7 @@
 use redis::{ErrorKind, RedisError};
 
 use crate::error::Outage;
-use crate::protocol::trouble::{Trouble, one_line};
+use crate::protocol::trouble::{Code, Trouble, one_line};
 
 pub(crate) const FOREIGN_VALUE: &str = "a value that distlock did not write stands at its keys";
 
@@ -50,11 +50,11 @@ pub(crate) fn with_remedy(error: Trouble) -> Trouble {
     if error.outage != Outage::Denied {
         return error;
     }
-    let remedy = match code(&error.detail) {
-        "NOAUTH" => {
+    let remedy = match error.code {
+        Code::NotAuthenticated => {
             "write the password into the URL (redis://user:password@host), or set `credentials`"
         }
-        "NOPERM" => GRANT,
+        Code::NoPermission => GRANT,
         _ => "correct user and password in the URL, or in `credentials`",
     };
     error.with_remedy(remedy)
@@ -66,38 +66,69 @@ pub(crate) fn needs(error: Trouble, what: &str) -> Trouble {
         return error;
     }
     let detail = format!("the user needs {what}: {}", error.detail);
-    Trouble::new(error.outage, detail).with_remedy(GRANT)
+    Trouble::new(error.outage, detail)
+        .with_remedy(GRANT)
+        .with_code(error.code)
 }
 
 const GRANT: &str = "grant it to the user with `ACL SETUSER`; docs/storage.md lists the rights";
 
-/// Tells an error apart by the text that Redis answers: a code, then words.
+/// Texts that mean something, of errors without a code of their own.
+const TEXTS: &[(&str, Outage, Code)] = &[
+    ("unknown command", Outage::Other, Code::UnknownCommand),
+    // A script was running in a slot that is being moved.
+    ("access a non local key", Outage::NotReady, Code::Other),
+    // Redis 6.2 and 7.0 deny what a script does without a code.
+    (
+        "The user executing the script can't",
+        Outage::Denied,
+        Code::Other,
+    ),
+    ("no permissions", Outage::Denied, Code::Other),
+    (
+        "without any password configured",
+        Outage::Other,
+        Code::NoPassword,
+    ),
+    ("cluster support disabled", Outage::Other, Code::NoCluster),
+    (
+        "not allowed in cluster mode",
+        Outage::Other,
+        Code::OnlyOutsideClusters,
+    ),
+    ("appendonly", Outage::Other, Code::NoAppendOnly),
+];
+
+/// Returns the error that Redis describes by a text: a code, then words.
 pub(crate) fn of_text(text: &str) -> Trouble {
     let text = without_the_script(text);
-    let outage = match code(text) {
-        "READONLY" => Outage::ReadOnly,
-        "OOM" => Outage::OutOfMemory,
-        "MISCONF" | "NOREPLICAS" => Outage::WritesRefused,
-        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" => {
-            Outage::NotReady
+    let mut words = text.split_ascii_whitespace();
+    let (outage, code) = match words.next().unwrap_or_default() {
+        "READONLY" => (Outage::ReadOnly, Code::Other),
+        "OOM" => (Outage::OutOfMemory, Code::Other),
+        "MISCONF" | "NOREPLICAS" => (Outage::WritesRefused, Code::Other),
+        "LOADING" | "BUSY" => (Outage::NotReady, Code::Other),
+        "MASTERDOWN" => (Outage::NotReady, Code::PrimaryDown),
+        "CLUSTERDOWN" | "TRYAGAIN" => (Outage::NotReady, Code::TryAgain),
+        "MOVED" => {
+            let slot = words.next().and_then(|slot| slot.parse().ok());
+            let to = words.next().map(Box::from);
+            (Outage::NotReady, Code::Moved(slot.zip(to)))
         }
-        "NOPERM" | "NOAUTH" | "WRONGPASS" => Outage::Denied,
-        // A script was running in a slot that is being moved.
-        _ if text.contains("access a non local key") => Outage::NotReady,
-        // Redis 6.2 and 7.0 deny what a script does without a code.
-        _ if text.contains("The user executing the script can't")
-            || text.contains("no permissions") =>
-        {
-            Outage::Denied
+        "ASK" => (Outage::NotReady, Code::Ask(words.nth(1).map(Box::from))),
+        "CROSSSLOT" => (Outage::Other, Code::CrossSlot),
+        "NOPERM" => (Outage::Denied, Code::NoPermission),
+        "NOAUTH" => (Outage::Denied, Code::NotAuthenticated),
+        "WRONGPASS" => (Outage::Denied, Code::WrongPassword),
+        "WRONGTYPE" | "FOREIGN" => (Outage::Other, Code::Foreign),
+        _ => {
+            let known = TEXTS.iter().find(|(known, ..)| text.contains(known));
+            known.map_or((Outage::Other, Code::Other), |(_, outage, code)| {
+                (*outage, code.clone())
+            })
         }
-        _ => Outage::Other,
     };
-    Trouble::new(outage, text)
-}
-
-/// The word that an error begins with.
-fn code(text: &str) -> &str {
-    text.split(' ').next().unwrap_or_default()
+    Trouble::new(outage, text).with_code(code)
 }
 
 /// What was said, without what servers add about the script that it was said to. Redis 7 appends
@@ -134,33 +165,20 @@ fn after_the_line(text: &str) -> Option<&str> {
     (!line.is_empty() && line.bytes().all(|digit| digit.is_ascii_digit())).then_some(rest)
 }
 
-/// A replica that has no master is no master itself.
-pub(crate) fn lost_its_master(trouble: &Trouble) -> bool {
-    code(&trouble.detail) == "MASTERDOWN"
+/// Returns true if a node of a cluster does not execute a command here, or now. Nothing was done.
+pub(crate) fn is_redirect(error: &Trouble) -> bool {
+    matches!(error.code, Code::Moved(_) | Code::Ask(_) | Code::TryAgain)
 }
 
-/// A node of a cluster has said that it does not execute this here, or now. Nothing was done.
-pub(crate) fn is_redirect(trouble: &Trouble) -> bool {
-    matches!(
-        code(&trouble.detail),
-        "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN"
-    )
-}
-
-/// What to say where a server that is used as if it were alone says that it is not.
-pub(crate) fn not_alone(trouble: &Trouble) -> Option<Trouble> {
-    let is_of_a_cluster = matches!(code(&trouble.detail), "MOVED" | "ASK" | "CROSSSLOT");
+/// Returns what to say where a server that is used as if it were alone says that it is not.
+pub(crate) fn not_alone(error: &Trouble) -> Option<Trouble> {
+    let is_of_a_cluster = matches!(error.code, Code::Moved(_) | Code::Ask(_) | Code::CrossSlot);
     is_of_a_cluster.then(node_of_cluster)
 }
 
 pub(crate) fn node_of_cluster() -> Trouble {
     let detail = "it is a node of a cluster: write redis+cluster://host,host";
     Trouble::new(Outage::Misconfigured, detail)
-}
-
-/// Something else than ours stands at one of the lock's keys.
-pub(crate) fn is_foreign(trouble: &Trouble) -> bool {
-    matches!(code(&trouble.detail), "WRONGTYPE" | "FOREIGN")
 }
 
 #[cfg(test)]
@@ -199,10 +217,12 @@ mod tests {
         ] {
             assert_eq!(of_text(text).outage, outage, "{text}");
         }
-        assert!(is_foreign(&of_text("WRONGTYPE Operation against a key")));
-        assert!(!is_foreign(&of_text(
-            "ERR a key that says WRONGTYPE or FOREIGN"
-        )));
+        let code = |text| of_text(text).code;
+        assert_eq!(code("WRONGTYPE Operation against a key"), Code::Foreign);
+        assert_eq!(
+            code("ERR a key that says WRONGTYPE or FOREIGN"),
+            Code::Other
+        );
     }
 
     /// Each as the server wrote it: from `redis.call`, from `redis.pcall`, or through Lua's
@@ -243,7 +263,8 @@ mod tests {
                 format!("{said}{behind}"),
                 said.to_owned(),
             ] {
-                assert_eq!(of_text(&text), Trouble::new(outage, said), "{text}");
+                let error = of_text(&text);
+                assert_eq!((error.outage, &*error.detail), (outage, said), "{text}");
             }
         }
         for text in [
@@ -271,7 +292,7 @@ mod tests {
             (format!("user_script:1: {ours}"), ours),
         ] {
             let trouble = of_text(&text);
-            assert!(is_foreign(&trouble), "{text}");
+            assert_eq!(trouble.code, Code::Foreign, "{text}");
             assert_eq!(trouble.detail, said, "{text}");
         }
         // What only looks like it stays as it is.
