@@ -118,24 +118,7 @@ impl Args {
                 mistakes.add(error);
             }
         }
-        if let (Some(shortest), Some(longest)) = (args.min_hold, args.max_hold)
-            && shortest > longest
-        {
-            mistakes.at(
-                min_hold_at,
-                "`min_hold` is longer than `max_hold`, after which the body is stopped: make it at most as long, or \
-                 raise `max_hold`",
-            );
-        }
-        if let (Some(wait), Some(shortest)) = (args.wait, args.min_hold)
-            && wait >= shortest
-        {
-            mistakes.at(
-                wait_at,
-                "`wait` is not shorter than `min_hold`, so a call that waits gets the key when `min_hold` ends, and runs the job a \
-                 second time: make `wait` shorter (`\"0s\"` tries once), or `min_hold` longer",
-            );
-        }
+        args.check_durations(min_hold_at, wait_at, mistakes);
         if !key_is_given {
             mistakes.at(
                 attribute,
@@ -144,6 +127,28 @@ impl Args {
             );
         }
         args
+    }
+
+    /// Reports durations that cannot work together.
+    fn check_durations(&self, min_hold_at: Span, wait_at: Span, mistakes: &mut Mistakes) {
+        if let (Some(shortest), Some(longest)) = (self.min_hold, self.max_hold)
+            && shortest > longest
+        {
+            mistakes.at(
+                min_hold_at,
+                "`min_hold` is longer than `max_hold`, after which the body is stopped: make it at most as long, or \
+                 raise `max_hold`",
+            );
+        }
+        if let (Some(wait), Some(shortest)) = (self.wait, self.min_hold)
+            && wait >= shortest
+        {
+            mistakes.at(
+                wait_at,
+                "`wait` is not shorter than `min_hold`, so a call that waits gets the key when `min_hold` ends, and runs the job a \
+                 second time: make `wait` shorter (`\"0s\"` tries once), or `min_hold` longer",
+            );
+        }
     }
 }
 

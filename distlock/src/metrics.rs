@@ -52,82 +52,93 @@ const OTHER: &str = "other";
 /// distlock::metrics::describe();
 /// ```
 pub fn describe() {
-    let seconds = Unit::Seconds;
-    describe_histogram!(
-        "distlock.acquire.duration",
-        seconds,
-        "From a call's beginning until it has its lock, or fails."
-    );
-    describe_histogram!(
-        "distlock.hold.duration",
-        seconds,
-        "From the acquisition of a lock until its hold is over."
-    );
-    describe_histogram!(
-        "distlock.handoff.duration",
-        seconds,
-        "From the server's grant of a lock that was handed on until its new holder has it."
-    );
-    describe_gauge!("distlock.held", "Locks that are held.");
-    describe_gauge!(
-        "distlock.waiting",
-        "Calls that ask or wait for their locks."
-    );
-    describe_counter!(
-        "distlock.lost",
-        "Locks that were lost while they were held."
-    );
-    describe_counter!(
-        "distlock.lost.after_completion",
-        "Locks whose release found that they were gone, after their work had ended."
-    );
-    describe_gauge!(
-        "distlock.queue.length",
-        "How many waited for a lock, over all processes, when it was last inspected."
-    );
-    describe_histogram!(
-        "distlock.renewal.duration",
-        seconds,
-        "The time in which a batch of renewals was answered."
-    );
-    describe_counter!(
-        "distlock.renewal.failures",
-        "Renewals of single holds that failed, and are tried again."
-    );
-    describe_histogram!(
-        "distlock.renewal.slack",
-        seconds,
-        "For how long the hold of a batch that was nearest to its loss was still safe when it was renewed."
-    );
-    describe_histogram!(
-        "distlock.release.duration",
-        seconds,
-        "The time in which the first attempt of a release was answered."
-    );
-    describe_histogram!(
-        "distlock.store.call.duration",
-        seconds,
-        "The time in which the store answered a command."
-    );
-    describe_gauge!(
-        "distlock.store.lost",
-        "Whether a server cannot be used, as often as there are managers that need it."
-    );
-    describe_gauge!("distlock.store.up", "Connections to a server that are up.");
-    describe_counter!(
-        "distlock.store.reconnects",
-        "Connections that were opened again."
-    );
-    describe_counter!(
-        "distlock.missed",
-        "Events that were told to no observer, these metrics among them."
-    );
+    for (name, what) in HISTOGRAMS {
+        describe_histogram!(*name, Unit::Seconds, *what);
+    }
+    for (name, what) in GAUGES {
+        describe_gauge!(*name, *what);
+    }
+    for (name, what) in COUNTERS {
+        describe_counter!(*name, *what);
+    }
     describe_gauge!(
         "distlock.store.clock_offset",
-        seconds,
+        Unit::Seconds,
         "How far a server's clock is ahead of ours."
     );
 }
+
+/// Durations, in seconds.
+const HISTOGRAMS: &[(&str, &str)] = &[
+    (
+        "distlock.acquire.duration",
+        "From a call's beginning until it has its lock, or fails.",
+    ),
+    (
+        "distlock.hold.duration",
+        "From the acquisition of a lock until its hold is over.",
+    ),
+    (
+        "distlock.handoff.duration",
+        "From the server's grant of a lock that was handed on until its new holder has it.",
+    ),
+    (
+        "distlock.renewal.duration",
+        "The time in which a batch of renewals was answered.",
+    ),
+    (
+        "distlock.renewal.slack",
+        "For how long the hold of a batch that was nearest to its loss was still safe when it was renewed.",
+    ),
+    (
+        "distlock.release.duration",
+        "The time in which the first attempt of a release was answered.",
+    ),
+    (
+        "distlock.store.call.duration",
+        "The time in which the store answered a command.",
+    ),
+];
+
+const GAUGES: &[(&str, &str)] = &[
+    ("distlock.held", "Locks that are held."),
+    (
+        "distlock.waiting",
+        "Calls that ask or wait for their locks.",
+    ),
+    (
+        "distlock.queue.length",
+        "How many waited for a lock, over all processes, when it was last inspected.",
+    ),
+    (
+        "distlock.store.lost",
+        "Whether a server cannot be used, as often as there are managers that need it.",
+    ),
+    ("distlock.store.up", "Connections to a server that are up."),
+];
+
+const COUNTERS: &[(&str, &str)] = &[
+    (
+        "distlock.lost",
+        "Locks that were lost while they were held.",
+    ),
+    (
+        "distlock.lost.after_completion",
+        "Locks whose release found that they were gone, after their work had ended.",
+    ),
+    (
+        "distlock.renewal.failures",
+        "Renewals of single holds that failed, and are tried again.",
+    ),
+    (
+        "distlock.store.reconnects",
+        "Connections that were opened again.",
+    ),
+    (
+        "distlock.missed",
+        "Events that were told to no observer, these metrics among them.",
+    ),
+];
 
 /// Records what happens.
 pub(crate) struct Metrics {
@@ -263,43 +274,51 @@ impl Observer for Metrics {
                     histogram!("distlock.renewal.slack").record(*slack);
                 }
             }
-            Event::StoreCalled {
-                operation,
-                took,
-                outcome,
-                ..
-            } => {
-                let (op, outcome) = (operation.as_str(), outcome.as_str());
-                histogram!("distlock.store.call.duration", "op" => op, "outcome" => outcome)
-                    .record(*took);
-            }
-            Event::LinkUp { link, address, gap } => {
-                let (link, node) = (link.as_str(), address.to_string());
-                gauge!("distlock.store.up", "link" => link, "node" => node).increment(1.0);
-                let again = u64::from(gap.is_some());
-                counter!("distlock.store.reconnects", "link" => link).increment(again);
-                gauge!("distlock.store.lost", "node" => address.to_string()).increment(0.0);
-            }
-            Event::StoreLost { address, .. } => {
-                gauge!("distlock.store.lost", "node" => address.to_string()).increment(1.0);
-            }
-            Event::StoreBack { address, .. } => {
-                gauge!("distlock.store.lost", "node" => address.to_string()).decrement(1.0);
-            }
-            Event::LinkDown { link, address } => {
-                let (link, node) = (link.as_str(), address.to_string());
-                gauge!("distlock.store.up", "link" => link, "node" => node).decrement(1.0);
-            }
             Event::QueueSeen { lock, waiters, .. } => {
                 gauge!("distlock.queue.length", "lock" => self.label(lock.clone()))
                     .set(*waiters as f64);
             }
-            Event::ClockOffset { address, seconds } => {
-                gauge!("distlock.store.clock_offset", "node" => address.to_string()).set(*seconds);
-            }
-            Event::Missed { events } => counter!("distlock.missed").increment(*events),
             Event::Queued { .. } | Event::WaitingLong { .. } => {}
+            _ => observe_store(event),
         }
+    }
+}
+
+/// Records what happens between this process and its servers.
+fn observe_store(event: &Event) {
+    match event {
+        Event::StoreCalled {
+            operation,
+            took,
+            outcome,
+            ..
+        } => {
+            let (op, outcome) = (operation.as_str(), outcome.as_str());
+            histogram!("distlock.store.call.duration", "op" => op, "outcome" => outcome)
+                .record(*took);
+        }
+        Event::LinkUp { link, address, gap } => {
+            let (link, node) = (link.as_str(), address.to_string());
+            gauge!("distlock.store.up", "link" => link, "node" => node).increment(1.0);
+            let again = u64::from(gap.is_some());
+            counter!("distlock.store.reconnects", "link" => link).increment(again);
+            gauge!("distlock.store.lost", "node" => address.to_string()).increment(0.0);
+        }
+        Event::StoreLost { address, .. } => {
+            gauge!("distlock.store.lost", "node" => address.to_string()).increment(1.0);
+        }
+        Event::StoreBack { address, .. } => {
+            gauge!("distlock.store.lost", "node" => address.to_string()).decrement(1.0);
+        }
+        Event::LinkDown { link, address } => {
+            let (link, node) = (link.as_str(), address.to_string());
+            gauge!("distlock.store.up", "link" => link, "node" => node).decrement(1.0);
+        }
+        Event::ClockOffset { address, seconds } => {
+            gauge!("distlock.store.clock_offset", "node" => address.to_string()).set(*seconds);
+        }
+        Event::Missed { events } => counter!("distlock.missed").increment(*events),
+        _ => {}
     }
 }
 

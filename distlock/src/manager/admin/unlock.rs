@@ -12,8 +12,9 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::admin::inspect::INSPECT_WITHIN;
 use crate::manager::engine::core::Core;
-use crate::protocol::words::{Inspection, Revoked};
+use crate::protocol::words::{Inspection, Occupant, Revoked};
 use crate::store::command::{Inspect, Revoke};
+use crate::util::clock::Moment;
 
 /// How long it is waited for, unless that is set.
 const DEFAULT_WAIT: Duration = Duration::from_secs(10);
@@ -292,6 +293,18 @@ async fn unlock(core: &Arc<Core>, key: &LockKey, asked: &Unlock) -> Result<Unloc
         // It has just ended, or is kept.
         Revoked::NotHeld | Revoked::Connected => None,
     };
+    let how = wait_until_free(core, key, &occupant, asked, started).await?;
+    Ok(unlocked(how, newest))
+}
+
+/// Waits until a revoked hold has ended. With `force` it waits for the end of its lease.
+async fn wait_until_free(
+    core: &Core,
+    key: &LockKey,
+    occupant: &Occupant,
+    asked: &Unlock,
+    started: Moment,
+) -> Result<HowUnlocked, Error> {
     let (mut over, mut give_up) = (None, started + asked.wait);
     loop {
         let seen = look(core, key).await;
@@ -301,13 +314,13 @@ async fn unlock(core: &Arc<Core>, key: &LockKey, asked: &Unlock) -> Result<Unloc
                 if seen
                     .occupant
                     .as_ref()
-                    .is_none_or(|one| !one.is_same(&occupant)) =>
+                    .is_none_or(|one| !one.is_same(occupant)) =>
             {
                 let how = match over {
                     Some(over) if now >= over => HowUnlocked::Expired,
                     _ => HowUnlocked::Released,
                 };
-                return Ok(unlocked(how, newest));
+                return Ok(how);
             }
             Ok(seen) if over.is_none() => {
                 // From now on nobody renews it.

@@ -564,13 +564,13 @@ impl Assembly {
             shows_keys,
             ..
         } = self.parts;
-        let observed = (self.observed, shows_keys);
         let core = Core::new(
             opened,
             clock,
             random,
             self.executor,
-            observed,
+            self.observed,
+            shows_keys,
             self.in_store,
         );
         self.mailbox.open(&core);

@@ -64,7 +64,8 @@ impl Core {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
         executor: Executor,
-        (observed, shows_keys): (Option<Arc<Delivery>>, bool),
+        observed: Option<Arc<Delivery>>,
+        shows_keys: bool,
         in_store: Counter,
     ) -> Arc<Self> {
         Arc::new(Core {

@@ -117,37 +117,31 @@ impl Mailbox {
                     .spawn_blocking(move || report::clock_jumped(&address, by));
             }
             // Before the manager is there, nothing was asked.
-            StoreEvent::Granted(grant) => {
+            event => {
                 if let Some(core) = self.core() {
-                    granted(&core, grant);
-                }
-            }
-            StoreEvent::Revoked(revocation) => {
-                if let Some(core) = self.core() {
-                    revoked(&core, &revocation);
-                }
-            }
-            StoreEvent::Unheard(owners) => {
-                if let Some(core) = self.core() {
-                    unheard(&core, owners);
-                }
-            }
-            StoreEvent::Reconnected => {
-                if let Some(core) = self.core() {
-                    core.clone().executor.spawn_later(reconnected(core));
-                }
-            }
-            StoreEvent::Moved => {
-                if let Some(core) = self.core() {
-                    ask_again(&core);
-                }
-            }
-            StoreEvent::RenewalsReconnected => {
-                if let Some(core) = self.core() {
-                    watch::renew_all(&core);
+                    act(core, event);
                 }
             }
         }
+    }
+}
+
+/// What a store's event changes for the claims of its manager.
+fn act(core: Arc<Core>, event: StoreEvent) {
+    match event {
+        StoreEvent::Granted(grant) => granted(&core, grant),
+        StoreEvent::Revoked(revocation) => revoked(&core, &revocation),
+        StoreEvent::Unheard(owners) => unheard(&core, owners),
+        StoreEvent::Reconnected => core.clone().executor.spawn_later(reconnected(core)),
+        StoreEvent::Moved => ask_again(&core),
+        StoreEvent::RenewalsReconnected => watch::renew_all(&core),
+        StoreEvent::Lost { .. }
+        | StoreEvent::NotAuthenticated(_)
+        | StoreEvent::Back { .. }
+        | StoreEvent::LinkUp { .. }
+        | StoreEvent::LinkDown { .. }
+        | StoreEvent::ClockSeen { .. }
+        | StoreEvent::ClockJumped { .. } => {}
     }
 }
 

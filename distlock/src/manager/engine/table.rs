@@ -39,6 +39,22 @@ struct Rows {
     arrivals: u64,
 }
 
+/// What is published of a claim.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct State {
+    standing: Standing,
+    due: Option<Moment>,
+}
+
+impl State {
+    fn of(claim: &Claim) -> Self {
+        State {
+            standing: claim.standing(),
+            due: claim.poll_timeout(),
+        }
+    }
+}
+
 /// A claim, shared by its call or its holder and by whoever works for it.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -184,12 +200,12 @@ impl Table {
     /// one.
     pub(crate) fn with<T>(&self, entry: &Arc<Entry>, act: impl FnOnce(&mut Claim) -> T) -> T {
         let mut claim = lock(&entry.claim);
-        let before = (claim.standing(), claim.poll_timeout());
-        let was_granted = before.0 == Standing::Held && !claim.is_confirmed();
+        let before = State::of(&claim);
+        let was_granted = before.standing == Standing::Held && !claim.is_confirmed();
         let result = act(&mut claim);
-        let after = (claim.standing(), claim.poll_timeout());
+        let after = State::of(&claim);
         if before != after {
-            self.publish(entry, before.0, after);
+            self.publish(entry, before.standing, after);
         }
         if was_granted && claim.is_confirmed() {
             entry.confirmed.notify_waiters();
@@ -198,9 +214,9 @@ impl Table {
     }
 
     /// The claim is locked meanwhile, so that nobody publishes something older.
-    fn publish(&self, entry: &Arc<Entry>, before: Standing, after: (Standing, Option<Moment>)) {
+    fn publish(&self, entry: &Arc<Entry>, before: Standing, after: State) {
         let mut rows = lock(&self.rows);
-        let woken = match after {
+        let woken = match (after.standing, after.due) {
             (Standing::Held, Some(due)) => rows.hold(entry, due),
             (Standing::Over, _) => {
                 rows.remove(entry.owner);
@@ -212,10 +228,10 @@ impl Table {
         if woken {
             self.due.notify_one();
         }
-        if before == after.0 {
+        if before == after.standing {
             return;
         }
-        match after.0 {
+        match after.standing {
             Standing::Queued | Standing::Due => self.queued.notify_one(),
             Standing::Over => entry.over.notify_waiters(),
             Standing::Asking | Standing::Held => {}

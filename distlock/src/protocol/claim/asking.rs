@@ -32,10 +32,26 @@ pub(super) struct Asking {
     occupant: Option<Occupant>,
     /// A grant that came while an ask was under way.
     pushed: Option<Box<Grant>>,
-    /// How that came which is to be confirmed, and when it was granted at the earliest.
-    came: (Path, Option<Moment>),
+    /// How the grant arrived that is to be confirmed.
+    arrival: Arrival,
     /// Since when it is known that something is to be done that only its call can do.
     due_since: Option<Moment>,
+}
+
+/// How a lock arrived at its call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) path: Path,
+    /// The earliest time at which it was granted, if that is known.
+    pub(super) granted_at: Option<Moment>,
+}
+
+impl Arrival {
+    /// The lock was free.
+    pub(super) const FREE: Arrival = Arrival {
+        path: Path::Free,
+        granted_at: None,
+    };
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,7 +86,7 @@ impl Asking {
             obstacle,
             occupant: None,
             pushed: None,
-            came: (Path::Free, None),
+            arrival: Arrival::FREE,
             due_since: None,
         }
     }
@@ -234,13 +250,12 @@ impl Asking {
 
     /// There is a grant that has to be proven.
     pub(super) fn confirm(&mut self, path: Path, granted_at: Option<Moment>) {
-        self.came = (path, granted_at);
+        self.arrival = Arrival { path, granted_at };
         self.next = Next::Confirm;
     }
 
-    /// How that came which was confirmed, and when it was granted at the earliest.
-    pub(super) fn came(&self) -> (Path, Option<Moment>) {
-        self.came
+    pub(super) fn arrival(&self) -> Arrival {
+        self.arrival
     }
 
     /// A look found the lock to be this id's.

@@ -11,7 +11,7 @@ use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::observer::event::Path;
 use crate::protocol::belief::Belief;
-use crate::protocol::claim::asking::Asking;
+use crate::protocol::claim::asking::{Arrival, Asking};
 use crate::protocol::claim::holding::{Holding, Verdict};
 use crate::protocol::claim::leaving::{Leaving, Left};
 use crate::protocol::outcome::{Action, End, Obstacle, Outcome, Refusal};
@@ -186,7 +186,7 @@ impl Claim {
         match answer {
             Ok(answer) => {
                 if let Some(proof) = asking.answered(&self.request, answer) {
-                    return self.prove(proof, (Path::Free, None), now);
+                    return self.prove(proof, Arrival::FREE, now);
                 }
             }
             Err(trouble) => asking.failed(&self.request, trouble, now),
@@ -258,8 +258,8 @@ impl Claim {
             Stage::Asking(asking) if asking.outcome().is_some() => {}
             Stage::Asking(asking) => match answer {
                 Ok(Some(proof)) => {
-                    let came = asking.came();
-                    self.prove(proof, came, now);
+                    let arrival = asking.arrival();
+                    self.prove(proof, arrival, now);
                 }
                 // Only its replicas are missing, most likely: the same id asks again, which keeps
                 // what it has. What was granted is in the store, whether or not this was sent.
@@ -490,9 +490,9 @@ impl Claim {
 
     // From stage to stage.
 
-    fn prove(&mut self, proof: Proof, came: (Path, Option<Moment>), now: Moment) {
+    fn prove(&mut self, proof: Proof, arrival: Arrival, now: Moment) {
         match Holding::proven(&self.request, self.rules, proof, now) {
-            Some(held) => self.hold(held, came),
+            Some(held) => self.hold(held, arrival),
             None => {
                 if let Stage::Asking(asking) = &mut self.stage {
                     asking.again();
@@ -503,7 +503,11 @@ impl Claim {
 
     fn take(&mut self, grant: &Grant, now: Moment) {
         match Holding::granted(&self.request, self.rules, grant, now) {
-            Some(held) => self.hold(held, (Path::Handed, grant.granted_at)),
+            Some(held) => {
+                let path = Path::Handed;
+                let granted_at = grant.granted_at;
+                self.hold(held, Arrival { path, granted_at });
+            }
             None => {
                 if let Stage::Asking(asking) = &mut self.stage {
                     asking.confirm(Path::Handed, grant.granted_at);
@@ -512,7 +516,7 @@ impl Claim {
         }
     }
 
-    fn hold(&mut self, held: Holding, (path, granted_at): (Path, Option<Moment>)) {
+    fn hold(&mut self, held: Holding, Arrival { path, granted_at }: Arrival) {
         self.grip = Some(Grip {
             token: held.token(),
             since: held.since(),

@@ -11,7 +11,7 @@ use crate::config::credentials::Source;
 use crate::error::Outage;
 use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::conn::client::Shared;
-use crate::store::redis::conn::group::ClusterNode;
+use crate::store::redis::conn::group::{ClusterNode, Group};
 use crate::store::redis::conn::session::{End, Predecessor, ServersName, Session};
 use crate::store::redis::conn::subscribed::Subscribed;
 use crate::store::redis::transport::config::Password;
@@ -96,46 +96,10 @@ impl Dialer {
         let shared = &*self.shared;
         // In a cluster a node is tried out in a slot of its own, if it has one yet.
         let slot = shared.group.cluster().and_then(ClusterNode::some_slot);
-        let mut name = None;
-        let mut predecessor_lives = false;
-        if shared.group.cluster().is_some() && !connection.has_pushes() {
-            return Err(Trouble::new(
-                Outage::Misconfigured,
-                "it does not speak RESP3, as the nodes of a cluster must: write redis:// for a proxy before one",
-            ));
-        }
-        if shared.group.voter().is_some() && !connection.has_pushes() {
-            return Err(Trouble::new(
-                Outage::Misconfigured,
-                "it does not speak RESP3, as the servers of a quorum must: no proxy may stand before them",
-            ));
-        }
-        if self.role == Role::Commands && !connection.has_pushes() {
-            if !shared.start_polling() {
-                return Err(Trouble::new(
-                    Outage::Misconfigured,
-                    "it tells nothing unasked, which it did when this client connected: connect a new manager if a proxy \
-                     stands there now",
-                ));
-            }
-            predecessor_lives = old.is_some();
-            if old.is_some() {
-                shared.rename_if_idle();
-            }
-        } else if self.role == Role::Commands {
-            if old.is_none() {
-                check_password(&*connection, self.password().await?).await?;
-            }
-            predecessor_lives = !kill(&*connection, old).await?;
-            name = servers_name(&*connection).await?;
-            if old.is_some() {
-                shared.rename_if_idle();
-            }
-            match shared.group.cluster() {
-                None => subscribe(&*connection, shared).await?,
-                Some(node) => subscribe_in_slots(&*connection, shared, node, slot).await?,
-            }
-            shared.listens();
+        self.check_protocol(&*connection)?;
+        let (mut name, mut predecessor_lives) = (None, false);
+        if self.role == Role::Commands {
+            (name, predecessor_lives) = self.take_over(&*connection, old, slot).await?;
         }
         if self.role == Role::Lane {
             name = servers_name(&*connection).await?;
@@ -197,6 +161,59 @@ impl Dialer {
     /// Has the server run a script that writes nothing, but might, and makes it know the others: so
     /// a replica is not taken for a master, and no command is sent twice because its script is
     /// unknown. What the server calls itself for as long as it runs, if it says so.
+    /// Rejects a server that pushes nothing where pushes are needed.
+    fn check_protocol(&self, connection: &dyn Connection) -> Result<(), Trouble> {
+        let shared = &*self.shared;
+        if connection.has_pushes() {
+            return Ok(());
+        }
+        let detail = match &shared.group {
+            Group::Cluster(_) => {
+                "it does not speak RESP3, as the nodes of a cluster must: write redis:// for a proxy before one"
+            }
+            Group::Quorum(_) => {
+                "it does not speak RESP3, as the servers of a quorum must: no proxy may stand before them"
+            }
+            Group::Single if self.role == Role::Commands && !shared.start_polling() => {
+                "it tells nothing unasked, which it did when this client connected: connect a new manager if a proxy \
+                 stands there now"
+            }
+            Group::Single => return Ok(()),
+        };
+        Err(Trouble::new(Outage::Misconfigured, detail))
+    }
+
+    /// Ends the old command connection, and subscribes. Returns the server's name of the new one,
+    /// and whether the old one may live on.
+    async fn take_over(
+        &self,
+        connection: &dyn Connection,
+        old: Option<&Predecessor>,
+        slot: Option<Slot>,
+    ) -> Result<(Option<ServersName>, bool), Trouble> {
+        let shared = &*self.shared;
+        if !connection.has_pushes() {
+            if old.is_some() {
+                shared.rename_if_idle();
+            }
+            return Ok((None, old.is_some()));
+        }
+        if old.is_none() {
+            check_password(connection, self.password().await?).await?;
+        }
+        let predecessor_lives = !kill(connection, old).await?;
+        let name = servers_name(connection).await?;
+        if old.is_some() {
+            shared.rename_if_idle();
+        }
+        match shared.group.cluster() {
+            None => subscribe(connection, shared).await?,
+            Some(node) => subscribe_in_slots(connection, shared, node, slot).await?,
+        }
+        shared.listens();
+        Ok((name, predecessor_lives))
+    }
+
     async fn probe(
         &self,
         connection: &dyn Connection,
@@ -251,26 +268,31 @@ impl Dialer {
                 }
                 // Forgotten again in between, but it may be run.
                 Err(error) if scripts::is_unknown(&error) => {}
-                Err(error) => {
-                    role::check_server(connection).await?;
-                    let trouble = trouble::of(&error);
-                    if shared.group.cluster().is_none()
-                        && let Some(trouble) = trouble::not_alone(&trouble)
-                    {
-                        return Err(trouble);
-                    }
-                    return Err(trouble::needs(
-                        trouble,
-                        &format!(
-                            "EVAL and EVALSHA on keys like `{}`",
-                            key.unwrap_or_default()
-                        ),
-                    ));
-                }
+                Err(error) => return Err(self.refused(connection, &error, key).await),
             }
         }
         let run = info.as_deref().and_then(|info| field(info, "run_id"));
         Ok(run.map(str::to_owned))
+    }
+
+    /// Returns why a server does not run scripts.
+    async fn refused(
+        &self,
+        connection: &dyn Connection,
+        error: &RedisError,
+        key: Option<String>,
+    ) -> Trouble {
+        if let Err(error) = role::check_server(connection).await {
+            return error;
+        }
+        let error = trouble::of(error);
+        if self.shared.group.cluster().is_none()
+            && let Some(error) = trouble::not_alone(&error)
+        {
+            return error;
+        }
+        let key = key.unwrap_or_default();
+        trouble::needs(error, &format!("EVAL and EVALSHA on keys like `{key}`"))
     }
 
     fn hears(&self, epoch: u64, end: Arc<End>, subscribed: Arc<Subscribed>) -> Hears {

@@ -11,9 +11,16 @@ use crate::util::mutex::lock;
 /// it.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime {
-    pair: Mutex<Option<(Moment, u64)>>,
+    pair: Mutex<Option<Pair>>,
     /// A server time, and a local time that is not before it, as close together as they ever were.
-    least: Mutex<Option<(Moment, u64)>>,
+    least: Mutex<Option<Pair>>,
+}
+
+/// A local time, and a server time (µs).
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    local: Moment,
+    server: u64,
 }
 
 /// A pair of times that is older says nothing about the age of a grant.
@@ -22,15 +29,18 @@ const FRESH: Duration = Duration::from_secs(1);
 impl ServerTime {
     pub(crate) fn learn(&self, sent: Moment, server_micros: u64) {
         let mut pair = lock(&self.pair);
-        if pair.is_none_or(|(known, _)| sent >= known) {
-            *pair = Some((sent, server_micros));
+        if pair.is_none_or(|known| sent >= known.local) {
+            *pair = Some(Pair {
+                local: sent,
+                server: server_micros,
+            });
         }
     }
 
     /// The server's time now, never less than it is unless its clock moved.
     pub(crate) fn estimate(&self, now: Moment) -> u64 {
         match *lock(&self.pair) {
-            Some((sent, server)) => server.saturating_add(micros(now.since(sent))),
+            Some(Pair { local, server }) => server.saturating_add(micros(now.since(local))),
             // Nothing is known: never too late.
             None => 1 << 52,
         }
@@ -44,7 +54,10 @@ impl ServerTime {
         // A clock that stepped back makes all that was known too late.
         let latest = server_micros.saturating_add(micros(now.since(sent)));
         if known.is_none_or(|known| known < server_micros || known > latest) {
-            *least = Some((now, server_micros));
+            *least = Some(Pair {
+                local: now,
+                server: server_micros,
+            });
         }
     }
 
@@ -57,19 +70,19 @@ impl ServerTime {
     /// The server's time after which a command with this deadline comes too late. The older what is
     /// known, the more the clocks may have drifted apart.
     pub(crate) fn latest(&self, now: Moment, within: Duration) -> u64 {
-        let age = (*lock(&self.pair)).map_or(Duration::ZERO, |(sent, _)| now.since(sent));
+        let age = (*lock(&self.pair)).map_or(Duration::ZERO, |pair| now.since(pair.local));
         self.estimate(now) + micros(within + age / 1_000)
     }
 
     /// A local time before which a grant made at `granted` server time was not made later.
     pub(crate) fn bound(&self, granted: u64, received: Moment) -> Option<Moment> {
-        let (sent, server) = (*lock(&self.pair))?;
-        if received.since(sent) > FRESH {
+        let Pair { local, server } = (*lock(&self.pair))?;
+        if received.since(local) > FRESH {
             return None;
         }
         let bound = match granted.checked_sub(server) {
-            Some(later) => sent + Duration::from_micros(later),
-            None => sent - Duration::from_micros(server - granted),
+            Some(later) => local + Duration::from_micros(later),
+            None => local - Duration::from_micros(server - granted),
         };
         // A grant from the future: a clock moved.
         (bound <= received).then_some(bound)
@@ -77,9 +90,9 @@ impl ServerTime {
 }
 
 /// Clocks that run at different rates are allowed for.
-fn at_least((heard, server): (Moment, u64), now: Moment) -> u64 {
-    let since = micros(now.since(heard));
-    server.saturating_add(since - since / 1_000)
+fn at_least(known: Pair, now: Moment) -> u64 {
+    let since = micros(now.since(known.local));
+    known.server.saturating_add(since - since / 1_000)
 }
 
 pub(crate) fn micros(duration: Duration) -> u64 {

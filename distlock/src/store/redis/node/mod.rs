@@ -105,8 +105,8 @@ impl Node {
         let (first, second) =
             opened.map_err(|trouble| config.refused(trouble, shared.clock.now().since(started)))?;
         let policy = tokio::time::timeout(ADVICE_WITHIN, handshake::evicts(&first)).await;
-        let dialers = (commands, renewals);
-        let node = Self::keep(config, shared, dialers, (Some(first), Some(second)));
+        let (first, second) = (Some(first), Some(second));
+        let node = Self::keep(config, shared, commands, renewals, first, second);
         Ok((node, policy.ok().flatten()))
     }
 
@@ -118,15 +118,17 @@ impl Node {
     ) -> Self {
         let shared = Shared::new(&config.namespace, client);
         let shared = Arc::new(shared);
-        let dialers = dialers(config, &transport, &shared);
-        Self::keep(config, shared, dialers, (None, None))
+        let (commands, renewals) = dialers(config, &transport, &shared);
+        Self::keep(config, shared, commands, renewals, None, None)
     }
 
     fn keep(
         config: &RedisConfig,
         shared: Arc<Shared>,
-        (commands, renewals): (Dialer, Dialer),
-        (first, second): (Option<Session>, Option<Session>),
+        commands: Dialer,
+        renewals: Dialer,
+        first: Option<Session>,
+        second: Option<Session>,
     ) -> Self {
         let health = Health::new(
             config.address(),

@@ -23,6 +23,7 @@ use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::reply::{self, Reply};
 use crate::store::redis::wire::scripts::VoteScripts;
 use crate::store::redis::wire::trouble;
+use crate::util::clock::Moment;
 
 /// Who asks for what.
 #[derive(Clone, Debug)]
@@ -144,49 +145,9 @@ impl Node {
         };
         pending.is_answered();
         let mut reply = Reply::list(answer)?;
-        let verdict = reply.int()?;
-        let at = reply.int()?;
+        let (verdict, at) = (reply.int()?, reply.int()?);
         shared.server_time.hear(sent, at, shared.clock.now());
-        let heard = |heard| Answer {
-            heard,
-            seen: Seen::Nothing,
-        };
-        Ok(match verdict {
-            1 => {
-                let token = reply.token()?.get();
-                heard(match reply.int()? {
-                    1 => Heard::Confirmed { token, sent },
-                    _ => Heard::Granted { token, at },
-                })
-            }
-            2 => heard(Heard::Yours {
-                token: reply.token()?.get(),
-                lower: reply.int()? == 1,
-                at,
-            }),
-            3 => {
-                let value = reply.text()?;
-                let kept_until = decode::kept_until(at, &mut reply)?;
-                Answer {
-                    heard: Heard::Queued { at },
-                    seen: seen(&session.client, &value, kept_until),
-                }
-            }
-            4 => heard(Heard::Unanswered),
-            5 => Answer {
-                heard: Heard::NotVoting,
-                seen: Seen::Foreign(trouble::FOREIGN_VALUE.to_owned()),
-            },
-            6 => Answer {
-                heard: Heard::NotVoting,
-                seen: Seen::Full,
-            },
-            7 => Answer {
-                heard: Heard::NotVoting,
-                seen: Seen::NotVoting(Duration::from_micros(reply.int()?.saturating_sub(at))),
-            },
-            other => return Err(reply::nonsense(&format!("verdict {other}"))),
-        })
+        read_ask(&session.client, sent, at, verdict, &mut reply)
     }
 
     pub(super) async fn yield_vote(
@@ -410,6 +371,56 @@ impl Node {
         pending.is_answered();
         Ok(())
     }
+}
+
+/// Reads the reply to an ask behind its verdict.
+fn read_ask(
+    client: &ClientId,
+    sent: Moment,
+    at: u64,
+    verdict: u64,
+    reply: &mut Reply,
+) -> Result<Answer, Trouble> {
+    let heard = |heard| Answer {
+        heard,
+        seen: Seen::Nothing,
+    };
+    Ok(match verdict {
+        1 => {
+            let token = reply.token()?.get();
+            heard(match reply.int()? {
+                1 => Heard::Confirmed { token, sent },
+                _ => Heard::Granted { token, at },
+            })
+        }
+        2 => heard(Heard::Yours {
+            token: reply.token()?.get(),
+            lower: reply.int()? == 1,
+            at,
+        }),
+        3 => {
+            let value = reply.text()?;
+            let kept_until = decode::kept_until(at, reply)?;
+            Answer {
+                heard: Heard::Queued { at },
+                seen: seen(client, &value, kept_until),
+            }
+        }
+        4 => heard(Heard::Unanswered),
+        5 => Answer {
+            heard: Heard::NotVoting,
+            seen: Seen::Foreign(trouble::FOREIGN_VALUE.to_owned()),
+        },
+        6 => Answer {
+            heard: Heard::NotVoting,
+            seen: Seen::Full,
+        },
+        7 => Answer {
+            heard: Heard::NotVoting,
+            seen: Seen::NotVoting(Duration::from_micros(reply.int()?.saturating_sub(at))),
+        },
+        other => return Err(reply::nonsense(&format!("verdict {other}"))),
+    })
 }
 
 /// A lock's four keys, and the one of the node itself.

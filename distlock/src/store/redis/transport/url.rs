@@ -75,28 +75,7 @@ impl Url {
                 false,
             );
         }
-        let rest = rest
-            .strip_prefix("//")
-            .ok_or("the lock store's URL has no `//` behind its scheme")?;
-        let (authority, path) = match rest.find(['/', '?', '#']) {
-            Some(end) => rest.split_at(end),
-            None => (rest, ""),
-        };
-        // A `/`, `?` or `#` in a password ends what names the server: in
-        // `redis://user:80#secret@host` that is `user:80`, which would be connected to, and shown.
-        if path.contains(['@', '#']) {
-            return Err(
-                "the lock store's URL has an `@` or a `#` where none can be (percent-encode them, `/` and `?` in a \
-                 password)"
-                    .into(),
-            );
-        }
-        if path.contains('?') {
-            return Err(
-                "the lock store's URL has a `?`, and takes no settings (they are the builder's)"
-                    .into(),
-            );
-        }
+        let (authority, path) = split(rest)?;
         let (user, hosts) = match authority.rfind('@') {
             Some(at) => authority.split_at(at + 1),
             None => ("", authority),
@@ -157,6 +136,32 @@ impl Url {
             is_encrypted,
         })
     }
+}
+
+/// Returns what names the server, and what follows it.
+fn split(rest: &str) -> Result<(&str, &str), String> {
+    let rest = rest
+        .strip_prefix("//")
+        .ok_or("the lock store's URL has no `//` behind its scheme")?;
+    let (authority, path) = match rest.find(['/', '?', '#']) {
+        Some(end) => rest.split_at(end),
+        None => (rest, ""),
+    };
+    // A `/`, `?` or `#` in a password ends what names the server: in
+    // `redis://user:80#secret@host` that is `user:80`, which would be connected to, and shown.
+    if path.contains(['@', '#']) {
+        return Err(
+            "the lock store's URL has an `@` or a `#` where none can be (percent-encode them, `/` and `?` in a \
+             password)"
+                .into(),
+        );
+    }
+    if path.contains('?') {
+        return Err(
+            "the lock store's URL has a `?`, and takes no settings (they are the builder's)".into(),
+        );
+    }
+    Ok((authority, path))
 }
 
 /// What a scheme means, and whether it wants TLS.
