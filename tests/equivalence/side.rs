@@ -12,6 +12,7 @@ use super::step::{LIMIT, Step};
 use super::{CLIENTS, KEYS};
 use crate::config::options::FENCE_TTL;
 use crate::key::LockKey;
+use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Grant, Owner, Revocation};
 use crate::store::client_id::ClientId;
@@ -242,6 +243,7 @@ impl InRedis {
                 is_idle: Arc::new(|| false),
                 scripts: Arc::new(Scripts::ours()),
                 lane_after: 1,
+                rules: Rules::in_force(),
                 group: Group::Single,
                 way: |sockets| Arc::new(sockets),
             };

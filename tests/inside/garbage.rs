@@ -17,6 +17,7 @@ use super::*;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Grant, Inspection, Owner, RenewalFailure};
 use crate::store::client_id::ClientId;
@@ -78,6 +79,7 @@ impl Bench {
             is_idle: Arc::new(|| false),
             scripts: Arc::new(Scripts::ours()),
             lane_after: 1,
+            rules: Rules::in_force(),
             group: Group::Single,
             way: |sockets| Arc::new(sockets),
         };

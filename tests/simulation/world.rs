@@ -19,6 +19,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::connect::{Assembly, Parts};
 use crate::manager::engine::executor::Executor;
+use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
@@ -131,6 +132,7 @@ impl World {
             scripts: SCRIPTS.clone(),
             // A world is short.
             lane_after: 1,
+            rules: Rules::in_force(),
             group: Group::Single,
             way: |sockets| Arc::new(sockets),
         };

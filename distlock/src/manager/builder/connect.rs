@@ -26,6 +26,7 @@ use crate::manager::engine::watch;
 use crate::manager::telemetry::report;
 use crate::observer::Observers;
 use crate::observer::delivery::Delivery;
+use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
@@ -461,6 +462,7 @@ pub(crate) struct Parts {
     /// Where background work runs, if not on a thread of its own.
     pub(crate) elsewhere: Option<Handle>,
     pub(crate) scripts: Arc<Scripts>,
+    pub(crate) rules: Rules,
     /// From which of its calls on a runtime has a lane: many live for a few calls only.
     pub(crate) lane_after: u32,
     /// How a Redis server is reached.
@@ -477,6 +479,7 @@ impl Default for Parts {
             random: Arc::new(SystemRandom),
             elsewhere: None,
             scripts: Arc::new(Scripts::ours()),
+            rules: Rules::in_force(),
             lane_after: 8,
             way: |sockets| Arc::new(sockets),
             observers: Observers::default(),
@@ -538,6 +541,7 @@ impl Assembly {
             events: self.mailbox.sink(),
             is_idle: self.is_idle(),
             scripts: self.parts.scripts.clone(),
+            rules: self.parts.rules,
             lane_after: self.parts.lane_after,
             way: self.parts.way,
             group: Group::Single,
@@ -561,6 +565,7 @@ impl Assembly {
         let Parts {
             clock,
             random,
+            rules,
             shows_keys,
             ..
         } = self.parts;
@@ -568,6 +573,7 @@ impl Assembly {
             opened,
             clock,
             random,
+            rules,
             self.executor,
             self.observed,
             shows_keys,

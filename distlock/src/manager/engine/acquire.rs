@@ -21,7 +21,6 @@ use crate::observer::event::{Operation, Refused};
 use crate::protocol::claim::{Claim, Standing};
 use crate::protocol::outcome::{Action, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
-use crate::protocol::rules::Rules;
 use crate::protocol::words::Occupant;
 use crate::store::Lane;
 use crate::util::clock::Moment;
@@ -91,7 +90,7 @@ impl Drop for Asker {
 
 impl Asker {
     fn new(core: &Arc<Core>, request: &Arc<Request>, obstacle: Option<Obstacle>) -> Self {
-        let claim = Claim::new(request.clone(), obstacle, Rules::in_force());
+        let claim = Claim::new(request.clone(), obstacle, core.rules);
         // Random, for a pushed grant that names one is believed.
         let owner = core.random.next();
         let entry = core.claims.enter(owner, claim, core.in_store());
@@ -281,7 +280,7 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
     match action {
         Action::Ask { wait, within } => {
             let answer = core.call(entry.ask(wait), within).await;
-            let undone = answer.is_err() && !Rules::in_force().no_way_back;
+            let undone = answer.is_err() && !core.rules.no_way_back;
             let now = core.clock.now();
             (core.claims).with(entry, |claim| claim.handle_answer(answer, now));
             if undone {

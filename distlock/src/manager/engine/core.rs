@@ -15,6 +15,7 @@ use crate::manager::engine::renewals::Renewals;
 use crate::manager::engine::table::Table;
 use crate::observer::delivery::{Delivery, Told};
 use crate::observer::event::{CallOutcome, Event, Operation};
+use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::store::command::{self, StoreCommand};
 use crate::store::{LockStore, Opened};
@@ -32,6 +33,7 @@ pub(crate) struct Core {
     pub(crate) limits: Limits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
+    pub(crate) rules: Rules,
     pub(crate) executor: Executor,
     /// The way to those who observe, if anybody does.
     pub(crate) observed: Option<Arc<Delivery>>,
@@ -63,6 +65,7 @@ impl Core {
         opened: Opened,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
+        rules: Rules,
         executor: Executor,
         observed: Option<Arc<Delivery>>,
         shows_keys: bool,
@@ -75,6 +78,7 @@ impl Core {
             limits: opened.limits,
             clock,
             random,
+            rules,
             executor,
             observed,
             shows_keys,

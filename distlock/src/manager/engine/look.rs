@@ -10,7 +10,6 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::release;
 use crate::manager::engine::table::Entry;
 use crate::manager::telemetry::long_waits::LongWaits;
-use crate::protocol::rules::Rules;
 use crate::protocol::timing::LOOK_EVERY;
 use crate::protocol::words::{Look, LookReply};
 
@@ -32,7 +31,7 @@ struct Waiting {
 
 /// Looks, for as long as the manager is open.
 pub(crate) async fn keep_looking(core: Arc<Core>) {
-    if !Rules::in_force().drive {
+    if !core.rules.drive {
         return;
     }
     let mut long_waits = LongWaits::default();

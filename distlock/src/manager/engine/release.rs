@@ -20,7 +20,6 @@ use crate::observer::event::Operation;
 use crate::protocol::claim::Claim;
 use crate::protocol::claim::leaving::Left;
 use crate::protocol::request::Request;
-use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Owner, ReleaseReply};
 use crate::store::Lane;
@@ -100,7 +99,7 @@ pub(crate) fn undo_unknown(core: &Arc<Core>, key: LockKey, owner: Owner, lease: 
     };
     let now = core.clock.now();
     let request = Arc::new(Request::new(key, options, now));
-    let claim = Claim::unknown(request, Rules::in_force(), now);
+    let claim = Claim::unknown(request, core.rules, now);
     submit(core, &Entry::unknown(owner, claim, core.in_store()));
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use redis::Value;
 
+use crate::protocol::rules::Rules;
 use crate::protocol::words::Grant;
 use crate::store::client_id::ClientId;
 use crate::store::redis::conn::group::{Group, Push};
@@ -31,6 +32,7 @@ pub(crate) struct Client {
     pub(crate) events: EventSink,
     pub(crate) is_idle: IsIdle,
     pub(crate) scripts: Arc<Scripts>,
+    pub(crate) rules: Rules,
     /// From which of its calls on a runtime has a lane.
     pub(crate) lane_after: u32,
     /// How it reaches its server.
@@ -45,6 +47,7 @@ pub(crate) type Way = fn(Sockets) -> Arc<dyn Transport>;
 pub(crate) struct Shared {
     pub(crate) names: Names,
     pub(crate) scripts: Arc<Scripts>,
+    pub(crate) rules: Rules,
     pub(crate) server_time: ServerTime,
     pub(crate) settings: Settings,
     pub(crate) clock: Arc<dyn Clock>,
@@ -67,6 +70,7 @@ impl Shared {
                 Group::Cluster(_) => Names::in_slots(namespace),
             },
             scripts: client.scripts,
+            rules: client.rules,
             server_time: ServerTime::default(),
             settings: client.settings,
             clock: client.clock,

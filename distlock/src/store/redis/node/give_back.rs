@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Owner, ReleaseReply};
 use crate::store::command::Release;
@@ -39,7 +38,7 @@ impl Node {
         let next = next(&home.session);
         let next = next.as_deref();
         let mut unanswered = self.unanswered.get(owner).unwrap_or_default();
-        if !Rules::in_force().follow_lane {
+        if !self.shared.rules.follow_lane {
             unanswered.lanes.clear();
         }
         let mut was_held = false;

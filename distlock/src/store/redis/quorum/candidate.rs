@@ -159,6 +159,7 @@ pub(super) struct Candidate {
     quorum: usize,
     /// How long a confirmation lasts.
     lease: Duration,
+    rules: Rules,
     phase: Phase,
     /// The least token that is confirmed, but for the one that its asks name.
     floor: Token,
@@ -169,7 +170,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub(super) fn new(nodes: usize, quorum: usize, lease: Duration) -> Self {
+    pub(super) fn new(nodes: usize, quorum: usize, lease: Duration, rules: Rules) -> Self {
         let end = End {
             stand: Stand::Away,
             busy: false,
@@ -184,6 +185,7 @@ impl Candidate {
             ends: vec![end; nodes],
             quorum,
             lease,
+            rules,
             phase: Phase::Asking,
             floor: 0,
             named: None,
@@ -257,7 +259,7 @@ impl Candidate {
             end.stand = match end.stand {
                 stand @ Stand::Yielding(_) => stand,
                 stand @ Stand::Confirmed(_) if holds => stand,
-                stand if !Rules::in_force().confirmed_votes => stand,
+                stand if !self.rules.confirmed_votes => stand,
                 _ => Stand::Away,
             };
             if !holds {
@@ -307,7 +309,7 @@ impl Candidate {
             (Phase::Held(token), Stand::Confirmed(of)) if of != token => Some(Say::Confirm(token)),
             // What a minority has confirmed is given back for a vote, which does not keep the
             // others away for a whole lease.
-            (Phase::Asking, Stand::Confirmed(token)) if end.fresh && Rules::in_force().gives_way => {
+            (Phase::Asking, Stand::Confirmed(token)) if end.fresh && self.rules.gives_way => {
                 Some(Say::Yield(token))
             }
             (_, Stand::Away) if asks && end.fresh && !is_queued => {
@@ -378,7 +380,7 @@ impl Candidate {
                 let keeps = match stand {
                     Stand::Yielding(_) => true,
                     Stand::Confirmed(_) => holds,
-                    _ => !Rules::in_force().confirmed_votes,
+                    _ => !self.rules.confirmed_votes,
                 };
                 if !keeps {
                     (end.stand, end.proof) = (Stand::Away, None);
@@ -422,7 +424,7 @@ impl Candidate {
                 for end in &mut self.ends {
                     // Exactly where a lower one waits, and until a fresh grant there.
                     if let Some(token) = end.stand.vote()
-                        && Rules::in_force().gives_way
+                        && self.rules.gives_way
                         && !matches!(end.stand, Stand::Confirming(_))
                         && end.lower.take().is_some()
                     {
@@ -458,7 +460,7 @@ impl Candidate {
     fn elect(&mut self, token: Token, now: Moment) {
         let proof = |end: &End| match end.stand {
             Stand::Confirmed(of) if of == token => end.proof.filter(|proof| now < proof.until),
-            stand if !Rules::in_force().confirmed_votes => {
+            stand if !self.rules.confirmed_votes => {
                 stand.vote().map(|_| Proven::new(now, self.lease))
             }
             _ => None,

@@ -13,7 +13,6 @@ use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::authentication;
 use crate::store::redis::quorum::seats::Seat;
-use crate::store::redis::quorum::terms::Terms;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sockets::Sockets;
 use crate::store::redis::transport::url::{Host, Place, Single};
@@ -37,7 +36,7 @@ impl Members {
     /// told what each of them tells, by its place.
     pub(super) fn open(
         config: &RedisConfig,
-        terms: &Terms,
+        quorum: usize,
         hosts: &[Host],
         client: &Client,
         client_of: impl Fn(usize, Seat, Client) -> Client,
@@ -67,7 +66,7 @@ impl Members {
         });
         Members {
             nodes: nodes.collect(),
-            quorum: terms.quorum_of(hosts.len()),
+            quorum,
             changed,
             closed: AtomicBool::new(false),
         }

@@ -116,8 +116,9 @@ impl QuorumStore {
 
     fn open(config: &RedisConfig, hosts: &[Host], client: Client) -> Self {
         let terms = Terms(config.quorum.clone());
+        let quorum = terms.quorum_of(hosts.len(), client.rules);
         let known: Arc<OnceCell<Weak<Quorum>>> = Arc::default();
-        let members = Members::open(config, &terms, hosts, &client, |place, seat, client| {
+        let members = Members::open(config, quorum, hosts, &client, |place, seat, client| {
             let (of_events, events) = (known.clone(), client.events.clone());
             let quorum = known.clone();
             Client {
@@ -138,6 +139,7 @@ impl QuorumStore {
                 members: Arc::new(members),
                 clock: client.clock.clone(),
                 terms,
+                rules: client.rules,
                 events: client.events.clone(),
                 runtime: Handle::current(),
             }),
@@ -169,8 +171,10 @@ impl Voter for Member {
     }
 
     fn handle_push(&self, push: &Push<'_>) {
-        let told = Told::read(push);
-        if let (Some(quorum), Some(told)) = (self.quorum.get().and_then(Weak::upgrade), told) {
+        let Some(quorum) = self.quorum.get().and_then(Weak::upgrade) else {
+            return;
+        };
+        if let Some(told) = Told::read(push, quorum.polls.rules) {
             quorum.told(self.place, told);
         }
     }

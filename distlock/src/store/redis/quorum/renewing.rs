@@ -78,7 +78,7 @@ impl Quorum {
         renewing.detach_all();
         tallies
             .into_iter()
-            .map(|tally| tally.outcome(nodes, quorum))
+            .map(|tally| tally.outcome(nodes, quorum, self.polls.rules))
             .collect()
     }
 
@@ -147,8 +147,8 @@ impl Tally {
         }
     }
 
-    fn outcome(self, nodes: usize, quorum: usize) -> Result<(), RenewalFailure> {
-        if self.ours >= quorum || self.ours > 0 && !Rules::in_force().quorum_extends {
+    fn outcome(self, nodes: usize, quorum: usize, rules: Rules) -> Result<(), RenewalFailure> {
+        if self.ours >= quorum || self.ours > 0 && !rules.quorum_extends {
             Ok(())
         } else if self.not_ours > nodes - quorum {
             Err(if self.is_revoked {
@@ -186,7 +186,7 @@ mod tests {
         };
         let mut tally = Tally::default();
         answers.chars().map(kept).for_each(|kept| tally.add(kept));
-        match tally.outcome(answers.len(), answers.len() / 2 + 1) {
+        match tally.outcome(answers.len(), answers.len() / 2 + 1, Rules::ALL) {
             Ok(()) => "held",
             Err(RenewalFailure::Gone) => "gone",
             Err(RenewalFailure::Revoked) => "revoked",

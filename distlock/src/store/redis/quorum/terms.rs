@@ -12,8 +12,8 @@ pub(super) struct Terms(pub(super) Quorum);
 
 impl Terms {
     /// How many of so many nodes it takes.
-    pub(super) fn quorum_of(&self, nodes: usize) -> usize {
-        let majority = nodes / 2 + usize::from(Rules::in_force().majority);
+    pub(super) fn quorum_of(&self, nodes: usize, rules: Rules) -> usize {
+        let majority = nodes / 2 + usize::from(rules.majority);
         self.0.size.unwrap_or(majority)
     }
 

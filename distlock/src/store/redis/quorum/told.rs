@@ -23,7 +23,7 @@ pub(super) struct Told {
 impl Told {
     /// Reads a message on the client's channel: `vote owner token now lock`, `held owner token now
     /// lease lock`, or `lower owner token now lock`. Anything else is ignored.
-    pub(super) fn read(push: &Push<'_>) -> Option<Self> {
+    pub(super) fn read(push: &Push<'_>, rules: Rules) -> Option<Self> {
         let Some(Value::BulkString(payload)) = push.message.get(1) else {
             return None;
         };
@@ -39,7 +39,7 @@ impl Told {
                 let (lease, rest) = key.split_once(' ')?;
                 key = rest;
                 let lease = Duration::from_millis(plain_number(lease)?);
-                let given_at = if Rules::in_force().grant_age {
+                let given_at = if rules.grant_age {
                     push.server_time.bound(at, push.received)
                 } else {
                     Some(push.received)

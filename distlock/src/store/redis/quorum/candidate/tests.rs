@@ -8,7 +8,7 @@ fn at(ms: u64) -> Moment {
 
 /// Three nodes, which have been asked.
 fn asked() -> Candidate {
-    let mut candidate = Candidate::new(3, 2, LEASE);
+    let mut candidate = Candidate::new(3, 2, LEASE, Rules::ALL);
     for node in 0..3 {
         assert_eq!(candidate.poll(node, at(0)), Some(Say::Ask(Some(0))));
         assert_eq!(candidate.poll(node, at(0)), None, "it is under way");
@@ -45,7 +45,7 @@ fn a_quorum_confirms_the_largest_token() {
 
 #[test]
 fn who_is_confirmed_at_once_by_a_quorum_asks_no_more() {
-    let mut candidate = Candidate::new(3, 2, LEASE);
+    let mut candidate = Candidate::new(3, 2, LEASE, Rules::ALL);
     candidate.set_floor(50);
     assert_eq!(candidate.poll(0, at(0)), Some(Say::Ask(Some(50))));
     // All asks name the same.
@@ -65,7 +65,7 @@ fn who_is_confirmed_at_once_by_a_quorum_asks_no_more() {
 
 #[test]
 fn where_a_node_knows_of_more_all_are_confirmed_with_that() {
-    let mut candidate = Candidate::new(3, 2, LEASE);
+    let mut candidate = Candidate::new(3, 2, LEASE, Rules::ALL);
     candidate.set_floor(50);
     for node in 0..3 {
         candidate.poll(node, at(0));
@@ -95,7 +95,7 @@ fn a_vote_that_comes_meanwhile_raises_the_token() {
 
 #[test]
 fn with_too_few_votes_it_yields_exactly_where_a_lower_ticket_waits() {
-    let mut candidate = Candidate::new(5, 3, LEASE);
+    let mut candidate = Candidate::new(5, 3, LEASE, Rules::ALL);
     for node in 0..5 {
         candidate.poll(node, at(0));
     }
