@@ -126,7 +126,7 @@ visitor_packages=(-p distlock -p distlock-macros -p distlock-tests -p compile-fa
 slow_tests=(a_minute:: cluster:: rows::garbage:: stampede::)
 
 visitor_tests() {
-    DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-200} cargo test "${visitor_packages[@]}" --lib --bins
+    DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test "${visitor_packages[@]}" --lib --bins
     cargo test "${visitor_packages[@]}" --test conformance -- memory:: redis::
     cargo test "${visitor_packages[@]}" --test attribute --test attribute_forbid --test ui --test unsafe_fn --test install \
         --test secrets --test observing --test testing --test inventory

@@ -33,6 +33,14 @@ const CALM: Duration = Duration::from_millis(300);
 /// How far times of the two stores may be apart.
 const TOLERANCE: Duration = Duration::from_millis(600);
 
+/// The number of sequences: all, or what the environment says.
+fn cases() -> u32 {
+    let text = std::env::var("DISTLOCK_SEEDS");
+    text.map_or(CASES, |text| {
+        text.parse().expect("DISTLOCK_SEEDS is no number")
+    })
+}
+
 #[test]
 fn memory_and_redis_give_the_same_replies() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -46,7 +54,7 @@ fn memory_and_redis_give_the_same_replies() {
         tally: BTreeMap::new(),
     });
     let mut runner = TestRunner::new(Config {
-        cases: CASES,
+        cases: cases(),
         failure_persistence: None,
         // Much cheaper, and nobody attacks this.
         rng_algorithm: RngAlgorithm::XorShift,
@@ -57,7 +65,8 @@ fn memory_and_redis_give_the_same_replies() {
         panic!("{error}");
     }
     let tally = bench.into_inner().tally;
-    for kind in reply::KINDS {
+    // Fewer sequences than all need not have every kind.
+    for kind in reply::KINDS.iter().filter(|_| cases() >= CASES) {
         let times = tally.get(kind).copied().unwrap_or(0);
         assert!(
             times >= CASES / 100,

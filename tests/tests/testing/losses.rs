@@ -1,6 +1,6 @@
 //! Locks that are held, and then lost, or held for too long.
 
-use distlock::testing::{Loss, assert_locked, assert_not_locked};
+use distlock::testing::{Loss, TestLocks, assert_locked, assert_not_locked};
 use distlock::{Error, LossReason};
 use tokio::time::Instant;
 
@@ -272,6 +272,27 @@ async fn each_hold_of_a_batch_has_its_own_loss() {
                 );
             }
             (how, reduced) => panic!("{how:?}: {reduced:?}"),
+        }
+    }
+}
+
+/// Holds that are renewed together fail for reasons of their own, whatever order the store reports
+/// them in.
+#[tokio::test(start_paused = true)]
+async fn holds_of_one_renewal_are_lost_each_for_its_reason() {
+    for round in 0..10 {
+        let locks = TestLocks::new();
+        let mut guards = Vec::new();
+        for key in ["gone", "not-renewed", "gone-too"] {
+            guards.push(locks.manager().lock(key).acquire().await.unwrap());
+        }
+        locks.lose("gone", Loss::Deleted);
+        locks.lose("gone-too", Loss::Deleted);
+        locks.lose("not-renewed", Loss::NotRenewed);
+        for guard in guards {
+            let not_renewed = guard.key() == "not-renewed";
+            let (_, _, reason) = loss(guard.lost().await);
+            assert_eq!(reason != LossReason::Gone, not_renewed, "round {round}");
         }
     }
 }
