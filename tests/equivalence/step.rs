@@ -13,9 +13,9 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, Look, Owner, Renewal};
-use crate::store::LockStore;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Confirm, Inspect, Release, Revoke, run};
+use crate::store::command::{Confirm, Inspect, Release, Revoke};
+use crate::store::{LockStore, run};
 
 /// No answer and no grant takes longer, however loaded the machine is.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 
 use crate::LockManagerBuilder;
-use crate::manager::builder::connect::Parts;
+use crate::manager::builder::Parts;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;

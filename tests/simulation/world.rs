@@ -17,7 +17,8 @@ use crate::__inside::simulation::faulty::{
 use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::builder::connect::{Assembly, Parts};
+use crate::manager::builder::Parts;
+use crate::manager::builder::connect::Assembly;
 use crate::manager::engine::executor::Executor;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;

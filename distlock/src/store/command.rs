@@ -3,17 +3,14 @@
 use std::time::Duration;
 
 use crate::config::options::Durability;
-use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::observer::event::Operation;
 use crate::protocol::timing::Timing;
-use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Inspection, Look, LookReply, Owner, Proof, ReleaseReply, Renewal, Renewed,
     Revoked,
 };
-use crate::store::LockStore;
 
 /// A command. It is idempotent for the same owner.
 #[derive(Clone, Copy, Debug)]
@@ -97,16 +94,6 @@ pub(crate) trait StoreCommand {
 
     /// Returns `None` for a reply to another command.
     fn reply(reply: Reply) -> Option<Self::Reply>;
-}
-
-/// Runs a command in a store.
-pub(crate) async fn run<C: StoreCommand>(
-    store: &dyn LockStore,
-    command: C,
-    timeout: Duration,
-) -> Result<C::Reply, Trouble> {
-    let reply = store.call(command.command(), timeout).await?;
-    C::reply(reply).ok_or_else(|| Trouble::new(Outage::Other, "a reply to another command"))
 }
 
 macro_rules! store_commands {

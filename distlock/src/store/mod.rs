@@ -13,12 +13,13 @@ use crate::config::limits::Limits;
 use crate::config::options::FENCE_TTL;
 #[cfg(feature = "testing")]
 use crate::config::options::Options;
+use crate::error::Outage;
 #[cfg(feature = "testing")]
 use crate::key::LockKey;
 use crate::observer::event::Link;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, Grant, Owner, ReleaseReply, Revocation};
-use crate::store::command::{Command, Release, Reply};
+use crate::store::command::{Command, Release, Reply, StoreCommand};
 use crate::store::facts::Facts;
 
 pub(crate) mod client_id;
@@ -71,6 +72,16 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
 
     /// Ends connections and background work.
     fn close(&self);
+}
+
+/// Runs a command in a store.
+pub(crate) async fn run<C: StoreCommand>(
+    store: &dyn LockStore,
+    command: C,
+    timeout: Duration,
+) -> Result<C::Reply, Trouble> {
+    let reply = store.call(command.command(), timeout).await?;
+    C::reply(reply).ok_or_else(|| Trouble::new(Outage::Other, "a reply to another command"))
 }
 
 /// A store that has been opened, and what is fixed from then on.

@@ -24,9 +24,9 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Look, LookReply, Occupant, Owner, Renewal, RenewalFailure, Renewed,
 };
-use crate::store::command::{Command, Inspect, Release, Reply, Revoke, run};
+use crate::store::command::{Command, Inspect, Release, Reply, Revoke};
 use crate::store::memory::MemoryStore;
-use crate::store::{BoxFuture, EventSink, LockStore, Opened, StoreEvent};
+use crate::store::{BoxFuture, EventSink, LockStore, Opened, StoreEvent, run};
 use crate::testing::acquisition::Acquisition;
 use crate::testing::loss::Loss;
 use crate::testing::script::{Outcome, Rule, RuleId, Script, Subject, Target};

@@ -14,8 +14,8 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Ask, AskReply, Grant, Inspection, Look, LookReply, Owner};
 use crate::store::client_id::ClientId;
-use crate::store::command::{Confirm, Inspect, Release, StoreCommand, run};
-use crate::store::{LockStore, Settings, StoreEvent};
+use crate::store::command::{Confirm, Inspect, Release, StoreCommand};
+use crate::store::{LockStore, Settings, StoreEvent, run};
 use crate::util::random::SystemRandom;
 
 mod holding;

@@ -11,8 +11,9 @@ use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, Look, LookReply, Owner, Proof, Renewal, Renewed};
-use crate::store::command::{Confirm, Release, run};
+use crate::store::command::{Confirm, Release};
 use crate::store::memory::MemoryStore;
+use crate::store::run;
 
 /// An operation on its way to the server.
 #[derive(Clone, Debug)]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::config::credentials::{Credentials, Source};
@@ -14,7 +13,7 @@ use crate::config::options::{Durability, FENCE_TTLS};
 use crate::config::quorum::Quorum;
 use crate::error::Error;
 use crate::manager::LockManager;
-use crate::manager::builder::LockManagerBuilder;
+use crate::manager::builder::{LockManagerBuilder, Parts};
 use crate::manager::engine::core::{Core, shut_down_error};
 use crate::manager::engine::counted::Counter;
 use crate::manager::engine::events::Mailbox;
@@ -24,21 +23,18 @@ use crate::manager::engine::release;
 use crate::manager::engine::shutdown;
 use crate::manager::engine::watch;
 use crate::manager::telemetry::report;
-use crate::observer::Observers;
 use crate::observer::delivery::Delivery;
-use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
-use crate::store::redis::conn::client::{Client, Way};
+use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::group::Group;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::{Place, Single};
-use crate::store::redis::wire::scripts::Scripts;
 use crate::store::{EventSink, IsIdle, Opened, Settings};
-use crate::util::clock::{BootClock, Clock, TokioClock};
-use crate::util::random::{Random, SystemRandom};
+use crate::util::clock::{BootClock, TokioClock};
+use crate::util::random::SystemRandom;
 use crate::util::visible::is_hidden;
 
 impl LockManager {
@@ -451,40 +447,6 @@ fn from_env(name: &str) -> Result<Option<String>, Error> {
         Err(VarError::NotUnicode(_)) => Err(Error::Config {
             detail: format!("the environment variable {name} is not UTF-8"),
         }),
-    }
-}
-
-/// What a manager is made of, beside its store and what its user chooses.
-#[derive(Clone, Debug)]
-pub(crate) struct Parts {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) random: Arc<dyn Random>,
-    /// Where background work runs, if not on a thread of its own.
-    pub(crate) elsewhere: Option<Handle>,
-    pub(crate) scripts: Arc<Scripts>,
-    pub(crate) rules: Rules,
-    /// From which of its calls on a runtime has a lane: many live for a few calls only.
-    pub(crate) lane_after: u32,
-    /// How a Redis server is reached.
-    pub(crate) way: Way,
-    pub(crate) observers: Observers,
-    /// Whether spans and lines of the log name keys.
-    pub(crate) shows_keys: bool,
-}
-
-impl Default for Parts {
-    fn default() -> Self {
-        Parts {
-            clock: Arc::new(BootClock),
-            random: Arc::new(SystemRandom),
-            elsewhere: None,
-            scripts: Arc::new(Scripts::ours()),
-            rules: Rules::in_force(),
-            lane_after: 8,
-            way: |sockets| Arc::new(sockets),
-            observers: Observers::default(),
-            shows_keys: false,
-        }
     }
 }
 

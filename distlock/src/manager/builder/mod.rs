@@ -4,7 +4,10 @@ pub(crate) mod connect;
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::runtime::Handle;
 
 use crate::config::credentials::{Credentials, Source};
 use crate::config::options::Durability;
@@ -12,9 +15,13 @@ use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
 use crate::error::Error;
 use crate::manager::LockManager;
-use crate::manager::builder::connect::Parts;
-use crate::observer::Observer;
+use crate::observer::{Observer, Observers};
+use crate::protocol::rules::Rules;
 use crate::store::Settings;
+use crate::store::redis::conn::client::Way;
+use crate::store::redis::wire::scripts::Scripts;
+use crate::util::clock::{BootClock, Clock};
+use crate::util::random::{Random, SystemRandom};
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -94,6 +101,40 @@ impl fmt::Debug for LockManagerBuilder {
             .field("credentials", &self.credentials)
             .field("sentinel_credentials", &self.sentinel_credentials)
             .finish()
+    }
+}
+
+/// What a manager is made of, beside its store and what its user chooses.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    /// Where background work runs, if not on a thread of its own.
+    pub(crate) elsewhere: Option<Handle>,
+    pub(crate) scripts: Arc<Scripts>,
+    pub(crate) rules: Rules,
+    /// From which of its calls on a runtime has a lane: many live for a few calls only.
+    pub(crate) lane_after: u32,
+    /// How a Redis server is reached.
+    pub(crate) way: Way,
+    pub(crate) observers: Observers,
+    /// Whether spans and lines of the log name keys.
+    pub(crate) shows_keys: bool,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Parts {
+            clock: Arc::new(BootClock),
+            random: Arc::new(SystemRandom),
+            elsewhere: None,
+            scripts: Arc::new(Scripts::ours()),
+            rules: Rules::in_force(),
+            lane_after: 8,
+            way: |sockets| Arc::new(sockets),
+            observers: Observers::default(),
+            shows_keys: false,
+        }
     }
 }
 

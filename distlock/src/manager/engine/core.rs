@@ -17,8 +17,8 @@ use crate::observer::delivery::{Delivery, Told};
 use crate::observer::event::{CallOutcome, Event, Operation};
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
-use crate::store::command::{self, StoreCommand};
-use crate::store::{LockStore, Opened};
+use crate::store::command::StoreCommand;
+use crate::store::{LockStore, Opened, run};
 use crate::util::clock::{Clock, Moment};
 use crate::util::random::Random;
 
@@ -103,7 +103,7 @@ impl Core {
         timeout: Duration,
     ) -> Result<C::Reply, Trouble> {
         let began = self.call_began();
-        let reply = command::run(&*self.store, command, timeout).await;
+        let reply = run(&*self.store, command, timeout).await;
         self.call_ended(C::OPERATION, began, &reply);
         reply
     }

@@ -5,6 +5,7 @@ pub(crate) mod clock_watch;
 pub(crate) mod group;
 pub(crate) mod handshake;
 pub(crate) mod health;
+pub(crate) mod known;
 pub(crate) mod link;
 pub(crate) mod same_server;
 pub(crate) mod server_time;

@@ -7,9 +7,9 @@ use tokio::sync::Notify;
 
 use crate::protocol::trouble::Trouble;
 use crate::store::client_id::ClientId;
+use crate::store::redis::conn::known::Known;
 use crate::store::redis::conn::subscribed::Subscribed;
 use crate::store::redis::transport::Connection;
-use crate::store::redis::wire::known::Known;
 
 /// A connection that works.
 #[derive(Debug)]

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::config::credentials::Source;
-use crate::protocol::trouble::Trouble;
+use crate::config::credentials::{Credentials, Source};
+use crate::error::Outage;
+use crate::protocol::trouble::{Code, Trouble};
 use crate::store::StoreEvent;
+use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::login;
+use crate::store::redis::wire::trouble;
 
 /// How soon it is tried again when it failed.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -55,12 +58,32 @@ async fn tell(node: &Node, source: &Source) -> Result<(), Trouble> {
     let credentials = login::ask(source).await?;
     // What is being opened asks for itself.
     for session in node.sessions() {
-        login::authenticate(&session, &credentials).await?;
+        authenticate(&session, &credentials).await?;
     }
     let lanes = node.lanes.all();
     // A runtime that does not run may leave its lane as it is: that one is closed then, or refused
     // and opened anew.
     let sessions = lanes.iter().map(|lane| &lane.session);
-    join_all(sessions.map(|session| login::authenticate(session, &credentials))).await;
+    join_all(sessions.map(|session| authenticate(session, &credentials))).await;
     Ok(())
+}
+
+/// Says it again, on a connection that lives.
+async fn authenticate(session: &Session, credentials: &Credentials) -> Result<(), Trouble> {
+    let mut auth = redis::cmd("AUTH");
+    // By name: a default user without a password takes any, but only so.
+    auth.arg(credentials.user().unwrap_or("default"))
+        .arg(credentials.reveal());
+    match tokio::time::timeout(login::WITHIN, session.connection.send(auth)).await {
+        Ok(Ok(_)) => Ok(()),
+        // It is gone, and its successor asks for itself.
+        Ok(Err(_)) if session.end.is_told() => Ok(()),
+        // The server's text repeats what was sent.
+        Ok(Err(error)) if trouble::of(&error).code == Code::UnknownCommand => Err(Trouble::new(
+            Outage::Denied,
+            "the server does not know AUTH",
+        )),
+        Ok(Err(error)) => Err(trouble::of(&error)),
+        Err(_) => Err(Trouble::timed_out(login::WITHIN)),
+    }
 }

@@ -2,7 +2,6 @@
 
 pub(crate) mod decode;
 pub(crate) mod encode;
-pub(crate) mod known;
 pub(crate) mod names;
 pub(crate) mod reply;
 pub(crate) mod scripts;
