@@ -14,7 +14,7 @@ use crate::config::quorum::Quorum;
 use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::builder::{LockManagerBuilder, Parts};
-use crate::manager::engine::core::{Core, shut_down_error};
+use crate::manager::engine::core::{Core, Environment, shut_down_error};
 use crate::manager::engine::counted::Counter;
 use crate::manager::engine::events::Mailbox;
 use crate::manager::engine::executor::{Executor, IoThread};
@@ -531,12 +531,15 @@ impl Assembly {
             shows_keys,
             ..
         } = self.parts;
-        let core = Core::new(
-            opened,
+        let environment = Environment {
             clock,
             random,
             rules,
-            self.executor,
+            executor: self.executor,
+        };
+        let core = Core::new(
+            opened,
+            environment,
             self.observed,
             shows_keys,
             self.in_store,

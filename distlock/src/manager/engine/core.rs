@@ -51,6 +51,14 @@ pub(crate) struct Core {
     pub(crate) shutting_down: tokio::sync::Mutex<()>,
 }
 
+/// What the work of a manager depends on besides its store.
+pub(crate) struct Environment {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) rules: Rules,
+    pub(crate) executor: Executor,
+}
+
 /// How far a manager has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
@@ -63,10 +71,7 @@ pub(crate) enum Phase {
 impl Core {
     pub(crate) fn new(
         opened: Opened,
-        clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
-        rules: Rules,
-        executor: Executor,
+        environment: Environment,
         observed: Option<Arc<Delivery>>,
         shows_keys: bool,
         in_store: Counter,
@@ -76,10 +81,10 @@ impl Core {
             identity: opened.identity,
             address: opened.address,
             limits: opened.limits,
-            clock,
-            random,
-            rules,
-            executor,
+            clock: environment.clock,
+            random: environment.random,
+            rules: environment.rules,
+            executor: environment.executor,
             observed,
             shows_keys,
             claims: Table::default(),
