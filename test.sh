@@ -12,7 +12,7 @@ usage() {
     cat <<'HELP'
 usage: ./test.sh [--all | --saboteurs | --servers | --torture | --book | --bench] [--help]
 
-Without options, about a quarter of an hour on two cores: formatting, lints of the library and its example, unit tests, conformance on memory and Redis, the attribute's
+Without options, at most 15 minutes on two cores: formatting, lints of the library and its example, unit tests, conformance on memory and Redis, the attribute's
 compile-fail cases, doctests, the fault tests that do not take minutes, and the first command of the README.
 
 What every change must pass, at most 45 minutes:
