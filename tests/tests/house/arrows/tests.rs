@@ -1,7 +1,7 @@
 //! Small libraries with one mistake each, and some that look as if they had one.
 
+use crate::arrows::bans;
 use crate::arrows::graph::{Arrow, arrows, detours};
-use crate::arrows::{bans, circles, rooms};
 use crate::library::made_up;
 use crate::library::modules::Library;
 
@@ -23,72 +23,6 @@ fn arrows_from(code: &str) -> Vec<String> {
         ("store/mod.rs", "pub mod redis; pub struct Settings;"),
         ("store/redis.rs", "pub struct Node;"),
     ])
-}
-
-#[test]
-fn two_files_that_import_each_other_are_told_with_all_places() {
-    let library = library(&[
-        ("lib.rs", "mod a; mod b;"),
-        (
-            "a.rs",
-            "use crate::b::B;\npub struct A;\nfn f() { crate::b::g(); }",
-        ),
-        (
-            "b.rs",
-            "pub struct B;\npub fn g() {}\nfn h(_: crate::a::A) {}",
-        ),
-    ]);
-    let told = circles::mutual(&arrows(&library));
-    assert_eq!(
-        told,
-        ["a.rs and b.rs:\n    \
-          a.rs:1 uses crate::b::B, of b.rs\n    \
-          a.rs:3 uses crate::b::g, of b.rs\n    \
-          b.rs:3 uses crate::a::A, of a.rs"]
-    );
-}
-
-#[test]
-fn a_circle_of_three_files_is_told_once_and_by_its_shortest_way() {
-    let library = library(&[
-        ("lib.rs", "mod a; mod b; mod c; mod d;"),
-        ("a.rs", "use crate::b::B; use crate::d::D; pub struct A;"),
-        ("b.rs", "use crate::c::C; pub struct B;"),
-        ("c.rs", "use crate::a::A; pub struct C;"),
-        ("d.rs", "use crate::b::B; pub struct D;"),
-    ]);
-    let arrows = arrows(&library);
-    assert!(circles::mutual(&arrows).is_empty());
-    let told = circles::shortest(&arrows);
-    assert_eq!(told.len(), 2, "{told:#?}");
-    assert_eq!(
-        told[0],
-        "a circle of 3 files:\n    \
-         a.rs:1 uses crate::b::B, of b.rs\n    \
-         b.rs:1 uses crate::c::C, of c.rs\n    \
-         c.rs:1 uses crate::a::A, of a.rs"
-    );
-    assert!(
-        told[1].starts_with("a circle of 4 files"),
-        "d.rs lies on a longer one: {}",
-        told[1]
-    );
-}
-
-#[test]
-fn modules_below_each_other_make_no_circle() {
-    let files = [
-        ("lib.rs", "mod a; pub use a::b::B;"),
-        (
-            "a/mod.rs",
-            "pub(crate) mod b; pub(crate) struct A; pub(in crate::a) struct P; pub(super) struct S;",
-        ),
-        ("a/b.rs", "use super::A; pub struct B(A);"),
-    ];
-    assert_eq!(
-        arrows_of(&files),
-        ["a/b.rs -> a/mod.rs: super::A", "lib.rs -> a/b.rs: a::b::B"]
-    );
 }
 
 #[test]
@@ -288,40 +222,6 @@ fn a_function_of_the_same_name_as_its_module_is_no_module() {
         detours(&library),
         [
             "a.rs:2 uses crate::installed: lib.rs only imports `installed`; write crate::installed::installed"
-        ]
-    );
-}
-
-#[test]
-fn arrows_that_run_up_are_told() {
-    let library = library(&[
-        (
-            "lib.rs",
-            "mod clock; mod lock; mod manager; mod store; mod elsewhere; const TOP: u8 = 0; use store::S;",
-        ),
-        ("clock.rs", "use crate::TOP;"),
-        (
-            "lock/mod.rs",
-            "use crate::manager::engine::Engine; pub struct Lock;",
-        ),
-        ("manager/mod.rs", "pub mod engine; use crate::lock::Lock;"),
-        (
-            "manager/engine.rs",
-            "use crate::store::S; use crate::clock; pub struct Engine;",
-        ),
-        (
-            "store/mod.rs",
-            "pub struct S; fn f() { crate::manager::engine::go() }",
-        ),
-        ("elsewhere/mod.rs", ""),
-    ]);
-    assert_eq!(
-        rooms::upward(&library, &arrows(&library)),
-        [
-            "elsewhere/mod.rs is in no room: give its folder one in the list `ROOMS`",
-            "clock.rs:1 uses crate::TOP, of lib.rs, which is a table of contents",
-            "manager/mod.rs:1 uses crate::lock::Lock, of lock/mod.rs: up from the manager to what users touch",
-            "store/mod.rs:1 uses crate::manager::engine::go, of manager/engine.rs: up from the stores to the manager",
         ]
     );
 }
