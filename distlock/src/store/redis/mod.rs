@@ -1,11 +1,10 @@
 //! The store in Redis. This folder is the only place that knows the `redis` crate.
 //!
-//! `node` is one server: a `link` for commands and one for renewals, each kept open by a
-//! `handshake` over a `transport`, which is `sockets` in production, where `sentinel` may say which
-//! server it is, and `lanes`, each of which is a `lane` on a runtime that calls; `acks` has links
-//! for what replicas are to have, and `durable` is what goes over them. An `exchange` is a command
-//! on one of the others, and its answer; `seen` is what those say who look on. `codec` turns the
-//! protocol's words into commands and answers into words, by `scripts` and `names`.
+//! `node` is one server: a connection for commands, one for renewals, those of the callers'
+//! runtimes (`lanes`), and those that wait for replicas (`acks`). `conn` opens and replaces a
+//! connection over a `transport`, which is sockets in production and a simulated network in tests.
+//! `wire` turns commands into requests and replies into values. `cluster` and `quorum` are stores
+//! of several nodes; a node knows neither, but for what `conn/group.rs` hands to its connections.
 
 use std::sync::Arc;
 use std::time::Duration;

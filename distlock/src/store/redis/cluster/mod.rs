@@ -1,10 +1,10 @@
 //! The store in a Redis Cluster: each lock is in the node that has its slot.
 //!
-//! `topology` is what is known of the whole: the `map` of the `slots`, which `refresh` asks for.
-//! `nodes` are the ones in use, each a `Node` that knows its cluster as a `member`. A `route` leads
-//! a command to the one that has its slot, by each `redirect`; `seen` is what those say who look
-//! on. A connection is `subscribed` to a channel in each slot in which somebody waits. What was
-//! asked and never answered may be `elsewhere` by the time it is taken back.
+//! `topology` is what is known of the whole: the `map` of the slots, which `refresh` updates.
+//! `nodes` are the ones in use; a `member` tells the connections of a node about its slots. A
+//! `route` runs a command at the node that has its slot, and follows each `redirect`. `seen` has
+//! the commands of administrators. An ask without an answer is remembered in `elsewhere`, because
+//! its slot may be at another node by the time that it is released.
 
 use std::sync::Arc;
 use std::time::Duration;
