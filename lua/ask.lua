@@ -77,8 +77,9 @@ local function make_room(count)
   if count > SLICE then
     local number = tonumber(string.sub(string.match(owner, '%d+$'), -9)) -- more digits would leave no fraction
     first = math.floor(number * 0.6180339887498949 % 1 * (count + SLICE)) - SLICE + 1
+    first = math.max(0, math.min(first, count - SLICE)) -- a whole slice, also at the ends
   end
-  local part = redis.call('ZRANGE', queue, math.max(first, 0), first + SLICE - 1, 'WITHSCORES')
+  local part = redis.call('ZRANGE', queue, first, first + SLICE - 1, 'WITHSCORES')
   for i = 1, #part, 2 do
     if string.byte(part[i + 1]) ~= 45 then
       local deadline = string.match(redis.call('HGET', entries, part[i]) or '', '^%d+')

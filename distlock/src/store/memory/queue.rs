@@ -116,14 +116,14 @@ impl Queue {
     /// The waiters in a part of the queue, another for each number: multiples of the golden section
     /// spread evenly, whichever of a client's owners ask here.
     pub(super) fn part(&self, number: Owner) -> impl Iterator<Item = &Entry> {
-        let (mut skip, mut take) = (0, SLICE);
+        let mut first = 0;
         if self.len() > SLICE {
             // As in `lua/ask.lua`, to the last bit.
             let section = ((number % 1_000_000_000) as f64 * 0.618_033_988_749_894_9).fract();
-            let behind = (section * (self.len() + SLICE) as f64) as usize + 1;
-            (skip, take) = (behind.saturating_sub(SLICE), behind.min(SLICE));
+            let end = (section * (self.len() + SLICE) as f64) as usize + 1;
+            first = end.saturating_sub(SLICE).min(self.len() - SLICE);
         }
-        let part = self.entries.iter().skip(skip).take(take);
+        let part = self.entries.iter().skip(first).take(SLICE);
         // A mark is the holder's, or a purge's.
         part.filter(|(order, _)| **order > 0)
             .map(|(_, entry)| entry)

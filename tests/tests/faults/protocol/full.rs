@@ -146,3 +146,22 @@ fn a_full_queue_is_searched_in_parts() {
     };
     assert_eq!((count("ee:"), count("b:")), (LIMIT - 10, 1));
 }
+
+/// Every owner looks at a whole part of the queue, also at its ends.
+#[test]
+fn all_owners_find_room_among_the_dead() {
+    const LIMIT: usize = 251;
+    let mut bench = Bench::new();
+    let _live = [bench.subscriber("ee"), bench.subscriber("b")];
+    bench.hold("a:1");
+    let copies = ["{t}:queue", "{t}:entry"];
+    fill(&mut bench.raw, copies, "ee", 1, 1);
+    fill(&mut bench.raw, copies, "dd", 1, LIMIT - 1);
+    for number in 1..=1_000 {
+        for (copy, key) in copies.iter().zip([QUEUE, ENTRY]) {
+            bench.raw.cmd(&["COPY", copy, key, "REPLACE"]);
+        }
+        let verdict = verdict(&bench.ask_limited(&format!("b:{number}"), &LIMIT.to_string()));
+        assert_eq!(verdict, QUEUED, "owner {number}");
+    }
+}
