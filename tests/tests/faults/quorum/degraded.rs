@@ -8,7 +8,7 @@ use distlock_tests::{eventually_async, within};
 
 use crate::kit::{HELD, LONG, acquire_later, give_back, grace, lock_key, ms, until_renewed_twice};
 use crate::quorum::stage::{Fault, LEASE, Stage, for_each};
-use crate::quorum::{connect, three, until_clean, until_queued_at};
+use crate::quorum::{Waiters, connect, three, until_clean, until_queued_at};
 
 /// Which of the three suffers.
 const PLACE: usize = 1;
@@ -129,29 +129,15 @@ async fn who_waits_keeps_the_order() {
     let quorum = three();
     let managers = [connect(&quorum).await, connect(&quorum).await];
     let guard = managers[0].lock("k").acquire().await.unwrap();
-    let mut last = guard.fencing_token();
-    let mut waiting = Vec::new();
-    for number in 0..4 {
-        waiting.push(acquire_later(&managers[number % 2], "k", ms(5_000), LONG));
-        for place in 0..3 {
-            until_queued_at(&quorum, place, "k", number as i64 + 1).await;
-        }
-    }
+    let last = guard.fencing_token();
+    let waiters = Waiters::queue(&quorum, &managers).await;
     quorum.server(1).restart();
     quorum.vote_at(1, "distlock");
     // The first of them has its vote.
     until_queued_at(&quorum, 1, "k", 3).await;
     guard.release().await.unwrap();
-    let mut ended = Vec::new();
-    for waiting in waiting {
-        let (token, at) = within(LONG, give_back(waiting)).await;
-        assert!(token > last, "{token} after {last}");
-        last = token;
-        if ended.is_empty() {
-            quorum.server(0).kill();
-        }
-        ended.push(at);
-    }
-    assert!(ended.is_sorted(), "first come, first served");
+    waiters
+        .take_turns(&quorum, last, || quorum.server(0).kill())
+        .await;
     until_clean(&quorum).await;
 }

@@ -11,12 +11,14 @@ mod turns;
 
 use std::time::Duration;
 
-use distlock::{LockManager, LockManagerBuilder, Quorum};
-use distlock_tests::{RedisQuorum, equal, eventually_async};
+use distlock::{FencingToken, LockManager, LockManagerBuilder, Quorum};
+use distlock_tests::{RedisQuorum, equal, eventually_async, within};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 
 use crate::kit::{
-    HELD, LONG, acquire_later, connect_patiently, give_back, leftovers, queue_key,
-    until_renewed_twice,
+    Acquiring, HELD, LONG, acquire_later, connect_patiently, give_back, leftovers, lock_key, ms,
+    queue_key, until_renewed_twice,
 };
 
 /// Three servers that have been running for long.
@@ -64,6 +66,60 @@ async fn until_queued_at(quorum: &RedisQuorum, place: usize, key: &str, count: i
         equal(raw.cmd(&["ZCARD", &queue]).int(), count)
     })
     .await;
+}
+
+/// Calls of two managers that wait in the queues of all three servers.
+struct Waiters {
+    calls: FuturesUnordered<Acquiring>,
+    /// In the order of their tickets. A ticket is the servers' time as its client estimates it, so
+    /// two clients that ask at nearly the same time can have theirs in the other order.
+    owners: Vec<String>,
+}
+
+impl Waiters {
+    async fn queue(quorum: &RedisQuorum, managers: &[LockManager; 2]) -> Self {
+        let calls = FuturesUnordered::new();
+        for number in 0..4 {
+            calls.push(acquire_later(&managers[number % 2], "k", ms(5_000), LONG));
+            for place in 0..3 {
+                until_queued_at(quorum, place, "k", number as i64 + 1).await;
+            }
+        }
+        let queue = quorum
+            .server(2)
+            .client()
+            .cmd(&["ZRANGE", &queue_key("k"), "0", "-1"]);
+        let owners = queue.array().iter().filter_map(|owner| owner.text());
+        Waiters {
+            calls,
+            owners: owners.map(str::to_owned).collect(),
+        }
+    }
+
+    /// Each gets the lock in its turn, with a token above `last`, and releases it.
+    async fn take_turns(
+        mut self,
+        quorum: &RedisQuorum,
+        mut last: FencingToken,
+        after_first: impl FnOnce(),
+    ) {
+        let mut raw = quorum.server(2).client();
+        let mut after_first = Some(after_first);
+        for owner in &self.owners {
+            let next = within(LONG, self.calls.next()).await.unwrap();
+            let guard = next.unwrap().0.unwrap();
+            let token = guard.fencing_token();
+            assert!(token > last, "{token} after {last}");
+            last = token;
+            eventually_async(LONG, async || {
+                let lock = raw.get(&lock_key("k")).unwrap_or_default();
+                equal(lock.split(' ').nth(2), Some(owner.as_str()))
+            })
+            .await;
+            guard.release().await.unwrap();
+            after_first.take().into_iter().for_each(|then| then());
+        }
+    }
 }
 
 /// Held, renewed and handed on.

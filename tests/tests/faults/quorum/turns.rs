@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::kit::{
     LONG, acquire_later, connect_patiently, give_back, lock_key, ms, queue_key, tried,
 };
-use crate::quorum::{connect, three, until_clean, until_queued_at};
+use crate::quorum::{Waiters, connect, three, until_clean, until_queued_at};
 
 /// Two servers are enough for a lock to be held; the third is told as well.
 async fn until_held_everywhere(quorum: &RedisQuorum, guard: &LockGuard) {
@@ -33,20 +33,10 @@ async fn a_lock_is_at_most_servers_and_handed_on_in_order() {
     let managers = [connect(&quorum).await, connect(&quorum).await];
     let guard = managers[0].lock("k").acquire().await.unwrap();
     until_held_everywhere(&quorum, &guard).await;
-    let mut waiting = Vec::new();
-    for number in 0..4 {
-        waiting.push(acquire_later(&managers[number % 2], "k", ms(5_000), LONG));
-        until_queued_at(&quorum, 0, "k", number as i64 + 1).await;
-    }
-    let mut last = guard.fencing_token();
+    let waiters = Waiters::queue(&quorum, &managers).await;
+    let last = guard.fencing_token();
     guard.release().await.unwrap();
-    let mut ended = Vec::new();
-    for waiting in waiting {
-        let (token, at) = give_back(waiting).await;
-        assert!(token > last, "{token} after {last}");
-        (last, _) = (token, ended.push(at));
-    }
-    assert!(ended.is_sorted(), "first come, first served");
+    waiters.take_turns(&quorum, last, || {}).await;
     until_clean(&quorum).await;
 }
 
