@@ -126,6 +126,21 @@ fn the_dead_and_the_overdue_make_room() {
 }
 
 #[test]
+fn all_owners_find_room_among_the_dead() {
+    for owner in 200..400 {
+        let world = World::new();
+        let (a, dead, live) = (world.client(), world.client(), world.client_with(251));
+        a.take("k", 1);
+        live.queue("k", 1);
+        for waiter in 1..=250 {
+            dead.queue("k", waiter);
+        }
+        dead.store.close();
+        live.queue("k", owner);
+    }
+}
+
+#[test]
 fn entries_beyond_their_deadline_are_not_served() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());

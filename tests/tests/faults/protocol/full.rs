@@ -159,7 +159,8 @@ fn all_owners_find_room_among_the_dead() {
     fill(&mut bench.raw, copies, "dd", 1, LIMIT - 1);
     for number in 1..=1_000 {
         for (copy, key) in copies.iter().zip([QUEUE, ENTRY]) {
-            bench.raw.cmd(&["COPY", copy, key, "REPLACE"]);
+            let copied = bench.raw.cmd(&["COPY", copy, key, "REPLACE"]);
+            assert_eq!(copied.int(), 1);
         }
         let verdict = verdict(&bench.ask_limited(&format!("b:{number}"), &LIMIT.to_string()));
         assert_eq!(verdict, QUEUED, "owner {number}");

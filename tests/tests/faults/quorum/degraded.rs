@@ -129,15 +129,14 @@ async fn who_waits_keeps_the_order() {
     let quorum = three();
     let managers = [connect(&quorum).await, connect(&quorum).await];
     let guard = managers[0].lock("k").acquire().await.unwrap();
-    let last = guard.fencing_token();
-    let waiters = Waiters::queue(&quorum, &managers).await;
+    let mut waiters = Waiters::queue(&quorum, &managers, &guard).await;
     quorum.server(1).restart();
     quorum.vote_at(1, "distlock");
     // The first of them has its vote.
     until_queued_at(&quorum, 1, "k", 3).await;
     guard.release().await.unwrap();
-    waiters
-        .take_turns(&quorum, last, || quorum.server(0).kill())
-        .await;
+    assert!(waiters.serve_next(&quorum).await);
+    quorum.server(0).kill();
+    while waiters.serve_next(&quorum).await {}
     until_clean(&quorum).await;
 }

@@ -10,8 +10,9 @@ mod trust;
 mod turns;
 
 use std::time::Duration;
+use std::vec::IntoIter;
 
-use distlock::{FencingToken, LockManager, LockManagerBuilder, Quorum};
+use distlock::{FencingToken, LockGuard, LockManager, LockManagerBuilder, Quorum};
 use distlock_tests::{RedisQuorum, equal, eventually_async, within};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -73,11 +74,13 @@ struct Waiters {
     calls: FuturesUnordered<Acquiring>,
     /// In the order of their tickets. A ticket is the servers' time as its client estimates it, so
     /// two clients that ask at nearly the same time can have theirs in the other order.
-    owners: Vec<String>,
+    owners: IntoIter<String>,
+    /// The token of the last holder.
+    last: FencingToken,
 }
 
 impl Waiters {
-    async fn queue(quorum: &RedisQuorum, managers: &[LockManager; 2]) -> Self {
+    async fn queue(quorum: &RedisQuorum, managers: &[LockManager; 2], holder: &LockGuard) -> Self {
         let calls = FuturesUnordered::new();
         for number in 0..4 {
             calls.push(acquire_later(&managers[number % 2], "k", ms(5_000), LONG));
@@ -90,35 +93,33 @@ impl Waiters {
             .client()
             .cmd(&["ZRANGE", &queue_key("k"), "0", "-1"]);
         let owners = queue.array().iter().filter_map(|owner| owner.text());
+        let owners: Vec<_> = owners.map(str::to_owned).collect();
         Waiters {
             calls,
-            owners: owners.map(str::to_owned).collect(),
+            owners: owners.into_iter(),
+            last: holder.fencing_token(),
         }
     }
 
-    /// Each gets the lock in its turn, with a token above `last`, and releases it.
-    async fn take_turns(
-        mut self,
-        quorum: &RedisQuorum,
-        mut last: FencingToken,
-        after_first: impl FnOnce(),
-    ) {
+    /// The next in the queue gets the lock, with a higher token, and releases it. Returns `false`
+    /// if no call waits.
+    async fn serve_next(&mut self, quorum: &RedisQuorum) -> bool {
+        let Some(call) = within(LONG, self.calls.next()).await else {
+            return false;
+        };
+        let guard = call.unwrap().0.unwrap();
+        let (token, last) = (guard.fencing_token(), self.last);
+        assert!(token > last, "{token} after {last}");
+        self.last = token;
+        let owner = self.owners.next();
         let mut raw = quorum.server(2).client();
-        let mut after_first = Some(after_first);
-        for owner in &self.owners {
-            let next = within(LONG, self.calls.next()).await.unwrap();
-            let guard = next.unwrap().0.unwrap();
-            let token = guard.fencing_token();
-            assert!(token > last, "{token} after {last}");
-            last = token;
-            eventually_async(LONG, async || {
-                let lock = raw.get(&lock_key("k")).unwrap_or_default();
-                equal(lock.split(' ').nth(2), Some(owner.as_str()))
-            })
-            .await;
-            guard.release().await.unwrap();
-            after_first.take().into_iter().for_each(|then| then());
-        }
+        eventually_async(LONG, async || {
+            let lock = raw.get(&lock_key("k")).unwrap_or_default();
+            equal(lock.split(' ').nth(2), owner.as_deref())
+        })
+        .await;
+        guard.release().await.unwrap();
+        true
     }
 }
 

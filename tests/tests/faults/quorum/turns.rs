@@ -33,10 +33,9 @@ async fn a_lock_is_at_most_servers_and_handed_on_in_order() {
     let managers = [connect(&quorum).await, connect(&quorum).await];
     let guard = managers[0].lock("k").acquire().await.unwrap();
     until_held_everywhere(&quorum, &guard).await;
-    let waiters = Waiters::queue(&quorum, &managers).await;
-    let last = guard.fencing_token();
+    let mut waiters = Waiters::queue(&quorum, &managers, &guard).await;
     guard.release().await.unwrap();
-    waiters.take_turns(&quorum, last, || {}).await;
+    while waiters.serve_next(&quorum).await {}
     until_clean(&quorum).await;
 }
 
