@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use distlock::observer::{Event, Observer};
 use distlock::{Lock, LockGuard, LockManager};
 use distlock_tests::{RedisServer, Resp, eventually, eventually_async, within};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -246,35 +247,59 @@ async fn a_blocked_runtimes_wait_ends() {
     until_clean(&mut raw, LONG).await;
 }
 
-/// The same for a release that was begun: home sends it.
+/// The same for a release that was begun: home sends it. Nobody is told of a loss where the server has applied it
+/// before, and the blocked runtime does not read the answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_blocked_runtime_gives_back_is_released() {
-    let server = RedisServer::start();
-    let lease = ms(600_000);
-    let manager = connect(&server, 8).await;
-    let blockable = Blockable::start();
-    blockable.open_lane(&manager, &server).await;
-    let lock = manager.lock("k").lease(lease);
-    let (tell, held) = tokio::sync::oneshot::channel();
-    let (go_on, goes_on) = tokio::sync::oneshot::channel::<()>();
-    let (unblock, unblocked) = mpsc::channel::<()>();
-    let released = blockable.handle.spawn(async move {
-        let guard = lock.acquire().await.unwrap();
-        tell.send(()).unwrap();
-        goes_on.await.unwrap();
-        let mut release = Box::pin(guard.release());
-        // Begun, but its connection has no chance to send it.
-        assert!(futures_poll_once(&mut release).await.is_none());
-        let _ = unblocked.recv();
-        release.await
-    });
-    held.await.unwrap();
-    go_on.send(()).unwrap();
-    let mut raw = server.client();
-    until_clean(&mut raw, LONG).await;
-    assert!(!released.is_finished());
-    drop(unblock);
-    released.await.unwrap().unwrap();
+    for is_sent in [false, true] {
+        let server = RedisServer::start();
+        let lease = ms(600_000);
+        let (tell_event, events) = mpsc::channel();
+        let builder = LockManager::builder().url(server.url());
+        let builder = builder.lanes(8).observer(Ends(tell_event));
+        let manager = builder.connect().await.unwrap();
+        let blockable = Blockable::start();
+        blockable.open_lane(&manager, &server).await;
+        let lock = manager.lock("k").label("blocked").lease(lease);
+        let (tell, held) = tokio::sync::oneshot::channel();
+        let (go_on, goes_on) = tokio::sync::oneshot::channel::<()>();
+        let (unblock, unblocked) = mpsc::channel::<()>();
+        let released = blockable.handle.spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            tell.send(()).unwrap();
+            goes_on.await.unwrap();
+            let mut release = Box::pin(guard.release());
+            assert!(futures_poll_once(&mut release).await.is_none());
+            if is_sent {
+                // Its connection sends it, and does not run again before the runtime is blocked.
+                tokio::task::yield_now().await;
+            }
+            let _ = unblocked.recv();
+            release.await
+        });
+        held.await.unwrap();
+        go_on.send(()).unwrap();
+        let mut raw = server.client();
+        until_clean(&mut raw, LONG).await;
+        assert_eq!(events.recv_timeout(LONG), Ok("released"), "sent: {is_sent}");
+        assert!(!released.is_finished());
+        drop(unblock);
+        released.await.unwrap().unwrap();
+    }
+}
+
+/// Passes on how the hold of the blocked runtime ended.
+struct Ends(mpsc::Sender<&'static str>);
+
+impl Observer for Ends {
+    fn observe(&self, event: &Event) {
+        let end = match event {
+            Event::Lost { lock, .. } if lock == "blocked" => "lost",
+            Event::Released { lock, .. } if lock == "blocked" => "released",
+            _ => return,
+        };
+        let _ = self.0.send(end);
+    }
 }
 
 async fn futures_poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {

@@ -258,5 +258,17 @@ mod tests {
         assert!(!backlog.is_at_rest(), "it is not reported yet");
         assert_eq!(given_up(), Some(due.len()));
         assert!(backlog.is_at_rest() && backlog.count() == 0);
+        let started: Vec<_> = (0..=many)
+            .filter_map(|owner| backlog.start(release(owner)))
+            .collect();
+        for release in &started {
+            assert!(backlog.give_up(release, false).is_none());
+        }
+        let given_up = backlog.sweep(|_| false).map(|given_up| given_up.releases);
+        assert_eq!(given_up, Some(IN_FLIGHT));
+        assert!(
+            !backlog.is_at_rest(),
+            "nothing takes up the one that is left"
+        );
     }
 }

@@ -154,3 +154,26 @@ impl std::fmt::Debug for Health {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::util::clock::BootClock;
+
+    #[test]
+    fn a_server_is_back_when_no_cause_is_left() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = told.clone();
+        let events: EventSink = Arc::new(move |event| {
+            lock(&tell).push(matches!(event, StoreEvent::Lost { .. }));
+        });
+        let health = Health::new("a:1".into(), "d", Arc::new(BootClock), events);
+        let trouble = Trouble::timed_out(TELL_EVERY);
+        let causes = [Cause::NoCommands, Cause::NoRenewals, Cause::NoCommands];
+        causes.map(|cause| health.suffers(cause, &trouble));
+        health.recovers(Cause::NoCommands);
+        assert_eq!(*lock(&told), [true]);
+        health.recovers(Cause::NoRenewals);
+        assert_eq!(*lock(&told), [true, false]);
+    }
+}

@@ -96,12 +96,7 @@ impl Lane {
             name: Arc::new(LaneName::new(number, session.name.clone())),
             session,
             listener,
-            flights: Mutex::new(Flights {
-                under_way: BTreeMap::new(),
-                sent: 0,
-                last_used: now,
-                is_abandoned: false,
-            }),
+            flights: Mutex::new(Flights::new(now)),
             keeper,
         }
     }
@@ -134,34 +129,14 @@ impl Lane {
     }
 
     fn begin(&self, owner: Owner, sent: Moment, within: Duration) -> UnderWay<'_> {
-        let mut flights = lock(&self.flights);
-        flights.sent += 1;
-        flights.last_used = sent;
-        let number = flights.sent;
-        let flight = Flight {
-            owner,
-            sent,
-            within,
-            late_since: flights.is_abandoned.then_some(sent),
-            is_told: false,
-            caller: None,
-        };
-        flights.under_way.insert(number, flight);
-        drop(flights);
+        let number = lock(&self.flights).begin(owner, sent, within);
         self.keeper.wake();
         UnderWay { lane: self, number }
     }
 
     /// Nobody looks after it from now on: whatever is not answered at once is late.
     pub(crate) fn abandon(&self) {
-        let mut flights = lock(&self.flights);
-        flights.is_abandoned = true;
-        let mut callers = Vec::new();
-        for flight in flights.under_way.values_mut() {
-            flight.late_since = Some(flight.sent);
-            callers.extend(flight.caller.take());
-        }
-        drop(flights);
+        let callers = lock(&self.flights).abandon();
         callers.into_iter().for_each(Waker::wake);
     }
 
@@ -203,6 +178,41 @@ impl Lane {
 }
 
 impl Flights {
+    fn new(now: Moment) -> Self {
+        Flights {
+            under_way: BTreeMap::new(),
+            sent: 0,
+            last_used: now,
+            is_abandoned: false,
+        }
+    }
+
+    /// A command is sent; its number.
+    fn begin(&mut self, owner: Owner, sent: Moment, within: Duration) -> u64 {
+        self.sent += 1;
+        self.last_used = sent;
+        let flight = Flight {
+            owner,
+            sent,
+            within,
+            late_since: self.is_abandoned.then_some(sent),
+            is_told: false,
+            caller: None,
+        };
+        self.under_way.insert(self.sent, flight);
+        self.sent
+    }
+
+    /// All are late from now on, and those that follow. Who is to be woken.
+    fn abandon(&mut self) -> Vec<Waker> {
+        self.is_abandoned = true;
+        let late = self.under_way.values_mut().map(|flight| {
+            flight.late_since = Some(flight.sent);
+            flight.caller.take()
+        });
+        late.flatten().collect()
+    }
+
     /// Returns true if there are not too many, and the oldest is not late.
     fn are_on_time(&self, now: Moment) -> bool {
         let oldest = self.under_way.first_key_value();
@@ -287,24 +297,28 @@ mod tests {
     fn a_connection_that_owes_an_answer_for_too_long_is_asked_nothing_more() {
         let (now, long_ago) = (Moment(0) + LONGEST_DEBT, Moment(0));
         let are_on_time = |sent: &[Moment]| {
-            let flights = sent.iter().map(|sent| Flight {
-                owner: 1,
-                sent: *sent,
-                within: Duration::from_secs(1),
-                late_since: None,
-                is_told: false,
-                caller: None,
-            });
-            let flights = Flights {
-                under_way: (0..).zip(flights).collect(),
-                sent: 0,
-                last_used: now,
-                is_abandoned: false,
-            };
+            let mut flights = Flights::new(now);
+            for sent in sent {
+                flights.begin(1, *sent, Duration::from_secs(1));
+            }
             flights.are_on_time(now)
         };
         assert!(are_on_time(&[]) && are_on_time(&[Moment(1), now]));
         assert!(!are_on_time(&[long_ago]) && !are_on_time(&[long_ago, now]));
         assert!(are_on_time(&[now; MOST - 1]) && !are_on_time(&[now; MOST]));
+    }
+
+    /// No timer is behind them any more: who waited for their answers would wait for ever.
+    #[test]
+    fn what_is_sent_on_an_abandoned_lane_is_late_at_once() {
+        let (now, long) = (Moment(1), Duration::from_secs(1));
+        let mut flights = Flights::new(now);
+        let before = flights.begin(1, now, long);
+        flights.under_way.get_mut(&before).unwrap().caller = Some(Waker::noop().clone());
+        assert_eq!(flights.abandon().len(), 1);
+        let after = flights.begin(2, now, long);
+        for number in [before, after] {
+            assert_eq!(flights.under_way[&number].late_since, Some(now));
+        }
     }
 }
