@@ -169,8 +169,9 @@ mod tests {
         });
         let health = Health::new("a:1".into(), "d", Arc::new(BootClock), events);
         let trouble = Trouble::timed_out(TELL_EVERY);
-        let causes = [Cause::NoCommands, Cause::NoRenewals, Cause::NoCommands];
-        causes.map(|cause| health.suffers(cause, &trouble));
+        for cause in [Cause::NoCommands, Cause::NoRenewals, Cause::NoCommands] {
+            health.suffers(cause, &trouble);
+        }
         health.recovers(Cause::NoCommands);
         assert_eq!(*lock(&told), [true]);
         health.recovers(Cause::NoRenewals);
