@@ -222,8 +222,12 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
 async fn contended(quorum: &RedisQuorum) {
     let mut tasks = JoinSet::new();
     let inside = Arc::new(AtomicU32::new(0));
+    // Kept until all is released: a server that answers after the quorum is released in the background.
+    let mut managers = Vec::new();
     for _ in 0..4 {
-        let manager = connect(quorum).await;
+        managers.push(connect(quorum).await);
+    }
+    for manager in &managers {
         for _ in 0..4 {
             let (manager, inside) = (manager.clone(), inside.clone());
             tasks.spawn(async move {
@@ -253,6 +257,7 @@ async fn contended(quorum: &RedisQuorum) {
     all.dedup();
     assert_eq!(all.len(), count, "each has a token of its own");
     until_clean(quorum).await;
+    drop(managers);
 }
 
 /// The first server that marks it tells its holder, whose release is at the others before the operator is.
