@@ -4,9 +4,8 @@ pub(crate) mod templates;
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +15,10 @@ use crate::from_lock_error::FromLockError;
 use crate::key::{Escaped, shortened};
 use crate::lock::guard::LockGuard;
 use crate::lock::installed::installed;
+use crate::lock::run::{Run, Stage};
 use crate::lock::scope;
 use crate::manager::LockManager;
-use crate::manager::telemetry::span::{self, RunSpan};
+use crate::manager::telemetry::span::RunSpan;
 
 /// Builds a key from a template's parts, in one allocation: `capacity` has room for the longest
 /// legal key wherever a value's length is not known at compile time.
@@ -235,8 +235,7 @@ pub const fn returns<T>() -> Option<T> {
     None
 }
 
-/// Acquires, runs the body, releases. Instantiated once per annotated function, so it is kept thin,
-/// and what is not the body's is boxed: the annotated future is to be small.
+/// Acquires, runs the body, releases. Instantiated once per annotated function, so it is kept thin.
 ///
 /// How deep annotated functions nest is decided here, for the compiler follows a chain of calls
 /// only as far as its `recursion_limit`. When it lays the futures out it stops at a box, so the
@@ -244,7 +243,7 @@ pub const fn returns<T>() -> Option<T> {
 /// variables one after the other. The first two arguments are temporaries of the caller that live
 /// as long as this future: they make it prove first what is deep in the runtime, which is then
 /// known wherever the chain ends, and next the body, with nothing between it and its caller. What
-/// is `erased` is not looked into at all.
+/// is [`Erased`](crate::lock::run::Erased) is not looked into at all.
 pub fn run<F: Future>(
     _runtime: &mut PhantomData<LockGuard>,
     _body: &mut PhantomData<F>,
@@ -254,33 +253,9 @@ pub fn run<F: Future>(
     succeeded: fn(&F::Output) -> bool,
 ) -> impl Future<Output = F::Output> + use<F> {
     let finish = request.finish_on_loss;
-    let acquiring = erased(request.acquire());
-    let mut body = Box::pin(Some(body));
-    async move {
-        let (guard, span) = match acquiring.await {
-            Ok(acquired) => acquired,
-            Err(error) => return fail(error),
-        };
-        let result = Box::pin(guard.watch(body.as_mut(), finish, span.span())).await;
-        let held_for = span.is_seen().then(|| guard.hold().age());
-        let success = result.as_ref().is_ok_and(succeeded);
-        let mut gone = erased(guard.give_back(success));
-        let gone = span::within(span.span(), gone.as_mut()).await;
-        span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
-        match (result, gone) {
-            // Told in the log; the caller chose to have the body's own result.
-            (Ok(output), Some(_)) if finish => output,
-            (Ok(_), Some(error)) | (Err(error), _) => fail(error),
-            (Ok(output), None) => output,
-        }
-    }
-}
-
-/// A future of the runtime, proven `Send` and `Sync` here once and for all.
-type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
-
-fn erased<T>(future: impl Future<Output = T> + Send + Sync + 'static) -> Erased<T> {
-    Box::pin(future)
+    let acquiring = Stage::Acquiring(Box::pin(request.acquire()));
+    let mut run = Run::new(acquiring, finish, body, succeeded);
+    poll_fn(move |context| run.poll(context).map(|ended| ended.unwrap_or_else(fail)))
 }
 
 /// `succeeded` of a function without `min_hold`: nobody asks.

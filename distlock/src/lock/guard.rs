@@ -1,14 +1,11 @@
 //! What the holder of a lock sees.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
-use tracing::Span;
 
 use crate::error::Error;
 use crate::fencing::FencingToken;
@@ -321,57 +318,9 @@ impl LockGuard {
         }
     }
 
-    fn frame(&self) -> Arc<Frame> {
+    pub(crate) fn frame(&self) -> Arc<Frame> {
         let store = self.manager.store_identity().clone();
         Frame::push(self.held(), store, self.children.clone())
-    }
-
-    /// Runs the body while the lock is held, and drops it while the lock is still ours. With
-    /// `finish`, it runs on after a loss, but it never starts after one.
-    pub(crate) async fn watch<F: Future>(
-        &self,
-        body: Pin<&mut Option<F>>,
-        finish: bool,
-        span: &Span,
-    ) -> Result<F::Output, Error> {
-        let hold = &**self.hold();
-        let _running = hold.body();
-        // Also when this future is dropped at an await: the body goes before the guard does.
-        let mut body = DroppedInScope {
-            guard: self,
-            body,
-            span,
-        };
-        let mut over = pin!(hold.over());
-        let frame = self.frame();
-        let mut started = false;
-        let output = {
-            let DroppedInScope { body, span, .. } = &mut body;
-            let Some(body) = body.as_mut().as_pin_mut() else {
-                unreachable!("a body is watched once");
-            };
-            let mut body = pin!(scope::within(frame, body));
-            poll_fn(|context| {
-                // Registered before the check, so that no end is missed between the two.
-                let _ = over.as_mut().poll(context);
-                let runs_on = finish && started;
-                if !runs_on && !hold.is_held() {
-                    return Poll::Ready(None);
-                }
-                started = true;
-                let _in_span = span.enter();
-                body.as_mut().poll(context).map(Some)
-            })
-            .await
-        };
-        match (output, finish) {
-            (Some(output), true) => Ok(output),
-            (Some(output), false) => match hold.error() {
-                None => Ok(output),
-                Some(error) => Err(error.after_completion()),
-            },
-            (None, _) => Err(hold.lost().await.after_stop()),
-        }
     }
 
     /// Releases after a body. A release that fails changes nothing, but one that shows that the
@@ -433,20 +382,6 @@ impl LockGuard {
                 tried
             }
         }
-    }
-}
-
-/// Drops what the body owns while the lock is held and `current()` still works.
-struct DroppedInScope<'g, 'b, F> {
-    guard: &'g LockGuard,
-    body: Pin<&'b mut Option<F>>,
-    span: &'g Span,
-}
-
-impl<F> Drop for DroppedInScope<'_, '_, F> {
-    fn drop(&mut self) {
-        let _in_span = self.span.enter();
-        scope::drop_within(self.guard.frame(), || self.body.set(None));
     }
 }
 

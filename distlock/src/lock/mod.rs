@@ -3,9 +3,11 @@
 pub(crate) mod guard;
 pub(crate) mod held;
 pub(crate) mod installed;
+pub(crate) mod run;
 pub(crate) mod scope;
 
 use std::borrow::Cow;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::lock::held::Held;
+use crate::lock::run::{Run, Running, Stage};
 use crate::lock::scope::Frame;
 use crate::manager::LockManager;
 use crate::manager::engine::acquire;
@@ -372,16 +375,10 @@ impl Lock {
     /// Dropping the future drops the body and releases the lock in the background.
     pub async fn run<T>(&self, body: impl AsyncFnOnce(Held) -> T) -> Result<T, Error> {
         let (guard, span) = self.enter_to_run().await?;
-        let held = guard.held();
-        let mut body = pin!(Some(body(held)));
-        let result = guard.watch(body.as_mut(), false, span.span()).await;
-        let held_for = span.is_seen().then(|| guard.hold().age());
-        let gone = span::within(span.span(), pin!(guard.give_back(result.is_ok()))).await;
-        span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
-        match gone {
-            Some(gone) if result.is_ok() => Err(gone),
-            _ => result,
-        }
+        let body = body(guard.held());
+        let running = Stage::Running(Running::new(guard, span));
+        let mut run = Run::new(running, false, body, |_| true);
+        poll_fn(|context| run.poll(context)).await
     }
 
     /// Acquires for a body, in the span of both.

@@ -53,6 +53,11 @@ pub(crate) fn within<F: Future>(frame: Arc<Frame>, future: F) -> impl Future<Out
     FRAMES.scope(frame, future)
 }
 
+/// Does something with a frame on the stack.
+pub(crate) fn sync_within<T>(frame: &Arc<Frame>, work: impl FnOnce() -> T) -> T {
+    FRAMES.sync_scope(frame.clone(), work)
+}
+
 /// Drops something with a frame on the stack: as long as the thread has one. A runtime that lives
 /// in a `thread_local!` drops its tasks when the thread ends, and the stack may be gone before.
 pub(crate) fn drop_within(frame: Arc<Frame>, drop_it: impl FnOnce()) {

@@ -1,0 +1,222 @@
+//! A body under a lock: acquire, run, release. What does not depend on the body's type is compiled
+//! once; each annotated function adds little to it.
+
+use std::future::{Future, pending};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::error::Error;
+use crate::lock::guard::LockGuard;
+use crate::lock::scope::{self, Frame};
+use crate::manager::telemetry::span::{self, RunSpan};
+
+/// A future of the runtime, proven `Send` and `Sync` here once and for all.
+pub(crate) type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
+
+/// Acquires, runs the body, releases.
+pub(crate) struct Run<F: Future> {
+    stage: Stage,
+    body: Boxed<F>,
+    /// The body runs on after a loss, but it never starts after one.
+    finish: bool,
+}
+
+impl<F: Future> Run<F> {
+    pub(crate) fn new(
+        stage: Stage,
+        finish: bool,
+        body: F,
+        succeeded: fn(&F::Output) -> bool,
+    ) -> Self {
+        let body = Boxed {
+            future: Box::pin(Some(body)),
+            output: None,
+            succeeded,
+        };
+        Run {
+            stage,
+            body,
+            finish,
+        }
+    }
+
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<F::Output, Error>> {
+        let ended = self.stage.poll(context, &mut self.body, self.finish);
+        ended.map_ok(|()| match self.body.output.take() {
+            Some(output) => output,
+            None => unreachable!("a run without an error has an output"),
+        })
+    }
+}
+
+impl<F: Future> Drop for Run<F> {
+    fn drop(&mut self) {
+        self.stage.stop(&mut self.body);
+    }
+}
+
+/// A body of any type. It is lent for each poll: a future that kept it would be `Send` for all
+/// bodies or for none.
+trait Body {
+    /// Returns true once it has ended.
+    fn poll(&mut self, context: &mut Context<'_>) -> bool;
+    fn drop_future(&mut self);
+    fn succeeded(&self) -> bool;
+}
+
+struct Boxed<F: Future> {
+    future: Pin<Box<Option<F>>>,
+    output: Option<F::Output>,
+    succeeded: fn(&F::Output) -> bool,
+}
+
+impl<F: Future> Body for Boxed<F> {
+    fn poll(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(future) = self.future.as_mut().as_pin_mut()
+            && let Poll::Ready(output) = future.poll(context)
+        {
+            self.output = Some(output);
+        }
+        self.output.is_some()
+    }
+
+    fn drop_future(&mut self) {
+        self.future.set(None);
+    }
+
+    fn succeeded(&self) -> bool {
+        self.output.as_ref().is_some_and(self.succeeded)
+    }
+}
+
+/// How far a run is.
+pub(crate) enum Stage {
+    Acquiring(Erased<Result<(LockGuard, RunSpan), Error>>),
+    Running(Box<Running>),
+    Releasing(Erased<Result<(), Error>>),
+    Over,
+}
+
+impl Stage {
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &mut dyn Body,
+        finish: bool,
+    ) -> Poll<Result<(), Error>> {
+        loop {
+            let ended = match self {
+                Stage::Acquiring(acquiring) => match acquiring.as_mut().poll(context) {
+                    Poll::Ready(Ok((guard, span))) => {
+                        *self = Stage::Running(Running::new(guard, span));
+                        continue;
+                    }
+                    ended => ended.map_ok(drop),
+                },
+                Stage::Running(running) => match running.poll(context, body, finish) {
+                    Poll::Ready(result) => {
+                        self.release(result, body, finish);
+                        continue;
+                    }
+                    Poll::Pending => return Poll::Pending,
+                },
+                Stage::Releasing(releasing) => releasing.as_mut().poll(context),
+                Stage::Over => panic!("a locked body was polled after its end"),
+            };
+            if ended.is_ready() {
+                *self = Stage::Over;
+            }
+            return ended;
+        }
+    }
+
+    fn release(&mut self, result: Result<(), Error>, body: &mut dyn Body, finish: bool) {
+        self.stop(body);
+        let success = result.is_ok() && body.succeeded();
+        if let Stage::Running(running) = std::mem::replace(self, Stage::Over) {
+            *self = Stage::Releasing(Box::pin(running.release(result, success, finish)));
+        }
+    }
+
+    /// Drops what the body owns while the lock is held and `current()` still works.
+    fn stop(&self, body: &mut dyn Body) {
+        if let Stage::Running(running) = self {
+            let _in_span = running.span.span().enter();
+            scope::drop_within(running.guard.frame(), || body.drop_future());
+        }
+    }
+}
+
+pub(crate) struct Running {
+    /// Wakes the task when the hold ends. The hold has a running body for as long as this lives.
+    over: Erased<()>,
+    frame: Arc<Frame>,
+    has_started: bool,
+    span: RunSpan,
+    guard: LockGuard,
+}
+
+impl Running {
+    pub(crate) fn new(guard: LockGuard, span: RunSpan) -> Box<Self> {
+        let hold = guard.hold().clone();
+        let over = async move {
+            let _running = hold.body();
+            hold.over().await;
+            // It may be polled again.
+            pending().await
+        };
+        Box::new(Running {
+            over: Box::pin(over),
+            frame: guard.frame(),
+            has_started: false,
+            span,
+            guard,
+        })
+    }
+
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &mut dyn Body,
+        finish: bool,
+    ) -> Poll<Result<(), Error>> {
+        let hold = self.guard.hold();
+        // Registered before the check, so that no end is missed between the two.
+        let _ = self.over.as_mut().poll(context);
+        if !(finish && self.has_started)
+            && let Some(error) = hold.error()
+        {
+            return Poll::Ready(Err(error.after_stop()));
+        }
+        self.has_started = true;
+        let _in_span = self.span.span().enter();
+        if !scope::sync_within(&self.frame, || body.poll(context)) {
+            return Poll::Pending;
+        }
+        Poll::Ready(match hold.error() {
+            Some(error) if !finish => Err(error.after_completion()),
+            _ => Ok(()),
+        })
+    }
+
+    async fn release(
+        self: Box<Self>,
+        result: Result<(), Error>,
+        success: bool,
+        finish: bool,
+    ) -> Result<(), Error> {
+        let Running {
+            over, span, guard, ..
+        } = *self;
+        drop(over);
+        let held_for = span.is_seen().then(|| guard.hold().age());
+        let gone = span::within(span.span(), pin!(guard.give_back(success))).await;
+        span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
+        match gone {
+            // The log says so; the caller chose to have the body's own result.
+            Some(error) if !finish => result.and(Err(error)),
+            _ => result,
+        }
+    }
+}
