@@ -117,7 +117,9 @@ impl LockStore for RedisStore {
                 Command::Ask(ask) => node.ask_at_home(&ask, timeout).await.map(Reply::Asked),
                 Command::Confirm(confirm) => {
                     let confirmed = node.run(None, &confirm, timeout).await;
-                    let confirmed = confirmed.inspect(|_| drop(node.polls.forget(confirm.owner)));
+                    if confirmed.is_ok() {
+                        node.polls.forget(confirm.owner);
+                    }
                     confirmed.map(Reply::Confirmed)
                 }
                 Command::Renew(batch) if node.is_polling() => {
