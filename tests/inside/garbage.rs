@@ -19,7 +19,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
-use crate::protocol::words::{Grant, Inspection, Owner, RenewalFailure};
+use crate::protocol::words::{Grant, Inspection, Look, LookReply, Owner, Renewal, RenewalFailure};
 use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, Inspect, Release};
 use crate::store::redis::conn::group::Group;
@@ -176,7 +176,7 @@ impl Bench {
     fn release(&self) -> Release<'_> {
         Release {
             key: &self.key,
-            owner: 7,
+            owner: OWNERS[0],
             keep: Duration::ZERO,
         }
     }
@@ -339,7 +339,7 @@ fn a_confirmation_proves_what_it_says() {
                 timing: Timing::new(LEASE),
                 durability: Durability::NONE,
             };
-            node.confirm(&[], &confirm, WITHIN).await
+            node.run(None, &confirm, WITHIN).await
         });
         let believed = result.ok().flatten().map(|proof| proof.token.into());
         prop_assert_eq!(believed, oracle::proof(&answer));
@@ -359,7 +359,7 @@ fn a_renewal_extends_only_what_the_reply_leaves_out() {
     check(nearly(right.boxed(), bench.texts()), |answer| {
         let batch = bench.renewals();
         let result = bench.run(std::slice::from_ref(&answer), async |node| {
-            node.renew(&[], &batch, WITHIN).await
+            node.run(None, &batch[..], WITHIN).await
         });
         let expected = oracle::failures(&answer, batch.len());
         let failed = result.ok().map(|renewed| {
@@ -391,7 +391,7 @@ fn a_look_finds_ours_only_where_it_is_written() {
     check(nearly(right.boxed(), texts), |answer| {
         let looks = bench.looks();
         let result = bench.run(std::slice::from_ref(&answer), async |node| {
-            node.look(&[], &looks, WITHIN).await
+            node.run(None, &looks[..], WITHIN).await
         });
         let Ok(replies) = result else {
             return Ok(false);
@@ -440,7 +440,7 @@ fn releases_and_inspections_read_anything() {
         // What says that there is more to do is tested by itself.
         let more = matches!(answer.as_text(), Some("2" | "3"));
         let inspected = bench.run(std::slice::from_ref(&answer), async |node| {
-            node.inspect(&[], &bench.inspect(), WITHIN).await
+            node.run(None, &bench.inspect(), WITHIN).await
         });
         if let Ok(Inspection {
             occupant: Some(occupant),
@@ -452,7 +452,7 @@ fn releases_and_inspections_read_anything() {
         let released = !more
             && bench
                 .run(&[answer], async |node| {
-                    node.release(&bench.release(), WITHIN).await
+                    node.release(OWNERS[0], &bench.release(), WITHIN).await
                 })
                 .is_ok();
         Ok(inspected.is_ok() || released)
@@ -468,7 +468,7 @@ fn a_release_ends() {
     let endless = Frame::text("3");
     let released = bench.run(&[endless], async |node| {
         let release = bench.release();
-        tokio::time::timeout(WITHIN, node.release(&release, within))
+        tokio::time::timeout(WITHIN, node.release(release.owner, &release, within))
             .await
             .expect("it goes on for ever")
     });
@@ -574,7 +574,7 @@ fn a_push_grants_only_what_it_says() {
         ];
         let answer = Frame::Array(inspection.to_vec());
         let inspected = bench.run(&[pushed.clone(), answer], async |node| {
-            node.inspect(&[], &bench.inspect(), WITHIN).await
+            node.run(None, &bench.inspect(), WITHIN).await
         });
         prop_assert!(inspected.is_ok(), "{:?}", inspected);
         let received = bench.node.shared.clock.now();

@@ -175,18 +175,8 @@ pub(crate) struct Inspection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AtServer {
     pub(crate) address: String,
-    pub(crate) seen: Result<Inspected, Trouble>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Inspected {
-    /// Who holds it there; a vote is no hold.
-    pub(crate) holder: Option<Occupant>,
-    pub(crate) left: Option<Duration>,
-    pub(crate) waiters: u64,
-    pub(crate) waiting: Vec<Waiting>,
-    pub(crate) last_token: Option<FencingToken>,
-    pub(crate) is_foreign: bool,
+    /// Its occupant is who holds the lock there; a vote is no hold.
+    pub(crate) seen: Result<Inspection, Trouble>,
 }
 
 /// Who stands in a queue.

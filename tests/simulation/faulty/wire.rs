@@ -16,7 +16,7 @@ use crate::protocol::words::{Grant, Look, LookReply, Owner, Renewal};
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{SeenHold, owner_text};
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::wire::scripts::{Script, Scripts};
+use crate::store::redis::wire::scripts::{Script, ScriptId, Scripts};
 
 pub(super) const NAMESPACE: &str = "distlock";
 const CHANNELS: &str = "distlock:client:";
@@ -75,13 +75,13 @@ pub(super) enum Verb {
 fn scripts() -> [(Verb, &'static Script); 7] {
     let scripts = &**SCRIPTS;
     [
-        (Verb::Ask, &scripts.ask),
-        (Verb::Confirm, &scripts.confirm),
-        (Verb::Renew, &scripts.renew),
-        (Verb::Release, &scripts.release),
-        (Verb::Look, &scripts.look),
-        (Verb::Inspect, &scripts.inspect),
-        (Verb::Probe, &scripts.probe),
+        (Verb::Ask, scripts.get(ScriptId::Ask)),
+        (Verb::Confirm, scripts.get(ScriptId::Confirm)),
+        (Verb::Renew, scripts.get(ScriptId::Renew)),
+        (Verb::Release, scripts.get(ScriptId::Release)),
+        (Verb::Look, scripts.get(ScriptId::Look)),
+        (Verb::Inspect, scripts.get(ScriptId::Inspect)),
+        (Verb::Probe, scripts.get(ScriptId::Probe)),
     ]
 }
 

@@ -158,7 +158,7 @@ impl ServerState {
             Ok(seen) => (Some(seen), None),
             Err(trouble) => (None, Some(trouble.detail)),
         };
-        let holder = seen.as_ref().and_then(|seen| seen.holder.as_ref());
+        let holder = seen.as_ref().and_then(|seen| seen.occupant.as_ref());
         ServerState {
             address: server.address,
             holder: holder.map(Occupant::holder),

@@ -116,28 +116,34 @@ impl LockStore for RedisStore {
             let reply = match command {
                 Command::Ask(ask) => node.ask_at_home(&ask, timeout).await.map(Reply::Asked),
                 Command::Confirm(confirm) => {
-                    let confirmed = node.confirm(&[], &confirm, timeout).await;
+                    let confirmed = node.run(None, &confirm, timeout).await;
+                    if confirmed.is_ok() {
+                        node.polls.forget(confirm.owner);
+                    }
                     confirmed.map(Reply::Confirmed)
                 }
                 Command::Renew(batch) if node.is_polling() => {
                     let renewed = Box::pin(polling::renew(node, batch, timeout)).await;
                     renewed.map(Reply::Renewed)
                 }
-                Command::Renew(batch) => node.renew(&[], batch, timeout).await.map(Reply::Renewed),
+                Command::Renew(batch) => node.run(None, batch, timeout).await.map(Reply::Renewed),
                 Command::Release(release) => {
-                    node.release(&release, timeout).await.map(Reply::Released)
+                    let released = node.release(release.owner, &release, timeout).await;
+                    released.map(Reply::Released)
                 }
                 Command::Look(looks) if node.is_polling() => {
                     let looked = Box::pin(polling::look(node, looks, timeout)).await;
                     looked.map(Reply::Looked)
                 }
-                Command::Look(looks) => node.look(&[], looks, timeout).await.map(Reply::Looked),
+                Command::Look(looks) => node.run(None, looks, timeout).await.map(Reply::Looked),
                 Command::Inspect(inspect) => {
-                    let inspected = node.inspect(&[], &inspect, timeout).await;
-                    inspected.map(|inspection| Reply::Inspected(Box::new(inspection)))
+                    let inspected = node.run(None, &inspect, timeout).await;
+                    inspected.map(Box::new).map(Reply::Inspected)
                 }
                 Command::List(list) => node.list(&list, timeout).await.map(Reply::Listed),
-                Command::Revoke(revoke) => node.revoke(&revoke, timeout).await.map(Reply::Revoked),
+                Command::Revoke(revoke) => {
+                    node.run(None, &revoke, timeout).await.map(Reply::Revoked)
+                }
             };
             reply.map_err(|trouble| trouble.at(node.address()))
         })
@@ -166,8 +172,7 @@ impl LockStore for RedisStore {
     }
 
     fn outage(&self) -> Option<Trouble> {
-        let outage = self.node.outage()?;
-        Some(outage.at(self.node.address()))
+        self.node.outage()
     }
 
     fn close(&self) {

@@ -5,7 +5,7 @@ use crate::store::Opened;
 use crate::store::redis::RedisStore;
 use crate::store::redis::cluster::ClusterStore;
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::quorum::QuorumStore;
+use crate::store::redis::quorum::Quorum;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Place;
 
@@ -15,7 +15,7 @@ pub(crate) async fn connect(config: RedisConfig, client: Client) -> Result<Opene
     match &config.place {
         Place::One(server) => RedisStore::connect(&config, server, client).await,
         Place::Cluster(seeds) => ClusterStore::connect(&config, seeds, client).await,
-        Place::Quorum(servers) => QuorumStore::connect(&config, servers, client).await,
+        Place::Quorum(servers) => Quorum::connect(&config, servers, client).await,
     }
 }
 
@@ -24,6 +24,6 @@ pub(crate) fn connect_lazy(config: &RedisConfig, client: Client) -> Opened {
     match &config.place {
         Place::One(server) => RedisStore::connect_lazy(config, server, client),
         Place::Cluster(seeds) => ClusterStore::connect_lazy(config, seeds, client),
-        Place::Quorum(servers) => QuorumStore::connect_lazy(config, servers, client),
+        Place::Quorum(servers) => Quorum::connect_lazy(config, servers, client),
     }
 }

@@ -6,6 +6,7 @@
 //! the commands of administrators. An ask without an answer is remembered in `elsewhere`, because
 //! its slot may be at another node by the time that it is released.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, AskReply, Look, LookReply, ReleaseReply, Renewal, Renewed};
+use crate::protocol::words::{Ask, AskReply, Look, LookReply, ReleaseReply};
 use crate::store::command::{Command, Release, Reply, Revoke};
 use crate::store::facts::Facts;
 use crate::store::redis::cluster::elsewhere::Elsewhere;
@@ -24,14 +25,15 @@ use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::route::{Hop, Route};
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::conn::handshake::Role;
 use crate::store::redis::conn::health::Health;
 use crate::store::redis::node::at_once;
 use crate::store::redis::node::way::Way;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
+use crate::store::redis::wire::call::ScriptCall;
 use crate::store::redis::wire::slots::Slot;
 use crate::store::{BoxFuture, LockStore, Opened};
+use crate::util::notified::until;
 
 mod elsewhere;
 pub(super) mod map;
@@ -53,15 +55,9 @@ const OPENING: Duration = Duration::from_millis(500);
 /// One client of a cluster.
 #[derive(Debug)]
 pub(super) struct ClusterStore {
-    cluster: Arc<Cluster>,
-    refresh: AbortHandle,
-}
-
-/// What its commands share.
-#[derive(Debug)]
-struct Cluster {
     nodes: Arc<Nodes>,
     elsewhere: Elsewhere,
+    refresh: AbortHandle,
 }
 
 impl ClusterStore {
@@ -126,10 +122,8 @@ impl ClusterStore {
         );
         let refresh = refresh::keep(Arc::downgrade(&nodes), seeds, health);
         let store = ClusterStore {
-            cluster: Arc::new(Cluster {
-                nodes,
-                elsewhere: Elsewhere::default(),
-            }),
+            nodes,
+            elsewhere: Elsewhere::default(),
             refresh: tokio::spawn(refresh).abort_handle(),
         };
         Opened {
@@ -180,16 +174,16 @@ fn addresses(seeds: &[Host]) -> Vec<Address> {
         .collect()
 }
 
-impl Cluster {
+impl ClusterStore {
     async fn ask(&self, ask: &Ask<'_>, timeout: Duration) -> Result<AskReply, Trouble> {
-        let slot = slot(ask.key);
-        let patience = if ask.wait.is_zero() {
-            OPENING
-        } else {
-            ask.wait
+        let clock = &self.nodes.topology.clock;
+        // Whoever holds nothing yet has time for a node that is opened for the first time.
+        let patience = match ask.wait {
+            Duration::ZERO => OPENING,
+            wait => wait.min(OPENING),
         };
-        let route = Route::new(&self.nodes, slot, timeout);
-        let mut route = route.with_patience(patience.min(OPENING));
+        let mut route = Route::new(&self.nodes, ask.key, timeout);
+        route.opened_by = route.opened_by.max(clock.now() + patience);
         // Whether a node has said that the owner has something there.
         let mut has_some = false;
         loop {
@@ -200,7 +194,7 @@ impl Cluster {
             })?;
             let asked = {
                 let _asking = self.elsewhere.asks(ask.owner, &hop.node);
-                self.ask_at(&hop, slot, ask).await
+                self.ask_at(&hop, ask).await
             };
             let acknowledged = match asked {
                 // It stands in a queue and is not subscribed there any more: it asks again, with
@@ -225,13 +219,8 @@ impl Cluster {
     /// Asks a node; `None` where it stands in a queue unheard. Nobody does without a subscription
     /// on the same connection: who finds the lock taken subscribes, and asks again in the same
     /// write.
-    async fn ask_at(
-        &self,
-        hop: &Hop,
-        slot: Slot,
-        ask: &Ask<'_>,
-    ) -> Result<Option<AskReply>, Trouble> {
-        let (node, mut timeout) = (&hop.node, hop.within);
+    async fn ask_at(&self, hop: &Hop, ask: &Ask<'_>) -> Result<Option<AskReply>, Trouble> {
+        let (node, slot, mut timeout) = (&hop.node, slot(ask.key), hop.within);
         let topology = &self.nodes.topology;
         let (home, until) = (node.home()?, topology.clock.now() + timeout);
         let is_subscribed = || home.session.subscribed.contains(slot);
@@ -249,24 +238,32 @@ impl Cluster {
             }
         }
         topology.waits_in(slot, ask.wait);
-        let subscribe = (!is_subscribed()).then(|| node.subscribe(&home.session, slot));
         let way = Way {
-            session: home.session.clone(),
-            lane: None,
-            before: subscribe.into_iter().collect(),
+            before: node.subscribe(&home.session, slot),
+            ..Way::over(home.session.clone())
         };
         let reply = node.ask(&way, ask, timeout).await?;
         let is_unheard = matches!(reply, AskReply::Queued(_)) && !is_subscribed();
         Ok((!is_unheard).then_some(reply))
     }
 
-    async fn renew(&self, renewal: &Renewal, timeout: Duration) -> Result<Renewed, Trouble> {
-        let slot = slot(&renewal.key);
-        let route = Route::past_queues(&self.nodes, slot, timeout, Role::Renewals);
-        let one = std::slice::from_ref(renewal);
+    /// Runs a script that is about a lock alone, and not about its queue.
+    async fn past_queues<S: ScriptCall + ?Sized>(
+        &self,
+        key: &LockKey,
+        script: &S,
+        timeout: Duration,
+    ) -> Result<S::Reply, Trouble> {
+        let mut route = Route::new(&self.nodes, key, timeout);
+        route.follows_ask = true;
+        route.send(script).await
+    }
+
+    /// The way of what passes a lock on.
+    fn handing_on(&self, key: &LockKey, timeout: Duration) -> Route<'_> {
+        let mut route = Route::new(&self.nodes, key, timeout);
+        route.is_considerate = true;
         route
-            .run(|hop| async move { hop.node.renew(&hop.before, one, hop.within).await })
-            .await
     }
 
     async fn release(
@@ -275,9 +272,9 @@ impl Cluster {
         timeout: Duration,
     ) -> Result<ReleaseReply, Trouble> {
         let owner = release.owner;
-        let route = Route::new(&self.nodes, slot(release.key), timeout).with_consideration();
+        let route = self.handing_on(release.key, timeout);
         let released = route.run(|hop| async move {
-            let reply = hop.node.release(release, hop.within).await?;
+            let reply = hop.node.release(owner, release, hop.within).await?;
             Ok((hop.node.clone(), reply))
         });
         let (node, mut reply) = released.await?;
@@ -295,40 +292,14 @@ impl Cluster {
         let slot = slot(&look.key);
         // Looks at other nodes' locks are not to wait for one that is away: there will be another
         // look.
-        let route = Route::new(&self.nodes, slot, timeout).without_patience();
+        let mut route = Route::new(&self.nodes, &look.key, timeout);
+        route.is_patient = false;
         let looked = route.run(|hop| async move {
             let session = hop.node.commands.session()?;
-            let subscribe =
-                (!session.subscribed.contains(slot)).then(|| hop.node.subscribe(&session, slot));
-            let before: Vec<_> = subscribe.into_iter().collect();
-            let one = std::slice::from_ref(look);
-            hop.node.look(&before, one, hop.within).await
+            let before = hop.node.subscribe(&session, slot);
+            hop.node.run(before, from_ref(look), hop.within).await
         });
         looked.await
-    }
-
-    /// Resolves once it is known where slots are.
-    async fn ready(&self) {
-        let topology = &self.nodes.topology;
-        loop {
-            let changed = topology.changed.notified();
-            if topology.unknown().is_none() {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    /// Why no node at all can be used.
-    fn outage(&self) -> Option<Trouble> {
-        if let Some(trouble) = self.nodes.topology.unknown() {
-            return Some(trouble);
-        }
-        let mut outage = None;
-        for (_, node) in self.nodes.open() {
-            outage = Some(node.outage()?.at(node.address()));
-        }
-        outage
     }
 }
 
@@ -342,64 +313,71 @@ impl LockStore for ClusterStore {
         command: Command<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<Reply, Trouble>> {
-        let cluster = &self.cluster;
         Box::pin(async move {
             match command {
-                Command::Ask(ask) => cluster.ask(&ask, timeout).await.map(Reply::Asked),
+                Command::Ask(ask) => self.ask(&ask, timeout).await.map(Reply::Asked),
                 Command::Confirm(confirm) => {
-                    let slot = slot(confirm.key);
-                    let route = Route::past_queues(&cluster.nodes, slot, timeout, Role::Commands);
-                    let confirmed = route.run(|hop| async move {
-                        (hop.node.confirm(&hop.before, &confirm, hop.within)).await
-                    });
-                    confirmed.await.map(Reply::Confirmed)
+                    let confirmed = self.past_queues(confirm.key, &confirm, timeout).await;
+                    confirmed.map(Reply::Confirmed)
                 }
                 // One by one, since no command spans slots. They are written together.
                 Command::Renew(batch) => {
-                    let now = cluster.nodes.topology.clock.now();
-                    let renewals = batch.iter().map(|renewal| cluster.renew(renewal, timeout));
-                    at_once::renew(now, renewals.collect())
-                        .await
-                        .map(Reply::Renewed)
+                    let now = self.nodes.topology.clock.now();
+                    let renewals = batch
+                        .iter()
+                        .map(|renewal| self.past_queues(&renewal.key, from_ref(renewal), timeout));
+                    let renewed = at_once::renew(now, renewals.collect()).await;
+                    renewed.map(Reply::Renewed)
                 }
-                Command::Release(release) => cluster
-                    .release(&release, timeout)
-                    .await
-                    .map(Reply::Released),
+                Command::Release(release) => {
+                    let released = self.release(&release, timeout).await;
+                    released.map(Reply::Released)
+                }
                 Command::Look(looks) => {
-                    let looks = looks.iter().map(|look| cluster.look(look, timeout));
+                    let looks = looks.iter().map(|look| self.look(look, timeout));
                     at_once::look(looks.collect()).await.map(Reply::Looked)
                 }
                 Command::Inspect(inspect) => {
-                    let inspected = cluster.inspect(&inspect, timeout).await;
-                    inspected.map(|inspection| Reply::Inspected(Box::new(inspection)))
+                    let inspected = self.past_queues(inspect.key, &inspect, timeout).await;
+                    inspected.map(Box::new).map(Reply::Inspected)
                 }
-                Command::List(list) => cluster.list(&list, timeout).await.map(Reply::Listed),
+                Command::List(list) => self.list(&list, timeout).await.map(Reply::Listed),
                 // Nothing is deleted: a holder that did not wait is subscribed in no slot, so that
-                // no node knows whether it is connected.
+                // no node knows whether it is connected. What is kept is handed on.
                 Command::Revoke(revoke) => {
                     let deletes = false;
                     let revoke = Revoke { deletes, ..revoke };
-                    cluster.revoke(&revoke, timeout).await.map(Reply::Revoked)
+                    let route = self.handing_on(revoke.key, timeout);
+                    route.send(&revoke).await.map(Reply::Revoked)
                 }
             }
         })
     }
 
     fn facts(&self, timeout: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(self.cluster.facts(timeout))
+        Box::pin(self.facts(timeout))
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.cluster.ready())
+        let topology = &self.nodes.topology;
+        let is_known = || topology.unknown().is_none().then_some(());
+        Box::pin(until(&topology.changed, is_known))
     }
 
     fn outage(&self) -> Option<Trouble> {
-        self.cluster.outage()
+        if let Some(trouble) = self.nodes.topology.unknown() {
+            return Some(trouble);
+        }
+        // Only where no node at all can be used.
+        let mut outage = None;
+        for (_, node) in self.nodes.open() {
+            outage = Some(node.outage()?);
+        }
+        outage
     }
 
     fn close(&self) {
         self.refresh.abort();
-        self.cluster.nodes.close();
+        self.nodes.close();
     }
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::error::Outage;
+use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::redirect::Redirect;
-use crate::store::redis::conn::handshake::Role;
-use crate::store::redis::conn::link::Link;
+use crate::store::redis::cluster::slot;
 use crate::store::redis::node::Node;
+use crate::store::redis::wire::call::ScriptCall;
 use crate::store::redis::wire::slots::Slot;
 use crate::util::backoff::Backoff;
 use crate::util::clock::Moment;
@@ -31,19 +32,22 @@ const BACKOFF: Backoff = Backoff::new(FIRST_PAUSE, Duration::from_millis(100));
 pub(super) struct Route<'a> {
     nodes: &'a Nodes,
     slot: Slot,
-    role: Role,
+    /// Whether it goes over the connections for renewals.
+    renews: bool,
     /// Whether it goes to where a slot is on its way to. What touches a queue must not: nobody can
     /// be subscribed there yet, and all who wait would be taken for dead.
-    follows_ask: bool,
+    pub(super) follows_ask: bool,
     /// How long a command may take.
     within: Duration,
     give_up: Moment,
     /// Whether a node that is away is waited for.
-    is_patient: bool,
-    /// Whether those who wait in a slot that has just moved are waited for.
-    is_considerate: bool,
-    /// What it takes to open a node for the first time does not count until then.
-    opened_by: Moment,
+    pub(super) is_patient: bool,
+    /// Whether those who wait in a slot that has just moved are waited for: what passes a lock on
+    /// finds those who are listening, and takes all others for dead.
+    pub(super) is_considerate: bool,
+    /// What it takes to open a node for the first time does not count until then. (One that was
+    /// lost may stay away for long, and so may a slot that moves.)
+    pub(super) opened_by: Moment,
     /// Who was named by the last answer, to be asked just this once.
     detour: Option<Address>,
     hops: u32,
@@ -57,19 +61,19 @@ pub(super) struct Hop {
     pub(super) node: Arc<Node>,
     address: Address,
     /// What is to be sent before it.
-    pub(super) before: Vec<Cmd>,
+    pub(super) before: Option<Cmd>,
     /// How long it may take there.
     pub(super) within: Duration,
 }
 
 impl<'a> Route<'a> {
-    /// The way of what touches a queue.
-    pub(super) fn new(nodes: &'a Nodes, slot: Slot, within: Duration) -> Self {
+    /// The way of what touches a queue, over the connection for commands.
+    pub(super) fn new(nodes: &'a Nodes, key: &LockKey, within: Duration) -> Self {
         let give_up = nodes.topology.clock.now() + within;
         Route {
             nodes,
-            slot,
-            role: Role::Commands,
+            slot: slot(key),
+            renews: false,
             follows_ask: false,
             within,
             give_up,
@@ -83,39 +87,14 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// The way of what is about the lock alone.
-    pub(super) fn past_queues(nodes: &'a Nodes, slot: Slot, within: Duration, role: Role) -> Self {
-        Route {
-            follows_ask: true,
-            role,
-            ..Self::new(nodes, slot, within)
-        }
-    }
-
-    /// Whoever holds nothing yet has time for a node that is opened for the first time. (One that
-    /// was lost may stay away for long, and so may a slot that moves.)
-    pub(super) fn with_patience(self, patience: Duration) -> Self {
-        let now = self.nodes.topology.clock.now();
-        Route {
-            opened_by: self.opened_by.max(now + patience),
-            ..self
-        }
-    }
-
-    /// Nobody waits for a node that is away.
-    pub(super) fn without_patience(self) -> Self {
-        Route {
-            is_patient: false,
-            ..self
-        }
-    }
-
-    /// What passes a lock on finds those who are listening, and takes all others for dead.
-    pub(super) fn with_consideration(self) -> Self {
-        Route {
-            is_considerate: true,
-            ..self
-        }
+    /// Runs a script at the node that has the slot.
+    pub(super) async fn send<S: ScriptCall + ?Sized>(
+        mut self,
+        script: &S,
+    ) -> Result<S::Reply, Trouble> {
+        self.renews = S::RENEWS;
+        self.run(|hop| async move { hop.node.run(hop.before.clone(), script, hop.within).await })
+            .await
     }
 
     /// Runs a command at the node that has the slot, and follows redirects.
@@ -168,11 +147,15 @@ impl<'a> Route<'a> {
                 continue;
             }
             let node = self.nodes.at(&address)?;
-            let link = self.link(&node);
+            let link = if self.renews {
+                &node.renewals
+            } else {
+                &node.commands
+            };
             let Err(down) = link.session() else {
                 let before = is_detour.then(|| redis::cmd("ASKING"));
                 return Ok(Hop {
-                    before: before.into_iter().collect(),
+                    before,
                     node,
                     address,
                     within: self.within.min(left),
@@ -236,13 +219,6 @@ impl<'a> Route<'a> {
             self.hops = 0;
         }
         Ok(())
-    }
-
-    fn link<'n>(&self, node: &'n Node) -> &'n Link {
-        match self.role {
-            Role::Renewals | Role::Acks => &node.renewals,
-            Role::Commands | Role::Lane => &node.commands,
-        }
     }
 
     fn left(&self) -> Duration {

@@ -4,25 +4,11 @@ use std::time::Duration;
 
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Inspection, Revoked};
-use crate::store::command::{Inspect, List, Revoke};
+use crate::store::command::List;
 use crate::store::facts::{Facts, Part};
-use crate::store::redis::cluster::route::Route;
-use crate::store::redis::cluster::{Cluster, OPENING, slot};
-use crate::store::redis::conn::handshake::Role;
+use crate::store::redis::cluster::{ClusterStore, OPENING};
 
-impl Cluster {
-    pub(super) async fn inspect(
-        &self,
-        inspect: &Inspect<'_>,
-        timeout: Duration,
-    ) -> Result<Inspection, Trouble> {
-        let route = Route::past_queues(&self.nodes, slot(inspect.key), timeout, Role::Commands);
-        let inspected = route
-            .run(|hop| async move { hop.node.inspect(&hop.before, inspect, hop.within).await });
-        inspected.await
-    }
-
+impl ClusterStore {
     /// Of each primary the keys that are taken there.
     pub(super) async fn list(
         &self,
@@ -42,17 +28,6 @@ impl Cluster {
             keys.extend(listed.map_err(|trouble| trouble.at(node.address()))?);
         }
         Ok(keys)
-    }
-
-    pub(super) async fn revoke(
-        &self,
-        revoke: &Revoke<'_>,
-        timeout: Duration,
-    ) -> Result<Revoked, Trouble> {
-        // What is kept is handed on, which finds those who listen.
-        let route = Route::new(&self.nodes, slot(revoke.key), timeout).with_consideration();
-        let revoked = route.run(|hop| async move { hop.node.revoke(revoke, hop.within).await });
-        revoked.await
     }
 
     /// What each primary says about itself.

@@ -7,16 +7,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use redis::Value;
 
 use crate::protocol::rules::Rules;
-use crate::protocol::words::Grant;
 use crate::store::client_id::ClientId;
 use crate::store::redis::conn::group::{Group, Push};
 use crate::store::redis::conn::same_server::SameServer;
 use crate::store::redis::conn::server_time::ServerTime;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::sockets::Sockets;
-use crate::store::redis::wire::decode::Decoder;
-use crate::store::redis::wire::encode::Encoder;
+use crate::store::redis::wire::call::Scope;
 use crate::store::redis::wire::names::Names;
+use crate::store::redis::wire::reply;
 use crate::store::redis::wire::scripts::Scripts;
 use crate::store::{EventSink, IsIdle, Settings, StoreEvent};
 use crate::util::clock::Clock;
@@ -114,53 +113,40 @@ impl Shared {
         id.is_polling()
     }
 
-    /// Writes commands in the name of this client.
-    pub(crate) fn encoder<'a>(&'a self, client: &'a ClientId) -> Encoder<'a> {
-        Encoder {
+    /// What commands are written and replies are read with, in the name of this client.
+    pub(crate) fn scope<'a>(&'a self, client: &'a ClientId) -> Scope<'a> {
+        Scope {
             scripts: &self.scripts,
             names: &self.names,
             settings: &self.settings,
             client,
-        }
-    }
-
-    pub(crate) fn decoder<'a>(&'a self, client: &'a ClientId) -> Decoder<'a> {
-        Decoder {
-            names: &self.names,
-            client,
+            run: "",
+            apply_by: 0,
         }
     }
 
     /// Passes a message on this client's channel on, which arrives at this moment.
     pub(crate) fn hears(&self, message: &[Value]) {
-        if let Some(revocation) = self.decoder(&self.id()).revocation(message) {
-            (self.events)(StoreEvent::Revoked(revocation));
+        let (id, received) = (self.id(), self.clock.now());
+        let Some(text) = reply::payload(message) else {
             return;
-        }
-        if let Some(voter) = self.group.voter() {
+        };
+        let scope = self.scope(&id);
+        if let Some(revocation) = scope.revocation(text) {
+            (self.events)(StoreEvent::Revoked(revocation));
+        } else if let Some(voter) = self.group.voter() {
             voter.handle_push(&Push {
-                message,
-                received: self.clock.now(),
-                client: &self.id(),
+                text,
+                received,
+                client: &id,
                 names: &self.names,
                 server_time: &self.server_time,
             });
-        } else if let Some(grant) = self.read_grant(message) {
+        } else if let Some(grant) =
+            scope.grant(text, |granted| self.server_time.bound(granted, received))
+        {
             (self.events)(StoreEvent::Granted(grant));
         }
-    }
-
-    fn read_grant(&self, message: &[Value]) -> Option<Grant> {
-        let received = self.clock.now();
-        let pushed = self.decoder(&self.id()).grant(message)?;
-        let granted_at = self.server_time.bound(pushed.granted, received);
-        Some(Grant {
-            key: pushed.key,
-            owner: pushed.owner,
-            token: pushed.token,
-            granted_at,
-            lease: pushed.lease,
-        })
     }
 }
 

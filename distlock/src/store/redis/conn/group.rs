@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::Value;
-
 use crate::protocol::trouble::Trouble;
 use crate::store::client_id::ClientId;
 use crate::store::redis::conn::server_time::ServerTime;
@@ -58,7 +56,7 @@ pub(crate) trait ClusterNode: Send + Sync + fmt::Debug {
 /// A message on a client's channel.
 #[derive(Debug)]
 pub(crate) struct Push<'a> {
-    pub(crate) message: &'a [Value],
+    pub(crate) text: &'a str,
     pub(crate) received: Moment,
     pub(crate) client: &'a ClientId,
     pub(crate) names: &'a Names,

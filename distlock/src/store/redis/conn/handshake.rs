@@ -20,7 +20,7 @@ use crate::store::redis::transport::login;
 use crate::store::redis::transport::role;
 use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
 use crate::store::redis::wire::decode;
-use crate::store::redis::wire::scripts::{self, By};
+use crate::store::redis::wire::scripts::{self, By, ScriptId};
 use crate::store::redis::wire::slots::{Slot, slot_of};
 use crate::store::redis::wire::trouble;
 
@@ -221,14 +221,17 @@ impl Dialer {
         slot: Option<Slot>,
     ) -> Result<Option<String>, Trouble> {
         let shared = &*self.shared;
-        let id = shared.id();
         let key = match (shared.group.cluster(), slot) {
             (None, _) => Some(shared.names.probe.clone()),
             (Some(_), slot) => slot.map(|slot| shared.names.probe_in(slot)),
         };
         // By its source first, which makes the hash known.
         let probes = key.iter().flat_map(|key| {
-            let probe = |by| shared.encoder(&id).probe(by, key);
+            let probe = |by| {
+                let mut cmd = shared.scripts.get(ScriptId::Probe).by(by);
+                cmd.arg(1).arg(key);
+                cmd
+            };
             [probe(By::Source), probe(By::Hash)]
         });
         let mut commands: Vec<_> = probes.collect();
@@ -259,10 +262,10 @@ impl Dialer {
         for reply in replies.into_iter().take(probes) {
             match reply {
                 Ok(value) => {
-                    let probed = decode::probe(value)?;
+                    let (at, refused) = decode::probe(value)?;
                     let now = shared.clock.now();
-                    shared.server_time.hear(sent, probed.at, now);
-                    if let Some(refusal) = probed.said {
+                    shared.server_time.hear(sent, at, now);
+                    if let Some(refusal) = refused {
                         may_write(refusal)?;
                     }
                 }

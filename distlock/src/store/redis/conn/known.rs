@@ -7,6 +7,9 @@ use redis::{Cmd, RedisResult};
 use tokio::sync::Mutex;
 
 use crate::store::redis::transport::Connection;
+use crate::store::redis::wire::scripts::ScriptId::{
+    self, Ask, Confirm, Inspect, Look, Release, Renew, Repair, Yield,
+};
 use crate::store::redis::wire::scripts::{Script, Scripts};
 
 /// The scripts that a connection uses. The server was made to know them when it was opened, and is
@@ -44,38 +47,17 @@ impl Known {
 
     /// The commands that make the server know them.
     pub(crate) fn loads(&self) -> Vec<Cmd> {
-        let all = &*self.scripts;
-        let used = match (self.used, &all.votes) {
-            (Used::Renew, Some(votes)) => vec![&votes.renew],
-            (Used::All, Some(votes)) => vec![
-                &votes.ask,
-                &votes.yields,
-                &votes.confirm,
-                &votes.repair,
-                &all.release,
-                &all.inspect,
-            ],
-            (used, _) => self.alone(used),
+        let used: &[ScriptId] = match self.used {
+            Used::Unloaded => &[],
+            Used::Renew => &[Renew],
+            Used::Proofs => &[Confirm, Renew],
+            Used::All if self.scripts.are_of_quorum() => {
+                &[Ask, Yield, Confirm, Repair, Release, Inspect]
+            }
+            Used::All => &[Ask, Confirm, Renew, Release, Look, Inspect],
         };
-        used.into_iter().map(|script| script.load()).collect()
-    }
-
-    /// At a server that is not one of several.
-    fn alone(&self, used: Used) -> Vec<&Script> {
-        let all = &*self.scripts;
-        match used {
-            Used::Unloaded => vec![],
-            Used::Renew => vec![&all.renew],
-            Used::Proofs => vec![&all.confirm, &all.renew],
-            Used::All => vec![
-                &all.ask,
-                &all.confirm,
-                &all.renew,
-                &all.release,
-                &all.look,
-                &all.inspect,
-            ],
-        }
+        let scripts = used.iter().map(|id| self.scripts.get(*id));
+        scripts.map(Script::load).collect()
     }
 
     /// How often they were loaded: to be read before a command is sent.

@@ -100,7 +100,7 @@ pub(crate) struct Acks {
 #[derive(Debug)]
 struct Write {
     /// What goes before it, without an answer of interest.
-    before: Vec<Cmd>,
+    before: Option<Cmd>,
     command: Cmd,
     within: Duration,
     deadline: Instant,
@@ -154,7 +154,7 @@ impl Acks {
     /// it may have been applied.
     pub(crate) async fn write(
         &self,
-        before: &[Cmd],
+        before: Option<Cmd>,
         command: Cmd,
         within: Duration,
     ) -> Result<Told, Trouble> {
@@ -165,7 +165,7 @@ impl Acks {
         self.link.session()?;
         let (told, answer) = oneshot::channel();
         let write = Write {
-            before: before.to_vec(),
+            before,
             command,
             within,
             deadline,
@@ -226,7 +226,7 @@ impl Writer {
         let loaded = session.scripts.loaded();
         let mut commands = Vec::with_capacity(batch.len() + 1);
         for write in &batch {
-            commands.extend_from_slice(&write.before);
+            commands.extend(write.before.clone());
             commands.push(write.command.clone());
         }
         let left = last.saturating_duration_since(Instant::now());
@@ -243,7 +243,7 @@ impl Writer {
         let mut replies = replies.into_iter();
         let mut unknown = Vec::new();
         for write in batch {
-            let Some(reply) = replies.nth(write.before.len()) else {
+            let Some(reply) = replies.nth(usize::from(write.before.is_some())) else {
                 break;
             };
             let answer = match (reply, &wait) {
@@ -302,7 +302,7 @@ impl Writer {
         let mut replies = replies?;
         let wait = match replies.pop() {
             Some(Ok(answer)) => decode::acknowledged(self.need, answer),
-            Some(Err(error)) => Err(refused(self.need, &trouble::of(&error))),
+            Some(Err(error)) => Err(refused(self.need, trouble::of(&error))),
             None => Err(Trouble::new(Outage::Other, "the server did not answer")),
         };
         Ok((replies, wait))
@@ -338,45 +338,31 @@ fn too_few(need: Durability, within: Duration) -> Trouble {
 }
 
 /// Why the server does not even wait.
-fn refused(need: Durability, said: &Trouble) -> Trouble {
-    let (command, setting) = if need.fsync {
-        ("WAITAOF", "fsync")
+fn refused(need: Durability, said: Trouble) -> Trouble {
+    let (command, right, setting, since) = if need.fsync {
+        ("WAITAOF", "waitaof", "fsync", " (Redis 7.2, Valkey 8)")
     } else {
-        ("WAIT", "min_replicas")
+        ("WAIT", "wait", "min_replicas", "")
     };
-    let Trouble {
-        outage,
-        code,
-        detail: it,
-        ..
-    } = said;
-    if *outage == Outage::Denied {
-        let right = command.to_lowercase();
-        return Trouble::new(
-            *outage,
+    let it = &said.detail;
+    let (outage, detail) = match (said.outage, &said.code) {
+        (Outage::Denied, _) => (
+            Outage::Denied,
             format!("the user needs +{right} for `{setting}`: {it}"),
-        );
-    }
-    if *code == Code::UnknownCommand {
-        let since = if need.fsync {
-            " (Redis 7.2, Valkey 8)"
-        } else {
-            ""
-        };
-        return Trouble::new(
+        ),
+        (_, Code::UnknownCommand) => (
             Outage::Unsupported,
             format!(
                 "`{setting}` needs the command {command}{since}, which the server does not know"
             ),
-        );
-    }
-    if *code == Code::NoAppendOnly {
-        return Trouble::new(
+        ),
+        (_, Code::NoAppendOnly) => (
             Outage::Unsupported,
             format!("`{setting}` needs `appendonly yes` on the server: {it}"),
-        );
-    }
-    said.clone()
+        ),
+        _ => return said,
+    };
+    Trouble::new(outage, detail)
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::future::Future;
 
 use futures_util::stream::{self, StreamExt};
 
-use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{LookReply, RenewalFailure, Renewed};
 use crate::util::clock::Moment;
@@ -23,11 +22,7 @@ where
     let mut all = Vec::with_capacity(count);
     while let Some(reply) = replies.next().await {
         match reply {
-            Ok(mut replies) if replies.len() == 1 => all.append(&mut replies),
-            Ok(_) => all.push(LookReply::Failed(Trouble::new(
-                Outage::Other,
-                "a look at one lock saw another number of them",
-            ))),
+            Ok(reply) => all.extend(reply),
             Err(trouble) if count == 1 => return Err(trouble),
             Err(trouble) => all.push(LookReply::Failed(trouble)),
         }

@@ -1,21 +1,13 @@
 //! What a lock needs beside the server's word: its ask, its confirmations and its renewals count
 //! once replicas have them, or disks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
-
-use crate::config::options::Durability;
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{Ask, AskReply, Proof, Renewal, Renewed};
+use crate::protocol::words::{Ask, AskReply};
 use crate::store::command::Confirm;
-use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::acks::{Answer, Told};
-use crate::store::redis::wire::decode;
-use crate::store::redis::wire::scripts::By;
 
 impl Node {
     /// Asks on the command connection.
@@ -52,7 +44,7 @@ impl Node {
             timing: ask.timing,
             durability: ask.durability,
         };
-        match self.confirm_durably(&[], &confirm, timeout).await {
+        match self.run(None, &confirm, timeout).await {
             Ok(Some(proof)) => Ok(AskReply::Held(proof)),
             Ok(None) => Err(Trouble::new(
                 Outage::Other,
@@ -60,53 +52,6 @@ impl Node {
             )),
             // The ask was sent.
             Err(trouble) => Err(trouble.sent()),
-        }
-    }
-
-    pub(super) async fn confirm_durably(
-        &self,
-        before: &[Cmd],
-        confirm: &Confirm<'_>,
-        timeout: Duration,
-    ) -> Result<Option<Proof>, Trouble> {
-        // This connection does not listen: the name is that of the other.
-        let id = self.shared.id();
-        let command = self.shared.encoder(&id).confirm(By::Hash, confirm);
-        let written = self.write(before, command, confirm.durability, timeout);
-        let (_, (sent, answer)) = written.await?;
-        Ok(decode::confirm(sent, answer)?.said)
-    }
-
-    pub(super) async fn renew_durably(
-        &self,
-        before: &[Cmd],
-        batch: &[Renewal],
-        durability: Durability,
-        within: Duration,
-    ) -> Result<Renewed, Trouble> {
-        let id = self.shared.id();
-        let command = self.shared.encoder(&id).renew(By::Hash, batch);
-        let written = self.write(before, command, durability, within);
-        let (session, (sent, answer)) = written.await?;
-        self.renewed(batch, &session, sent, answer)
-    }
-
-    /// Sends a write that counts once it is where it is to be.
-    async fn write(
-        &self,
-        before: &[Cmd],
-        command: Cmd,
-        durability: Durability,
-        within: Duration,
-    ) -> Result<(Arc<Session>, Answer), Trouble> {
-        let acks = self.acks.of(durability)?;
-        let Told { session, answer } = acks.write(before, command, within).await?;
-        match answer {
-            Ok(answer) => Ok((session, answer)),
-            Err(trouble) => {
-                self.note_role(&session, &trouble);
-                Err(trouble)
-            }
         }
     }
 }

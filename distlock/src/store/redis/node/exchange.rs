@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisError, RedisResult, Value};
 
+use crate::config::options::Durability;
 use crate::error::Outage;
 use crate::protocol::trouble::{Code, Trouble};
 use crate::protocol::words::Owner;
@@ -12,28 +13,129 @@ use crate::store::BoxFuture;
 use crate::store::redis::conn::link::{LONGEST_SILENCE, Link};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
+use crate::store::redis::node::acks::Told;
 use crate::store::redis::node::lane::Lane;
 use crate::store::redis::node::way::Way;
 use crate::store::redis::transport::Connection;
+use crate::store::redis::wire::call::{Dated, Scope, ScriptCall};
 use crate::store::redis::wire::scripts::{self, By};
 use crate::store::redis::wire::trouble;
 use crate::util::clock::Moment;
 
 impl Node {
-    /// Runs a script for an owner on one of the two ways.
-    pub(crate) async fn call_by(
+    /// Runs a script over the connection that it is for, `before` it in the same write what must be.
+    pub(crate) async fn run<S: ScriptCall + ?Sized>(
+        &self,
+        before: Option<Cmd>,
+        script: &S,
+        within: Duration,
+    ) -> Result<S::Reply, Trouble> {
+        let durability = script.durability();
+        if !durability.is_none() {
+            return self.run_durably(before, script, durability, within).await;
+        }
+        let way = Way {
+            before,
+            ..Way::over(self.link::<S>().session()?)
+        };
+        self.run_on(&way, script, within).await
+    }
+
+    /// Runs a script, whose reply says what time it is at the server. An ask without an answer is
+    /// remembered.
+    pub(crate) async fn run_on<S: ScriptCall + ?Sized>(
         &self,
         way: &Way,
-        owner: Owner,
+        script: &S,
         within: Duration,
-        command: impl Fn(By) -> Cmd,
-    ) -> Result<(Moment, Value), Trouble> {
-        match &way.lane {
-            None => {
-                self.call(&self.commands, &way.session, &way.before, within, command)
-                    .await
+    ) -> Result<S::Reply, Trouble> {
+        let (shared, session) = (&*self.shared, &*way.session);
+        // The connection for renewals does not listen: the name is that of the other.
+        let renewing = S::RENEWS.then(|| shared.id());
+        let scope = Scope {
+            run: session.server.as_deref().unwrap_or_default(),
+            ..shared.scope(renewing.as_ref().unwrap_or(&session.client))
+        };
+        let asks = script.owner().filter(|_| script.asks());
+        let mut pending = asks.map(|owner| self.unanswered.ask(owner, way.carrier()));
+        let command = |by| {
+            let apply_by = match &pending {
+                Some(pending) => {
+                    let apply_by = shared.server_time.latest(shared.clock.now(), within);
+                    pending.is_sent(apply_by);
+                    apply_by
+                }
+                None => 0,
+            };
+            script.write(&Scope { apply_by, ..scope }, by)
+        };
+        let answered = match (&way.lane, script.owner()) {
+            (Some(lane), Some(owner)) => self.call_on(lane, owner, within, command).await,
+            _ => {
+                let link = self.link::<S>();
+                let before = way.before.as_slice();
+                self.call(link, session, before, within, command).await
             }
-            Some(lane) => self.call_on(lane, owner, within, command).await,
+        };
+        let id = shared.id();
+        let scope = shared.scope(&id);
+        let foreign = match &answered {
+            Err(refusal) if refusal.code == Code::Foreign => {
+                script.foreign(&scope, &refusal.detail)
+            }
+            _ => None,
+        };
+        let is_answered = match &answered {
+            Ok(_) => true,
+            Err(refusal) => foreign.is_some() || trouble::is_redirect(refusal),
+        };
+        if let Some(pending) = pending.as_mut().filter(|_| is_answered) {
+            pending.is_answered();
+        }
+        let (sent, answer) = match (answered, foreign) {
+            (Ok(answered), _) => answered,
+            (Err(_), Some(foreign)) => return Ok(foreign),
+            (Err(refusal), None) => return Err(refusal),
+        };
+        let Dated { at, said } = script.read(&scope, sent, answer)?;
+        if let Some(at) = at {
+            self.learn(sent, at);
+        }
+        self.note_failures::<S>(session, &said);
+        Ok(said)
+    }
+
+    /// Runs a script whose write counts once it is where it is to be.
+    async fn run_durably<S: ScriptCall + ?Sized>(
+        &self,
+        before: Option<Cmd>,
+        script: &S,
+        durability: Durability,
+        within: Duration,
+    ) -> Result<S::Reply, Trouble> {
+        // This connection does not listen: the name is that of the other.
+        let id = self.shared.id();
+        let scope = self.shared.scope(&id);
+        let command = script.write(&scope, By::Hash);
+        let acks = self.acks.of(durability)?;
+        let Told { session, answer } = acks.write(before, command, within).await?;
+        let (sent, answer) = answer.inspect_err(|trouble| self.note_role(&session, trouble))?;
+        let said = script.read(&scope, sent, answer)?.said;
+        self.note_failures::<S>(&session, &said);
+        Ok(said)
+    }
+
+    fn link<S: ScriptCall + ?Sized>(&self) -> &Link {
+        if S::RENEWS {
+            &self.renewals
+        } else {
+            &self.commands
+        }
+    }
+
+    fn note_failures<S: ScriptCall + ?Sized>(&self, session: &Session, reply: &S::Reply) {
+        for trouble in S::failures(reply) {
+            self.note_role(session, trouble);
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
 }
 
 async fn watch_by(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
-    let Some(mut opened) = node.upgrade().map(|node| node.opens()) else {
+    let Some(mut opened) = node.upgrade().map(|node| node.opened.subscribe()) else {
         return;
     };
     let mut backoff = BACKOFF;

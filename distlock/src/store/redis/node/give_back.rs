@@ -11,32 +11,20 @@ use crate::store::redis::node::Node;
 use crate::store::redis::node::lane::LaneName;
 use crate::store::redis::node::unanswered::Unanswered;
 use crate::store::redis::node::way::Way;
-use crate::store::redis::wire::decode;
+use crate::store::redis::wire::call::ScriptCall;
+use crate::store::redis::wire::commands::Removed;
 use crate::store::redis::wire::trouble;
 
 impl Node {
-    /// Takes back whatever an owner has there. Its asks come before that: what was not answered on
-    /// a lane is followed there, or the lane is killed (R2).
+    /// Takes back whatever an owner has there, by a release. Its asks come before that: what was not
+    /// answered on a lane is followed there, or the lane is killed (R2).
     pub(crate) async fn release(
         &self,
-        release: &Release<'_>,
-        timeout: Duration,
-    ) -> Result<ReleaseReply, Trouble> {
-        self.hand_on(release, |_| None, timeout).await
-    }
-
-    /// The same, and whoever is next has it at once: at a node of a quorum, which must know more
-    /// for that, of this session.
-    pub(crate) async fn hand_on(
-        &self,
-        release: &Release<'_>,
-        next: impl Fn(&Session) -> Option<String>,
+        owner: Owner,
+        release: &impl ScriptCall<Reply = Removed>,
         within: Duration,
     ) -> Result<ReleaseReply, Trouble> {
-        let owner = release.owner;
         let home = self.home()?;
-        let next = next(&home.session);
-        let next = next.as_deref();
         let mut unanswered = self.unanswered.get(owner).unwrap_or_default();
         if !self.shared.rules.follow_lane {
             unanswered.lanes.clear();
@@ -49,11 +37,10 @@ impl Node {
             let mut is_followed = false;
             if let Some(lane) = self.lanes.find(name.number) {
                 let way = Way {
-                    session: home.session.clone(),
                     lane: Some(lane),
-                    before: Vec::new(),
+                    ..Way::over(home.session.clone())
                 };
-                match self.release_by(&way, release, next, within).await {
+                match self.release_by(&way, release, within).await {
                     Ok(held) => {
                         was_held |= held;
                         is_followed = true;
@@ -67,7 +54,7 @@ impl Node {
                 may_come |= !self.kill(name, &home.session, within).await?;
             }
         }
-        was_held |= self.release_by(&home, release, next, within).await?;
+        was_held |= self.release_by(&home, release, within).await?;
         self.unanswered.forget(owner);
         self.polls.forget(owner);
         let again_after = may_come.then(|| self.until_refused(&unanswered, within));
@@ -107,7 +94,7 @@ impl Node {
         if self.unanswered.get(release.owner).is_some() {
             return None;
         }
-        let released = self.release_by(way, release, None, within).await;
+        let released = self.release_by(way, release, within).await;
         Some(released.map(|was_held| ReleaseReply {
             was_held,
             again_after: None,
@@ -129,23 +116,17 @@ impl Node {
     async fn release_by(
         &self,
         way: &Way,
-        release: &Release<'_>,
-        next: Option<&str>,
+        release: &impl ScriptCall<Reply = Removed>,
         within: Duration,
     ) -> Result<bool, Trouble> {
-        let encoder = self.shared.encoder(&way.session.client);
         let give_up = self.shared.clock.now() + within;
         let mut was_held = false;
         loop {
-            let released = self.call_by(way, release.owner, within, |by| {
-                encoder.release(by, release, next)
-            });
-            let (_, answer) = match released.await {
+            let removed = match self.run_on(way, release, within).await {
                 // Its slot has moved in between: the rest is left to whoever looks there.
                 Err(trouble) if was_held && trouble::is_redirect(&trouble) => return Ok(true),
-                released => released?,
+                removed => removed?,
             };
-            let removed = decode::release(answer)?;
             was_held |= removed.was_held;
             // So many dead waiters that one call was not enough to reach a live one. In the end
             // they are left to whoever looks next.

@@ -177,7 +177,7 @@ impl Lanes {
                 let now = lanes.dialer.shared.clock.now();
                 let keeper = lanes.keeper.clone();
                 let lane = Lane::new(session, number, listener.epoch, keeper, now);
-                opening.succeeds(lane);
+                opening.becomes(Row::Open(Arc::new(lane)));
             }
         }))
     }
@@ -349,10 +349,6 @@ struct Opening {
 }
 
 impl Opening {
-    fn succeeds(&self, lane: Lane) {
-        self.becomes(Row::Open(Arc::new(lane)));
-    }
-
     /// Unless it was given up.
     fn becomes(&self, what: Row) {
         let mut rows = lock(&self.lanes.rows);

@@ -11,9 +11,9 @@ pub(crate) mod failover;
 pub(crate) mod give_back;
 pub(crate) mod lane;
 pub(crate) mod lanes;
+pub(crate) mod listing;
 pub(crate) mod polling;
 pub(crate) mod polls;
-pub(crate) mod seen;
 pub(crate) mod unanswered;
 pub(crate) mod way;
 
@@ -22,16 +22,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 use tokio::sync::watch;
 
-use crate::config::options::Durability;
 use crate::error::{Error, Outage};
 use crate::protocol::trouble::Trouble;
-use crate::protocol::words::{
-    Ask, AskReply, Look, LookReply, Proof, Renewal, RenewalFailure, Renewed,
-};
-use crate::store::command::Confirm;
+use crate::protocol::words::{Ask, AskReply};
 use crate::store::redis::conn::client::{Client, Shared};
 use crate::store::redis::conn::clock_watch::ClockWatch;
 use crate::store::redis::conn::handshake::{self, Dialer, Role};
@@ -45,7 +41,6 @@ use crate::store::redis::node::unanswered::UnansweredAsks;
 use crate::store::redis::node::way::Way;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::wire::decode;
 use crate::store::redis::wire::slots::Slot;
 use crate::store::redis::wire::trouble;
 use crate::store::{BoxFuture, StoreEvent};
@@ -70,7 +65,7 @@ pub(crate) struct Node {
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) acks: AcksByNeed,
     /// Told of each connection that was opened again.
-    opened: watch::Sender<()>,
+    pub(crate) opened: watch::Sender<()>,
     closed: watch::Sender<bool>,
     clock_watch: ClockWatch,
     address: String,
@@ -85,10 +80,9 @@ impl Node {
         client: Client,
     ) -> Result<(Self, Option<String>), Error> {
         let limit = config.connect_timeout;
-        let shared = Shared::new(&config.namespace, client);
-        let shared = Arc::new(shared);
+        let shared = Arc::new(Shared::new(&config.namespace, client));
         let started = shared.clock.now();
-        let (commands, renewals) = dialers(config, &transport, &shared);
+        let [commands, renewals] = dialers(config, &transport, &shared);
         let last = Mutex::new(None);
         // Longer than one that begins with TLS may be silent.
         let each = limit / 4 * 3;
@@ -105,8 +99,8 @@ impl Node {
         let (first, second) =
             opened.map_err(|trouble| config.refused(trouble, shared.clock.now().since(started)))?;
         let policy = tokio::time::timeout(ADVICE_WITHIN, handshake::evicts(&first)).await;
-        let (first, second) = (Some(first), Some(second));
-        let node = Self::keep(config, shared, commands, renewals, first, second);
+        let sessions = (Some(first), Some(second));
+        let node = Self::keep(config, shared, commands, renewals, sessions);
         Ok((node, policy.ok().flatten()))
     }
 
@@ -116,10 +110,9 @@ impl Node {
         transport: Arc<dyn Transport>,
         client: Client,
     ) -> Self {
-        let shared = Shared::new(&config.namespace, client);
-        let shared = Arc::new(shared);
-        let (commands, renewals) = dialers(config, &transport, &shared);
-        Self::keep(config, shared, commands, renewals, None, None)
+        let shared = Arc::new(Shared::new(&config.namespace, client));
+        let [commands, renewals] = dialers(config, &transport, &shared);
+        Self::keep(config, shared, commands, renewals, (None, None))
     }
 
     fn keep(
@@ -127,8 +120,7 @@ impl Node {
         shared: Arc<Shared>,
         commands: Dialer,
         renewals: Dialer,
-        first: Option<Session>,
-        second: Option<Session>,
+        (first, second): (Option<Session>, Option<Session>),
     ) -> Self {
         let health = Health::new(
             config.address(),
@@ -187,22 +179,16 @@ impl Node {
         if session.client.is_polling() {
             return None;
         }
-        let lane = self.lanes.here(&session)?;
+        let lane = self.lanes.here(&session);
         Some(Way {
-            session,
-            lane: Some(lane),
-            before: Vec::new(),
+            lane: Some(lane?),
+            ..Way::over(session)
         })
     }
 
     /// The way over the command connection.
     pub(crate) fn home(&self) -> Result<Way, Trouble> {
-        let session = self.commands.session()?;
-        Ok(Way {
-            session,
-            lane: None,
-            before: Vec::new(),
-        })
+        self.commands.session().map(Way::over)
     }
 
     pub(crate) async fn ask(
@@ -211,131 +197,25 @@ impl Node {
         ask: &Ask<'_>,
         timeout: Duration,
     ) -> Result<AskReply, Trouble> {
-        let shared = &*self.shared;
-        let mut pending = self.unanswered.ask(ask.owner, way.carrier());
-        let encoder = shared.encoder(&way.session.client);
-        let asked = self.call_by(way, ask.owner, timeout, |by| {
-            let apply_by = shared.server_time.latest(shared.clock.now(), timeout);
-            pending.is_sent(apply_by);
-            encoder.ask(by, ask, apply_by)
-        });
-        let asked = asked.await;
-        let id = shared.id();
-        let decoder = shared.decoder(&id);
-        let (sent, answer) = match asked {
-            Ok(answered) => answered,
-            Err(refusal) if trouble::is_redirect(&refusal) => {
-                pending.is_answered();
-                return Err(refusal);
+        let reply = self.run_on(way, ask, timeout).await;
+        let reply = reply.inspect_err(|refusal| {
+            // Notices a server that answers and refuses.
+            if refusal.outage.is_refusal() && !trouble::is_redirect(refusal) {
+                self.health.suffers(Cause::Refusing, refusal);
             }
-            Err(refusal) => {
-                self.note_refusal(&refusal);
-                let said = decoder.refused_ask(ask.key, refusal)?;
-                pending.is_answered();
-                return Ok(said);
-            }
-        };
-        pending.is_answered();
-        let decoded = decoder.ask(ask.key, sent, answer)?;
-        self.learn(sent, decoded.at);
+        })?;
         if way.session.client.is_polling() {
-            if let AskReply::Queued(_) = decoded.said {
+            if let AskReply::Queued(_) = reply {
                 self.polls.add(ask.key, ask.owner);
             } else {
                 self.polls.forget(ask.owner);
             }
         }
         // What it wrote for this ask it did not refuse.
-        if matches!(decoded.said, AskReply::Held(_) | AskReply::Queued(_)) {
+        if matches!(reply, AskReply::Held(_) | AskReply::Queued(_)) {
             self.health.recovers(Cause::Refusing);
         }
-        Ok(decoded.said)
-    }
-
-    /// `before` is sent in the same write: what a cluster needs.
-    pub(crate) async fn confirm(
-        &self,
-        before: &[Cmd],
-        confirm: &Confirm<'_>,
-        timeout: Duration,
-    ) -> Result<Option<Proof>, Trouble> {
-        if !confirm.durability.is_none() {
-            return self.confirm_durably(before, confirm, timeout).await;
-        }
-        let shared = &*self.shared;
-        let session = self.commands.session()?;
-        let encoder = shared.encoder(&session.client);
-        let confirmed = self.call(&self.commands, &session, before, timeout, |by| {
-            encoder.confirm(by, confirm)
-        });
-        let (sent, answer) = confirmed.await?;
-        let decoded = decode::confirm(sent, answer)?;
-        self.learn(sent, decoded.at);
-        self.polls.forget(confirm.owner);
-        Ok(decoded.said)
-    }
-
-    pub(crate) async fn renew(
-        &self,
-        before: &[Cmd],
-        batch: &[Renewal],
-        timeout: Duration,
-    ) -> Result<Renewed, Trouble> {
-        let needs = batch.iter().map(|renewal| renewal.durability);
-        let durability = needs.fold(Durability::NONE, Durability::and);
-        if !durability.is_none() {
-            return (self.renew_durably(before, batch, durability, timeout)).await;
-        }
-        let session = self.renewals.session()?;
-        // This connection does not listen: the name is that of the other.
-        let id = self.shared.id();
-        let encoder = self.shared.encoder(&id);
-        let renewed = self.call(&self.renewals, &session, before, timeout, |by| {
-            encoder.renew(by, batch)
-        });
-        let (sent, answer) = renewed.await?;
-        self.renewed(batch, &session, sent, answer)
-    }
-
-    /// What came of a renewal.
-    pub(crate) fn renewed(
-        &self,
-        batch: &[Renewal],
-        session: &Session,
-        sent: Moment,
-        answer: Value,
-    ) -> Result<Renewed, Trouble> {
-        let failures = decode::renew(batch, answer)?;
-        for (_, failure) in &failures {
-            if let RenewalFailure::Trouble(trouble) = failure {
-                self.note_role(session, trouble);
-            }
-        }
-        Ok(Renewed { sent, failures })
-    }
-
-    pub(crate) async fn look(
-        &self,
-        before: &[Cmd],
-        looks: &[Look],
-        within: Duration,
-    ) -> Result<Vec<LookReply>, Trouble> {
-        let shared = &*self.shared;
-        let session = self.commands.session()?;
-        let encoder = shared.encoder(&session.client);
-        let looked = self.call(&self.commands, &session, before, within, |by| {
-            encoder.look(by, looks)
-        });
-        let (sent, answer) = looked.await?;
-        let id = shared.id();
-        let decoded = shared.decoder(&id).look(looks, answer)?;
-        self.learn(sent, decoded.at);
-        for reply in &decoded.said {
-            if let LookReply::Failed(trouble) = reply {
-                self.note_role(&session, trouble);
-            }
-        }
-        Ok(decoded.said)
+        Ok(reply)
     }
 
     /// Whether nobody tells this client anything.
@@ -355,7 +235,8 @@ impl Node {
 
     /// Why no command can be sent at this moment.
     pub(crate) fn outage(&self) -> Option<Trouble> {
-        self.commands.session().err()
+        let trouble = self.commands.session().err()?;
+        Some(trouble.at(&self.address))
     }
 
     /// Whether one of its two connections is away.
@@ -363,9 +244,11 @@ impl Node {
         self.commands.session().is_err() || self.renewals.session().is_err()
     }
 
-    /// The command that subscribes a connection in a slot.
-    pub(crate) fn subscribe(&self, session: &Session, slot: Slot) -> Cmd {
-        self.shared.names.subscribe(slot, &session.client)
+    /// The command that subscribes a connection in a slot, unless it is.
+    pub(crate) fn subscribe(&self, session: &Session, slot: Slot) -> Option<Cmd> {
+        let names = &self.shared.names;
+        let is_subscribed = session.subscribed.contains(slot);
+        (!is_subscribed).then(|| names.subscribe(slot, &session.client))
     }
 
     /// Whether no connection that is up leads elsewhere than to this server.
@@ -382,11 +265,6 @@ impl Node {
                 session.end.tell(Trouble::new(Outage::NotReady, why));
             }
         }
-    }
-
-    /// Changes with each connection that is opened from now on.
-    pub(crate) fn opens(&self) -> watch::Receiver<()> {
-        self.opened.subscribe()
     }
 
     /// The connections that are up, but for the lanes.
@@ -428,6 +306,11 @@ impl Node {
     /// An answer to what was sent then says what time it is there.
     pub(crate) fn learn(&self, sent: Moment, server_micros: u64) {
         let shared = &*self.shared;
+        if shared.group.voter().is_some() {
+            let now = shared.clock.now();
+            shared.server_time.hear(sent, server_micros, now);
+            return;
+        }
         shared.server_time.learn(sent, server_micros);
         let Some(seen) = self.clock_watch.see(sent, server_micros, &*shared.clock) else {
             return;
@@ -439,13 +322,6 @@ impl Node {
         }
         let offset = seen.offset;
         (shared.events)(StoreEvent::ClockSeen { address, offset });
-    }
-
-    /// Notices a server that answers and refuses.
-    fn note_refusal(&self, trouble: &Trouble) {
-        if trouble.outage.is_refusal() {
-            self.health.suffers(Cause::Refusing, trouble);
-        }
     }
 }
 
@@ -470,9 +346,8 @@ fn dialers(
     config: &RedisConfig,
     transport: &Arc<dyn Transport>,
     shared: &Arc<Shared>,
-) -> (Dialer, Dialer) {
-    let dialer = |role| dialer(config, transport, shared, role);
-    (dialer(Role::Commands), dialer(Role::Renewals))
+) -> [Dialer; 2] {
+    [Role::Commands, Role::Renewals].map(|role| dialer(config, transport, shared, role))
 }
 
 fn dialer(

@@ -77,7 +77,7 @@ pub(crate) async fn look(
 ) -> Result<Vec<LookReply>, Trouble> {
     let looks = looks
         .iter()
-        .map(|look| node.look(&[], from_ref(look), timeout));
+        .map(|look| node.run(None, from_ref(look), timeout));
     at_once::look(looks.collect()).await
 }
 
@@ -90,6 +90,6 @@ pub(crate) async fn renew(
     let now = node.shared.clock.now();
     let renewals = batch
         .iter()
-        .map(|renewal| node.renew(&[], from_ref(renewal), timeout));
+        .map(|renewal| node.run(None, from_ref(renewal), timeout));
     at_once::renew(now, renewals.collect()).await
 }

@@ -24,14 +24,13 @@ impl Quorum {
     ) -> Result<AskReply, Trouble> {
         let polls = &self.polls;
         let Some(newest) = polls.members.newest() else {
-            let outage = polls.members.outage();
-            return Err(outage.unwrap_or_else(|| Trouble::timed_out(timeout)));
+            return Err(polls.members.unusable(timeout));
         };
         let wait_until = polls.clock.now() + ask.wait;
-        let (ballot, is_new) = {
+        let ballot = {
             let mut table = lock(&self.table);
             match table.by_call.get(&ask.owner) {
-                Some(ballot) => (ballot.clone(), false),
+                Some(ballot) => ballot.clone(),
                 None => {
                     table.last_ticket = newest.max(table.last_ticket + 1);
                     let asks = Asks {
@@ -43,13 +42,11 @@ impl Quorum {
                     table.calls.insert(asks.owner, ask.owner);
                     let ballot = Ballot::new(polls, ask.owner, asks, wait_until);
                     table.by_call.insert(ask.owner, ballot.clone());
-                    (ballot, true)
+                    ballot
                 }
             }
         };
-        if !is_new {
-            ballot.asks_again(wait_until);
-        }
+        ballot.asks(wait_until);
         ballot.pump(polls);
         let decided = self.decide(&ballot, &ask, timeout).await;
         let leaves = !matches!(decided, Ok(AskReply::Held(_) | AskReply::Queued(_)));
@@ -117,8 +114,7 @@ impl Quorum {
                 return self.whole(ballot, elected, timeout).await;
             }
             if let Count::CutOff = count {
-                let outage = polls.members.outage();
-                return Err(outage.unwrap_or_else(|| Trouble::timed_out(timeout)));
+                return Err(polls.members.unusable(timeout));
             }
             if let Some(obstacle) = ballot.obstacle(quorum) {
                 let (occupant, _) = ballot.occupied(quorum);

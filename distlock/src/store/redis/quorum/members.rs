@@ -27,7 +27,7 @@ pub(super) struct Members {
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) quorum: usize,
     /// Told when one of them comes or goes.
-    pub(super) changed: Arc<Notify>,
+    pub(super) changed: Notify,
     closed: AtomicBool,
 }
 
@@ -41,7 +41,6 @@ impl Members {
         client: &Client,
         client_of: impl Fn(usize, Seat, Client) -> Client,
     ) -> Self {
-        let changed = Arc::new(Notify::new());
         let scripts = Arc::new(client.scripts.in_quorum());
         let seats = Arc::default();
         let nodes = hosts.iter().enumerate().map(|(place, (host, port))| {
@@ -67,7 +66,7 @@ impl Members {
         Members {
             nodes: nodes.collect(),
             quorum,
-            changed,
+            changed: Notify::new(),
             closed: AtomicBool::new(false),
         }
     }
@@ -77,7 +76,7 @@ impl Members {
         let (started, limit) = (clock.now(), config.connect_timeout);
         loop {
             let waited = clock.now().since(started);
-            let outages: Vec<_> = self.nodes.iter().map(|node| self.outage_of(node)).collect();
+            let outages: Vec<_> = self.nodes.iter().map(|node| node.outage()).collect();
             let final_one = outages
                 .iter()
                 .flatten()
@@ -90,21 +89,15 @@ impl Members {
                 return Ok(());
             }
             if waited >= limit {
-                let outage = self.outage().unwrap_or_else(|| Trouble::timed_out(limit));
-                return Err(config.refused(outage, waited));
+                return Err(config.refused(self.unusable(limit), waited));
             }
             tokio::time::sleep(AGAIN).await;
         }
     }
 
-    fn outage_of(&self, node: &Node) -> Option<Trouble> {
-        Some(node.outage()?.at(node.address()))
-    }
-
     /// Why no lock can be had at this moment.
     pub(super) fn outage(&self) -> Option<Trouble> {
-        let outages = self.nodes.iter().filter_map(|node| self.outage_of(node));
-        let outages: Vec<_> = outages.collect();
+        let outages: Vec<_> = self.nodes.iter().filter_map(|node| node.outage()).collect();
         let up = self.nodes.len() - outages.len();
         if up >= self.quorum {
             return None;
@@ -122,6 +115,11 @@ impl Members {
         ))
     }
 
+    /// The error of a command that too few of them answered in time.
+    pub(super) fn unusable(&self, within: Duration) -> Trouble {
+        self.outage().unwrap_or_else(|| Trouble::timed_out(within))
+    }
+
     /// Resolves once a quorum can be used.
     pub(super) async fn ready(&self) {
         while self.outage().is_some() {
@@ -132,7 +130,11 @@ impl Members {
 
     /// The newest time that one of them has reached, as far as is known (µs).
     pub(super) fn newest(&self) -> Option<u64> {
-        self.nodes.iter().filter_map(|node| node.time()).max()
+        let times = self.nodes.iter().filter_map(|node| {
+            let shared = &*node.shared;
+            shared.server_time.least(shared.clock.now())
+        });
+        times.max()
     }
 
     pub(super) fn is_closed(&self) -> bool {

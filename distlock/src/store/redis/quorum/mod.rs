@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use once_cell::sync::OnceCell;
 use tokio::runtime::Handle;
 
 use crate::config::limits::Limits;
@@ -52,13 +51,7 @@ mod verbs;
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// One client of a quorum.
-#[derive(Debug)]
-pub(super) struct QuorumStore {
-    quorum: Arc<Quorum>,
-}
-
-/// What its commands share.
-struct Quorum {
+pub(super) struct Quorum {
     polls: Arc<Polls>,
     random: Arc<dyn Random>,
     table: Mutex<Table>,
@@ -82,7 +75,7 @@ impl std::fmt::Debug for Quorum {
     }
 }
 
-impl QuorumStore {
+impl Quorum {
     /// Connects, on the runtime that is to run the connections, and tries until the configured time
     /// is over.
     pub(super) async fn connect(
@@ -91,12 +84,12 @@ impl QuorumStore {
         client: Client,
     ) -> Result<Opened, Error> {
         let clock = client.clock.clone();
-        let store = Self::open(config, hosts, client);
-        let entered = store.quorum.polls.members.enter(config, &*clock).await;
+        let quorum = Self::open(config, hosts, client);
+        let entered = quorum.polls.members.enter(config, &*clock).await;
         if entered.is_err() {
-            store.close();
+            quorum.close();
         }
-        entered.map(|()| store.opened(config))
+        entered.map(|()| quorum.opened(config))
     }
 
     /// Opens the connections in the background, on the runtime that this is called on.
@@ -104,7 +97,7 @@ impl QuorumStore {
         Self::open(config, hosts, client).opened(config)
     }
 
-    fn opened(self, config: &RedisConfig) -> Opened {
+    fn opened(self: Arc<Self>, config: &RedisConfig) -> Opened {
         Opened {
             store: Box::new(self),
             identity: config.identity().into(),
@@ -114,41 +107,40 @@ impl QuorumStore {
         }
     }
 
-    fn open(config: &RedisConfig, hosts: &[Host], client: Client) -> Self {
-        let terms = Terms(config.quorum.clone());
-        let quorum = terms.quorum_of(hosts.len(), client.rules);
-        let known: Arc<OnceCell<Weak<Quorum>>> = Arc::default();
-        let members = Members::open(config, quorum, hosts, &client, |place, seat, client| {
-            let (of_events, events) = (known.clone(), client.events.clone());
-            let quorum = known.clone();
-            Client {
-                group: Group::Quorum(Arc::new(Member {
-                    place,
-                    seat,
-                    quorum,
-                })),
-                events: Arc::new(move |event| match of_events.get().and_then(Weak::upgrade) {
-                    Some(quorum) => quorum.happened(event),
-                    None => events(event),
-                }),
-                ..client
-            }
-        });
-        let quorum = Arc::new(Quorum {
-            polls: Arc::new(Polls {
-                members: Arc::new(members),
+    fn open(config: &RedisConfig, hosts: &[Host], client: Client) -> Arc<Self> {
+        Arc::new_cyclic(|quorum: &Weak<Quorum>| {
+            let terms = Terms(config.quorum.clone());
+            let size = terms.quorum_of(hosts.len(), client.rules);
+            let members = Members::open(config, size, hosts, &client, |place, seat, client| {
+                let (of_events, events) = (quorum.clone(), client.events.clone());
+                let quorum = quorum.clone();
+                Client {
+                    group: Group::Quorum(Arc::new(Member {
+                        place,
+                        seat,
+                        quorum,
+                    })),
+                    events: Arc::new(move |event| match of_events.upgrade() {
+                        Some(quorum) => quorum.happened(event),
+                        None => events(event),
+                    }),
+                    ..client
+                }
+            });
+            let polls = Polls {
+                members,
                 clock: client.clock.clone(),
                 terms,
                 rules: client.rules,
                 events: client.events.clone(),
                 runtime: Handle::current(),
-            }),
-            random: client.random.clone(),
-            table: Mutex::default(),
-        });
-        // It is made once.
-        let _ = known.set(Arc::downgrade(&quorum));
-        QuorumStore { quorum }
+            };
+            Quorum {
+                polls: Arc::new(polls),
+                random: client.random.clone(),
+                table: Mutex::default(),
+            }
+        })
     }
 }
 
@@ -156,7 +148,7 @@ impl QuorumStore {
 struct Member {
     place: usize,
     seat: Seat,
-    quorum: Arc<OnceCell<Weak<Quorum>>>,
+    quorum: Weak<Quorum>,
 }
 
 impl std::fmt::Debug for Member {
@@ -171,7 +163,7 @@ impl Voter for Member {
     }
 
     fn handle_push(&self, push: &Push<'_>) {
-        let Some(quorum) = self.quorum.get().and_then(Weak::upgrade) else {
+        let Some(quorum) = self.quorum.upgrade() else {
             return;
         };
         if let Some(told) = Told::read(push, quorum.polls.rules) {
@@ -196,7 +188,7 @@ impl Quorum {
                 owner: told.owner,
                 keep: Duration::ZERO,
             };
-            let _ = member.release(&release, AGAIN).await;
+            let _ = member.release(told.owner, &release, AGAIN).await;
         });
     }
 
@@ -253,13 +245,13 @@ impl Quorum {
     }
 }
 
-impl LockStore for QuorumStore {
+impl LockStore for Arc<Quorum> {
     fn call<'a>(
         &'a self,
         command: Command<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<Reply, Trouble>> {
-        let quorum = &self.quorum;
+        let quorum = self;
         Box::pin(async move {
             match command {
                 Command::Ask(ask) => quorum.ask(ask, timeout).await.map(Reply::Asked),
@@ -281,7 +273,7 @@ impl LockStore for QuorumStore {
                 }
                 Command::Inspect(inspect) => {
                     let inspected = quorum.inspect(&inspect, timeout).await;
-                    inspected.map(|inspection| Reply::Inspected(Box::new(inspection)))
+                    inspected.map(Box::new).map(Reply::Inspected)
                 }
                 Command::List(list) => quorum.list(&list, timeout).await.map(Reply::Listed),
                 // Nothing is deleted: a client that one node knows to be connected may be away from
@@ -298,7 +290,7 @@ impl LockStore for QuorumStore {
     fn facts(&self, timeout: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
         Box::pin(async move {
             let mut facts = Vec::new();
-            for node in &self.quorum.polls.members.nodes {
+            for node in &self.polls.members.nodes {
                 facts.push(node.facts(Part::Voter, timeout).await);
             }
             Ok(facts)
@@ -306,14 +298,14 @@ impl LockStore for QuorumStore {
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.quorum.polls.members.ready())
+        Box::pin(self.polls.members.ready())
     }
 
     fn outage(&self) -> Option<Trouble> {
-        self.quorum.polls.members.outage()
+        self.polls.members.outage()
     }
 
     fn close(&self) {
-        self.quorum.polls.members.close();
+        self.polls.members.close();
     }
 }

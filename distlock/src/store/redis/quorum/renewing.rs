@@ -12,7 +12,7 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Proof, Renewal, RenewalFailure, Renewed};
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::candidate::Token;
-use crate::store::redis::quorum::verbs::{Asks, Kept};
+use crate::store::redis::quorum::verbs::{Asks, Kept, RenewVotes, Repair};
 
 impl Quorum {
     /// Extends holds at all nodes, and repairs those that go on where they are lost.
@@ -47,20 +47,21 @@ impl Quorum {
             let (quorum, holds) = (self.clone(), holds.clone());
             renewing.spawn_on(
                 async move {
-                    let (member, terms) = (&quorum.polls.members.nodes[node], &quorum.polls.terms);
-                    let kept = member.renew_votes(&holds, terms, within).await;
-                    kept.unwrap_or_else(|trouble| {
+                    let member = &quorum.polls.members.nodes[node];
+                    let renew = RenewVotes {
+                        holds: &holds,
+                        terms: &quorum.polls.terms,
+                    };
+                    let kept = member.run(None, &renew, within).await;
+                    let kept = kept.unwrap_or_else(|trouble| {
                         vec![Kept::Trouble(trouble.at(member.address())); holds.len()]
-                    })
-                    .into_iter()
-                    .enumerate()
-                    .map(|(place, kept)| {
+                    });
+                    for (hold, kept) in holds.iter().zip(&kept) {
                         if repairs && matches!(kept, Kept::Free) {
-                            quorum.repair(node, &holds[place], within);
+                            quorum.repair(node, hold, within);
                         }
-                        kept
-                    })
-                    .collect::<Vec<_>>()
+                    }
+                    kept
                 },
                 &self.polls.runtime,
             );
@@ -115,9 +116,13 @@ impl Quorum {
         let (polls, token) = (self.polls.clone(), *token);
         let runtime = polls.runtime.clone();
         runtime.spawn(async move {
-            let member = &polls.members.nodes[node];
+            let repair = Repair {
+                asks: &ballot.asks,
+                token,
+                terms: &polls.terms,
+            };
             // The next renewal tries again.
-            let _ = (member.repair_vote(&ballot.asks, token, &polls.terms, within)).await;
+            let _ = polls.members.nodes[node].run(None, &repair, within).await;
             ballot.has_repaired(&polls, node);
         });
     }

@@ -1,7 +1,6 @@
 //! What those who look on, and those who step in, say to all nodes.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -20,16 +19,13 @@ impl Quorum {
         inspect: &Inspect<'_>,
         within: Duration,
     ) -> Result<Inspection, Trouble> {
-        let waiters = inspect.waiters;
-        let quorum = self.polls.members.quorum;
-        let servers = self.at_each(|node| {
-            let key = inspect.key.clone();
-            async move {
-                let seen = node.inspect_votes(&key, waiters, within).await;
-                let address = node.address().to_owned();
-                AtServer { address, seen }
-            }
-        });
+        let members = &self.polls.members;
+        let quorum = members.quorum;
+        let servers = join_all(members.nodes.iter().map(|node| async move {
+            let seen = node.run(None, inspect, within).await;
+            let address = node.address().to_owned();
+            AtServer { address, seen }
+        }));
         let servers = servers.await;
         let seen = || {
             servers
@@ -45,13 +41,13 @@ impl Quorum {
             return Err(last.unwrap_or_else(|| Trouble::timed_out(within)));
         }
         let is_of_most = |one: &&Occupant| {
-            let holders = seen().filter_map(|other| other.holder.as_ref());
+            let holders = seen().filter_map(|other| other.occupant.as_ref());
             holders.filter(|other| other.is_same(one)).count() >= quorum
         };
-        let mut holders = seen().filter_map(|one| one.holder.as_ref());
+        let mut holders = seen().filter_map(|one| one.occupant.as_ref());
         let occupant = holders.find(is_of_most).cloned();
         let of_occupant = seen().filter(|one| {
-            let holder = one.holder.as_ref();
+            let holder = one.occupant.as_ref();
             occupant
                 .as_ref()
                 .is_some_and(|by| holder.is_some_and(|one| one.is_same(by)))
@@ -62,7 +58,7 @@ impl Quorum {
         let left = left.len().checked_sub(quorum).map(|first| left[first]);
         // Each has a queue of its own, in the order of the same tickets.
         let longest = seen().max_by_key(|one| one.waiting.len());
-        let foreign = seen().any(|one| one.is_foreign);
+        let foreign = seen().any(|one| one.foreign.is_some());
         Ok(Inspection {
             occupant,
             left: left.flatten(),
@@ -80,26 +76,10 @@ impl Quorum {
         list: &List<'_>,
         within: Duration,
     ) -> Result<Vec<LockKey>, Trouble> {
-        let listed = self.at_each(|node| {
-            let prefix = list.prefix.to_owned();
-            async move {
-                let listed = node.list(&List { prefix: &prefix }, within).await;
-                listed.map_err(|trouble| trouble.at(node.address()))
-            }
-        });
-        let (mut keys, mut answered, mut last) = (Vec::new(), 0, None);
-        for listed in listed.await {
-            match listed {
-                Ok(some) => {
-                    keys.extend(some);
-                    answered += 1;
-                }
-                Err(trouble) => last = Some(trouble),
-            }
-        }
+        let (listed, last) = self.at_each(|node| node.list(list, within)).await;
         match last {
-            Some(trouble) if answered < self.polls.members.quorum => Err(trouble),
-            _ => Ok(keys),
+            Some(trouble) if listed.len() < self.polls.members.quorum => Err(trouble),
+            _ => Ok(listed.concat()),
         }
     }
 
@@ -110,45 +90,38 @@ impl Quorum {
         within: Duration,
     ) -> Result<Revoked, Trouble> {
         let (nodes, quorum) = (self.polls.members.nodes.len(), self.polls.members.quorum);
-        let revoked = self.at_each(|node| {
-            let (key, token, deletes) = (revoke.key.clone(), revoke.token, revoke.deletes);
-            async move {
-                let key = &key;
-                let revoke = Revoke {
-                    key,
-                    token,
-                    deletes,
-                };
-                let revoked = node.revoke(&revoke, within).await;
-                revoked.map_err(|trouble| trouble.at(node.address()))
-            }
+        let (revoked, last) = self.at_each(|node| node.run(None, revoke, within)).await;
+        let tokens = revoked.iter().filter_map(|revoked| match revoked {
+            Revoked::Ending(newest) => Some(*newest),
+            _ => None,
         });
-        let (mut tokens, mut answered, mut last) = (Vec::new(), 0, None);
-        for revoked in revoked.await {
-            match revoked {
-                Ok(Revoked::Ending(newest)) => tokens.push(newest),
-                Ok(_) => {}
-                Err(trouble) => {
-                    last = Some(trouble);
-                    continue;
-                }
-            }
-            answered += 1;
-        }
+        let tokens: Vec<_> = tokens.collect();
         match (tokens.iter().min(), last) {
             // The next holder has the vote of one of these, so its token is above the least of
             // theirs.
             (Some(newest), _) if tokens.len() > nodes - quorum => Ok(Revoked::Ending(*newest)),
             (Some(_), Some(trouble)) => Err(trouble),
-            (None, Some(trouble)) if answered < quorum => Err(trouble),
+            (None, Some(trouble)) if revoked.len() < quorum => Err(trouble),
             // It has ended where it is not: its holder may release it as soon as it is told by the
             // first.
             _ => Ok(Revoked::NotHeld),
         }
     }
 
-    /// Does something at every node. The outcomes are in the order of the nodes.
-    async fn at_each<Fut: Future>(&self, work: impl Fn(Arc<Node>) -> Fut) -> Vec<Fut::Output> {
-        join_all(self.polls.members.nodes.iter().cloned().map(work)).await
+    /// Does something at every node. Returns the replies, and an error of a node without one.
+    async fn at_each<'a, T, F: Future<Output = Result<T, Trouble>>>(
+        &'a self,
+        work: impl Fn(&'a Node) -> F,
+    ) -> (Vec<T>, Option<Trouble>) {
+        let nodes = &self.polls.members.nodes;
+        let (mut replies, mut last) = (Vec::new(), None);
+        let all = join_all(nodes.iter().map(|node| work(node))).await;
+        for (node, reply) in nodes.iter().zip(all) {
+            match reply {
+                Ok(reply) => replies.push(reply),
+                Err(trouble) => last = Some(trouble.at(node.address())),
+            }
+        }
+        (replies, last)
     }
 }

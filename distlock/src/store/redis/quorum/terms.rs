@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::config::quorum::Quorum;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
+use crate::store::redis::wire::call::Scope;
 
 /// What all clients of a quorum must agree on.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +23,12 @@ impl Terms {
         Timing::new(self.0.max_lease).ttl()
     }
 
-    /// Whether a node that was restarted has forgotten nothing.
-    pub(super) fn nodes_remember(&self) -> bool {
-        self.0.nodes_remember
+    /// What a node calls itself until it may have forgotten something.
+    pub(super) fn run<'a>(&self, scope: &Scope<'a>) -> &'a str {
+        if self.0.nodes_remember {
+            "-"
+        } else {
+            scope.run
+        }
     }
 }

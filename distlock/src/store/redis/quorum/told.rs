@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use redis::Value;
-
 use crate::key::LockKey;
 use crate::protocol::rules::Rules;
 use crate::protocol::words::Owner;
@@ -24,11 +22,7 @@ impl Told {
     /// Reads a message on the client's channel: `vote owner token now lock`, `held owner token now
     /// lease lock`, or `lower owner token now lock`. Anything else is ignored.
     pub(super) fn read(push: &Push<'_>, rules: Rules) -> Option<Self> {
-        let Some(Value::BulkString(payload)) = push.message.get(1) else {
-            return None;
-        };
-        let text = std::str::from_utf8(payload).ok()?;
-        let mut fields = text.splitn(5, ' ');
+        let mut fields = push.text.splitn(5, ' ');
         let what = fields.next()?;
         let (_, owner) = push.client.recognise(fields.next()?);
         let (token, at) = (plain_number(fields.next()?)?, plain_number(fields.next()?)?);

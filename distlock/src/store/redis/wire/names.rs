@@ -70,6 +70,13 @@ impl Names {
         self.each(cmd, key);
     }
 
+    /// All of them, and the one of the node itself.
+    pub(crate) fn with_epoch(&self, cmd: &mut Cmd, key: &LockKey) {
+        cmd.arg(5);
+        self.each(cmd, key);
+        cmd.arg(&self.epoch);
+    }
+
     pub(crate) fn without_fence(&self, cmd: &mut Cmd, key: &LockKey) {
         cmd.arg(3);
         write_names(cmd, [&self.lock, &self.queue, &self.entry], key);

@@ -38,6 +38,11 @@ impl Reply {
         u64::try_from(self.signed()?).map_err(|_| nonsense("a negative number"))
     }
 
+    /// A place in a list; one that is too large is beyond all of them.
+    pub(crate) fn index(&mut self) -> Result<usize, Trouble> {
+        Ok(usize::try_from(self.int()?).unwrap_or(usize::MAX))
+    }
+
     pub(crate) fn token(&mut self) -> Result<FencingToken, Trouble> {
         match self.int()? {
             0 => Err(nonsense("a fencing token of zero")),
@@ -56,6 +61,14 @@ impl Reply {
 
 pub(crate) fn is_list(value: &Value) -> bool {
     matches!(value, Value::Array(_))
+}
+
+/// Returns what a message on a channel says.
+pub(crate) fn payload(message: &[Value]) -> Option<&str> {
+    match message.get(1) {
+        Some(Value::BulkString(payload)) => std::str::from_utf8(payload).ok(),
+        _ => None,
+    }
 }
 
 pub(crate) fn nonsense(what: &str) -> Trouble {

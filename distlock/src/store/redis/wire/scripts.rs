@@ -1,9 +1,11 @@
 //! The Lua scripts, sent by hash and, where the server does not know them, by source.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
+
+use self::ScriptId::{Ask, Confirm, Inspect, Look, Probe, Release, Renew, Repair, Revoke, Yield};
 
 /// The fragment that `--@include next` stands for.
 const NEXT: &str = include_str!("../../../../lua/next.lua");
@@ -32,51 +34,58 @@ const EPOCH: &str = include_str!("../../../../lua/quorum/epoch.lua");
 const VOTES: &str = include_str!("../../../../lua/quorum/votes.lua");
 
 /// The scripts of a client: one for each verb, and the probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ScriptId {
+    Ask,
+    Confirm,
+    Renew,
+    Release,
+    Look,
+    Inspect,
+    Revoke,
+    Probe,
+    /// Of a node of a quorum, as is the next one.
+    Yield,
+    Repair,
+}
+
+/// A script's name in `lua/`, and its text.
+macro_rules! lua {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../../../../lua/", $name, ".lua")),
+        )
+    };
+}
+
+const SOURCES: [(ScriptId, (&str, &str)); 8] = [
+    (Ask, lua!("ask")),
+    (Confirm, lua!("confirm")),
+    (Renew, lua!("renew")),
+    (Release, lua!("release")),
+    (Look, lua!("look")),
+    (Inspect, lua!("inspect")),
+    (Revoke, lua!("revoke")),
+    (Probe, lua!("probe")),
+];
+
+/// The scripts of a node of a quorum, where they are others.
+const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
+    (Ask, lua!("quorum/ask")),
+    (Confirm, lua!("quorum/confirm")),
+    (Renew, lua!("quorum/renew")),
+    (Release, lua!("quorum/release")),
+    (Revoke, lua!("quorum/revoke")),
+    (Yield, lua!("quorum/yield")),
+    (Repair, lua!("quorum/repair")),
+];
+
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    pub(crate) ask: Script,
-    pub(crate) confirm: Script,
-    pub(crate) renew: Script,
-    pub(crate) release: Script,
-    pub(crate) look: Script,
-    pub(crate) inspect: Script,
-    pub(crate) revoke: Script,
-    pub(crate) probe: Script,
-    /// Of a node of a quorum.
-    pub(crate) votes: Option<VoteScripts>,
-    edit: Edit,
-}
-
-/// What is said to a node of a quorum alone.
-#[derive(Debug)]
-pub(crate) struct VoteScripts {
-    pub(crate) ask: Script,
-    pub(crate) yields: Script,
-    pub(crate) confirm: Script,
-    pub(crate) renew: Script,
-    pub(crate) repair: Script,
-}
-
-/// What a script's text becomes, by its name in `lua/`.
-type OfText = dyn Fn(&str, String) -> String + Send + Sync;
-
-#[derive(Clone)]
-struct Edit(Arc<OfText>);
-
-impl fmt::Debug for Edit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Edit")
-    }
-}
-
-impl Edit {
-    fn script(&self, name: &str, source: &str) -> Script {
-        let source = source
-            .replace("--@include next", NEXT)
-            .replace("--@include quorum/epoch", EPOCH)
-            .replace("--@include quorum/votes", VOTES);
-        Script::new(&(self.0)(name, source))
-    }
+    used: BTreeMap<ScriptId, Arc<Script>>,
+    /// Replace those at a node of a quorum.
+    of_quorum: BTreeMap<ScriptId, Arc<Script>>,
 }
 
 impl Scripts {
@@ -84,77 +93,48 @@ impl Scripts {
         Self::edited(|_, source| source)
     }
 
-    /// Ours, but for an edit of each source, in which the fragments are included.
-    pub(crate) fn edited(edit: impl Fn(&str, String) -> String + Send + Sync + 'static) -> Self {
-        let edit = Edit(Arc::new(edit));
+    /// Ours, but for an edit of each source by its name, in which the fragments are included.
+    pub(crate) fn edited(edit: impl Fn(&str, String) -> String) -> Self {
+        let script = |(id, (name, source)): (ScriptId, (&str, &str))| {
+            let source = source
+                .replace("--@include next", NEXT)
+                .replace("--@include quorum/epoch", EPOCH)
+                .replace("--@include quorum/votes", VOTES);
+            (id, Arc::new(Script::new(&edit(name, source))))
+        };
         Scripts {
-            ask: edit.script("ask", include_str!("../../../../lua/ask.lua")),
-            confirm: edit.script("confirm", include_str!("../../../../lua/confirm.lua")),
-            renew: edit.script("renew", include_str!("../../../../lua/renew.lua")),
-            release: edit.script("release", include_str!("../../../../lua/release.lua")),
-            look: edit.script("look", include_str!("../../../../lua/look.lua")),
-            inspect: edit.script("inspect", include_str!("../../../../lua/inspect.lua")),
-            revoke: edit.script("revoke", include_str!("../../../../lua/revoke.lua")),
-            probe: edit.script("probe", include_str!("../../../../lua/probe.lua")),
-            votes: None,
-            edit,
+            used: SOURCES.map(script).into(),
+            of_quorum: QUORUM_SOURCES.map(script).into(),
         }
     }
 
     /// The same for a node of a quorum.
     pub(crate) fn in_quorum(&self) -> Self {
-        let script = |name, source| self.edit.script(name, source);
-        let edit = self.edit.clone();
-        Scripts {
-            release: script(
-                "quorum/release",
-                include_str!("../../../../lua/quorum/release.lua"),
-            ),
-            revoke: script(
-                "quorum/revoke",
-                include_str!("../../../../lua/quorum/revoke.lua"),
-            ),
-            votes: Some(VoteScripts {
-                ask: script("quorum/ask", include_str!("../../../../lua/quorum/ask.lua")),
-                yields: script(
-                    "quorum/yield",
-                    include_str!("../../../../lua/quorum/yield.lua"),
-                ),
-                confirm: script(
-                    "quorum/confirm",
-                    include_str!("../../../../lua/quorum/confirm.lua"),
-                ),
-                renew: script(
-                    "quorum/renew",
-                    include_str!("../../../../lua/quorum/renew.lua"),
-                ),
-                repair: script(
-                    "quorum/repair",
-                    include_str!("../../../../lua/quorum/repair.lua"),
-                ),
-            }),
-            ..Self::edited(move |name, source| (edit.0)(name, source))
-        }
+        let (mut used, mut of_quorum) = (self.used.clone(), self.of_quorum.clone());
+        used.append(&mut of_quorum);
+        Scripts { used, of_quorum }
     }
 
     /// The same for a cluster: a client has a channel in each slot, and is pushed to there.
     pub(crate) fn in_slots(&self) -> Self {
-        let sharded = |script: &Script| {
+        let sharded = |(id, script): (&ScriptId, &Arc<Script>)| {
             let source = script.source.replace("'NUMSUB'", "'SHARDNUMSUB'");
-            Script::hashed(source.replace("'PUBLISH'", "'SPUBLISH'"))
+            let source = source.replace("'PUBLISH'", "'SPUBLISH'");
+            (*id, Arc::new(Script::hashed(source)))
         };
         Scripts {
-            ask: sharded(&self.ask),
-            confirm: sharded(&self.confirm),
-            renew: sharded(&self.renew),
-            release: sharded(&self.release),
-            look: sharded(&self.look),
-            inspect: sharded(&self.inspect),
-            revoke: sharded(&self.revoke),
-            probe: sharded(&self.probe),
-            votes: None,
-            edit: self.edit.clone(),
+            used: self.used.iter().map(sharded).collect(),
+            of_quorum: BTreeMap::new(),
         }
+    }
+
+    /// Returns true if these are the scripts of a node of a quorum.
+    pub(crate) fn are_of_quorum(&self) -> bool {
+        self.used.contains_key(&Yield)
+    }
+
+    pub(crate) fn get(&self, id: ScriptId) -> &Script {
+        &self.used[&id]
     }
 }
 

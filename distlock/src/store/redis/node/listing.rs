@@ -1,0 +1,39 @@
+//! The locks that a server has.
+
+use std::time::Duration;
+
+use crate::error::Outage;
+use crate::key::LockKey;
+use crate::protocol::trouble::Trouble;
+use crate::store::command::List;
+use crate::store::redis::node::Node;
+use crate::store::redis::wire::encode;
+
+impl Node {
+    pub(crate) async fn list(
+        &self,
+        list: &List<'_>,
+        timeout: Duration,
+    ) -> Result<Vec<LockKey>, Trouble> {
+        let (id, mut keys, mut cursor) = (self.shared.id(), Vec::new(), "0".to_owned());
+        let scope = self.shared.scope(&id);
+        loop {
+            let session = self.commands.session()?;
+            if session.client.is_polling() {
+                // Some proxies close the connection on commands that they do not know.
+                let proxied = "a proxy is before the server, and does not list keys; list at the server itself";
+                return Err(Trouble::new(Outage::Unsupported, proxied).unsent());
+            }
+            let step = self.call(&self.commands, &session, &[], timeout, |_| {
+                encode::scan(scope.names, &cursor)
+            });
+            let (some, next) = scope.scanned(step.await?.1)?;
+            let some = some.into_iter();
+            keys.extend(some.filter(|key| key.as_str().starts_with(list.prefix)));
+            match next {
+                Some(next) => cursor = next,
+                None => return Ok(keys),
+            }
+        }
+    }
+}
