@@ -13,7 +13,8 @@ pub(crate) async fn connect(global: &Global) -> Result<LockManager, Failure> {
     Ok(builder(global)?.connect().await?)
 }
 
-fn builder(global: &Global) -> Result<LockManagerBuilder, Failure> {
+/// The options of that store.
+pub(crate) fn builder(global: &Global) -> Result<LockManagerBuilder, Failure> {
     let url = match &global.url {
         Some(url) => url.clone(),
         None => variable("DISTLOCK_URL")?.ok_or_else(|| {

@@ -1,17 +1,19 @@
 //! `distlock doctor`: whether a store is set up as locks need it.
 
 mod checks;
+mod facts;
 mod finding;
 mod trial;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use distlock::{__doctor, Error, LockManager};
+use distlock::{__doctor, Error, LockManager, LockManagerBuilder};
 use serde_json::{Value, json};
 
 use crate::cli::{Doctor, Global};
-use crate::connect::connect;
+use crate::connect::builder;
+use crate::doctor::facts::Facts;
 use crate::doctor::finding::{Finding, Verdict};
 use crate::exit::{BAD, Ended};
 use crate::output;
@@ -22,8 +24,9 @@ const INDENT: usize = 28;
 
 pub(crate) async fn main(mut global: Global, options: Doctor) -> Ended {
     global.url = options.store.or(global.url);
-    let manager = connect(&global).await?;
-    let findings = findings(&manager).await;
+    let builder = builder(&global)?;
+    let manager = builder.clone().connect().await?;
+    let findings = findings(&manager, &builder).await;
     manager.shutdown().await;
     let findings = findings?;
     let is_bad = findings
@@ -40,10 +43,14 @@ pub(crate) async fn main(mut global: Global, options: Doctor) -> Ended {
 
 /// Tries a lock out, and asks every primary of a cluster, every server of a quorum, and the primary
 /// and each sentinel how it is set up. A server that cannot be reached is a finding.
-async fn findings(manager: &LockManager) -> Result<Vec<Finding>, Error> {
+async fn findings(
+    manager: &LockManager,
+    builder: &LockManagerBuilder,
+) -> Result<Vec<Finding>, Error> {
     let mut findings = vec![trial::of(manager).await];
-    let servers = __doctor::facts(manager).await?;
-    findings.extend(servers.iter().flat_map(checks::of));
+    for server in __doctor::servers(builder).await? {
+        findings.extend(checks::of(&Facts::of(&server).await));
+    }
     Ok(findings)
 }
 

@@ -163,20 +163,21 @@ impl Model {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) fn seen(key: &str, holder: &str, token: u64, waiters: u64) -> Seen {
-        Seen {
-            key: key.into(),
-            holder: holder.into(),
-            since: SystemTime::UNIX_EPOCH,
-            kept_until: None,
-            token: Some(token),
-            left: Some(Duration::from_secs(9)),
-            waiters,
-        }
+pub(super) fn seen(key: &str, holder: &str, token: u64, waiters: u64) -> Seen {
+    Seen {
+        key: key.into(),
+        holder: holder.into(),
+        since: SystemTime::UNIX_EPOCH,
+        kept_until: None,
+        token: Some(token),
+        left: Some(Duration::from_secs(9)),
+        waiters,
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
     use crate::output::table::WIDTH;
-    use crate::watch::model::tests::seen;
+    use crate::watch::model::seen;
 
     #[test]
     fn a_change_is_a_line_of_80_columns() {

@@ -103,7 +103,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::watch::model::tests::seen;
+    use crate::watch::model::seen;
 
     fn screen(model: &Model, width: u16, height: u16, table: &mut TableState) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");

@@ -17,7 +17,6 @@ use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, Look, LookReply, ReleaseReply, Renewal, Renewed};
 use crate::store::command::{Command, Release, Reply, Revoke};
-use crate::store::facts::Facts;
 use crate::store::redis::cluster::elsewhere::Elsewhere;
 use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::nodes::Nodes;
@@ -38,7 +37,7 @@ pub(super) mod map;
 mod member;
 mod nodes;
 mod redirect;
-mod refresh;
+pub(super) mod refresh;
 mod route;
 mod seen;
 pub(super) mod topology;
@@ -384,10 +383,6 @@ impl LockStore for ClusterStore {
                 }
             }
         })
-    }
-
-    fn facts(&self, timeout: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(self.cluster.facts(timeout))
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

@@ -6,7 +6,6 @@ use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Inspection, Revoked};
 use crate::store::command::{Inspect, List, Revoke};
-use crate::store::facts::{Facts, Part};
 use crate::store::redis::cluster::route::Route;
 use crate::store::redis::cluster::{Cluster, OPENING, slot};
 use crate::store::redis::conn::handshake::Role;
@@ -53,20 +52,5 @@ impl Cluster {
         let route = Route::new(&self.nodes, slot(revoke.key), timeout).with_consideration();
         let revoked = route.run(|hop| async move { hop.node.revoke(revoke, hop.within).await });
         revoked.await
-    }
-
-    /// What each primary says about itself.
-    pub(super) async fn facts(&self, within: Duration) -> Result<Vec<Facts>, Trouble> {
-        if let Some(trouble) = self.nodes.topology.unknown() {
-            return Err(trouble);
-        }
-        let mut facts = Vec::new();
-        for primary in self.nodes.topology.map().primaries() {
-            facts.push(match self.nodes.at(&primary) {
-                Ok(node) => node.facts(Part::Primary, within).await,
-                Err(trouble) => Facts::out_of_reach(&primary.to_string(), Part::Primary, &trouble),
-            });
-        }
-        Ok(facts)
     }
 }

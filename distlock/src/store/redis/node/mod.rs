@@ -6,7 +6,6 @@ pub(crate) mod at_once;
 pub(crate) mod authentication;
 pub(crate) mod durable;
 pub(crate) mod exchange;
-pub(crate) mod facts;
 pub(crate) mod failover;
 pub(crate) mod give_back;
 pub(crate) mod lane;

@@ -19,7 +19,6 @@ use crate::error::Error;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::Owner;
 use crate::store::command::{Command, Confirm, Release, Reply, Revoke};
-use crate::store::facts::{Facts, Part};
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::group::{Group, Push, Voter};
 use crate::store::redis::conn::session::End;
@@ -292,16 +291,6 @@ impl LockStore for QuorumStore {
                     quorum.revoke(&revoke, timeout).await.map(Reply::Revoked)
                 }
             }
-        })
-    }
-
-    fn facts(&self, timeout: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(async move {
-            let mut facts = Vec::new();
-            for node in &self.quorum.polls.members.nodes {
-                facts.push(node.facts(Part::Voter, timeout).await);
-            }
-            Ok(facts)
         })
     }
 

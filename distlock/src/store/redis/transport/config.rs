@@ -106,7 +106,7 @@ impl RedisConfig {
         self.address_of(&self.place)
     }
 
-    fn address_of(&self, place: &Place) -> String {
+    pub(crate) fn address_of(&self, place: &Place) -> String {
         match place {
             Place::One(Single::Server(ConnectionAddr::Tcp(host, port))) => {
                 format!("{}://{}", self.scheme(), shown(&(host.clone(), *port)))

@@ -1,6 +1,5 @@
 //! Sentinels: who says which server is the master.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,6 @@ use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
 
 use crate::error::Outage;
 use crate::protocol::trouble::{Code, Trouble};
-use crate::store::facts::{Facts, Part};
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::multiplexed::Multiplexed;
 use crate::store::redis::transport::socket::Wire;
@@ -25,7 +23,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Sentinels {
     pub(crate) hosts: Vec<Host>,
-    service: String,
+    pub(crate) service: String,
     /// What a server is called.
     scheme: &'static str,
     settings: RedisConnectionInfo,
@@ -149,44 +147,6 @@ impl Sentinels {
         asked.map_err(|trouble| explained(trouble).at(&self.name_of(host)))
     }
 
-    /// Returns what each sentinel is set to for the service. Each may take `timeout`.
-    pub(crate) async fn facts(&self, timeout: Duration) -> Vec<Facts> {
-        let mut facts = Vec::new();
-        for host in &self.hosts {
-            let name = self.name_of(host);
-            let master = tokio::time::timeout(timeout, self.master_settings(host)).await;
-            facts.push(match master {
-                Ok(Ok(info)) => Facts {
-                    server: name,
-                    part: Part::Sentinel,
-                    outage: None,
-                    info: info.map_err(|trouble| trouble.detail),
-                    settings: Ok(BTreeMap::new()),
-                    rounds: Vec::new(),
-                    clock: None,
-                },
-                Ok(Err(error)) => Facts::out_of_reach(&name, Part::Sentinel, &explained(error)),
-                Err(_) => Facts::out_of_reach(&name, Part::Sentinel, &Trouble::timed_out(timeout)),
-            });
-        }
-        facts
-    }
-
-    /// Returns the fields of `SENTINEL MASTER`; the inner error is that of the command, which locks
-    /// do not need.
-    async fn master_settings(
-        &self,
-        host: &Host,
-    ) -> Result<Result<BTreeMap<String, String>, Trouble>, Trouble> {
-        let deaf: Hears = Arc::new(|_| {});
-        let connection = self.connect(host, deaf).await?;
-        let mut command = redis::cmd("SENTINEL");
-        command.arg("MASTER").arg(&self.service);
-        let reply = connection.send(command).await;
-        let fields = reply.and_then(|reply| Ok(from_redis_value(reply)?));
-        Ok(fields.map_err(|error| trouble::of(&error)))
-    }
-
     pub(crate) async fn connect(
         &self,
         (host, port): &Host,
@@ -219,7 +179,7 @@ impl Sentinels {
 }
 
 /// Which credentials a sentinel refuses: they are not the server's.
-fn explained(trouble: Trouble) -> Trouble {
+pub(crate) fn explained(trouble: Trouble) -> Trouble {
     let code = match trouble.code {
         Code::NotAuthenticated => "NOAUTH",
         Code::WrongPassword => "WRONGPASS",
