@@ -122,15 +122,16 @@ impl<'a> Judge<'a> {
         let denied = asked
             .into_iter()
             .filter_map(|(command, fields)| Some(format!("{command}: {}", fields.as_ref().err()?)));
-        let denied = denied.collect::<Vec<_>>().join("; ");
-        if denied.is_empty() {
-            let found = "INFO and CONFIG GET may be asked";
-            return self.say("rights", Verdict::Good, found, "");
-        }
-        self.say(
+        let denied: Vec<_> = denied.collect();
+        let found = if denied.is_empty() {
+            "INFO and CONFIG GET may be asked".into()
+        } else {
+            denied.join("; ")
+        };
+        self.expect(
+            denied.is_empty(),
             "rights",
-            Verdict::Mind,
-            denied,
+            found,
             "locks need neither; to have all of this checked use a user with +info and +config|get",
         );
     }
@@ -161,10 +162,10 @@ impl<'a> Judge<'a> {
     }
 
     fn eviction(&mut self) {
-        let (Some(policy), limit) = (self.info("maxmemory_policy"), self.number("maxmemory"))
-        else {
+        let Some(policy) = self.info("maxmemory_policy") else {
             return self.unknown("eviction", "INFO");
         };
+        let limit = self.number("maxmemory");
         let (verdict, advice) = if policy == "noeviction" {
             (Verdict::Good, "")
         } else if limit == Some(0) {

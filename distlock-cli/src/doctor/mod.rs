@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use distlock::{__doctor, Error, LockManager, LockManagerBuilder};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::cli::{Doctor, Global};
+use crate::cli::Global;
 use crate::connect::builder;
 use crate::doctor::facts::Facts;
 use crate::doctor::finding::{Finding, Verdict};
@@ -22,8 +22,8 @@ use crate::output::table::wrap;
 /// Where what was found begins.
 const INDENT: usize = 28;
 
-pub(crate) async fn main(mut global: Global, options: Doctor) -> Ended {
-    global.url = options.store.or(global.url);
+pub(crate) async fn main(mut global: Global, store: Option<String>) -> Ended {
+    global.url = store.or(global.url);
     let builder = builder(&global)?;
     let manager = builder.clone().connect().await?;
     let findings = findings(&manager, &builder).await;
@@ -32,12 +32,8 @@ pub(crate) async fn main(mut global: Global, options: Doctor) -> Ended {
     let is_bad = findings
         .iter()
         .any(|finding| finding.verdict == Verdict::Bad);
-    if global.json {
-        let findings: Vec<_> = findings.iter().map(as_json).collect();
-        output::json(&json!({ "bad": is_bad, "findings": findings }))?;
-    } else {
-        output::write(as_text(&findings).as_bytes())?;
-    }
+    let as_json = || json!({ "bad": is_bad, "findings": findings });
+    output::show(&global, as_json, || as_text(&findings))?;
     Ok(ExitCode::from(if is_bad { BAD } else { 0 }))
 }
 
@@ -52,16 +48,6 @@ async fn findings(
         findings.extend(checks::of(&Facts::of(&server).await));
     }
     Ok(findings)
-}
-
-fn as_json(finding: &Finding) -> Value {
-    json!({
-        "server": finding.server,
-        "check": finding.check,
-        "verdict": finding.verdict.to_string(),
-        "found": finding.found,
-        "advice": finding.advice,
-    })
 }
 
 /// The findings, by server.
@@ -86,11 +72,7 @@ fn as_text(findings: &[Finding]) -> String {
         }
     }
     let count = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
-    let (good, mind, bad) = (
-        count(Verdict::Good),
-        count(Verdict::Mind),
-        count(Verdict::Bad),
-    );
+    let [good, mind, bad] = [Verdict::Good, Verdict::Mind, Verdict::Bad].map(count);
     let _ = writeln!(text, "{good} good, {mind} mind, {bad} bad");
     text
 }
