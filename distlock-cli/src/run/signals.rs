@@ -56,8 +56,8 @@ impl Signals {
     pub(super) async fn next(&mut self) -> Event {
         poll_fn(|context| {
             let mut signals = self.0.iter_mut();
-            let received = signals.find(|(signal, _)| signal.poll_recv(context).is_ready());
-            received.map_or(Poll::Pending, |(_, event)| Poll::Ready(*event))
+            let received = signals.position(|(signal, _)| signal.poll_recv(context).is_ready());
+            received.map_or(Poll::Pending, |place| Poll::Ready(self.0[place].1))
         })
         .await
     }

@@ -13,7 +13,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::{Sentinels, explained};
 use crate::store::redis::transport::sockets::Sockets;
 use crate::store::redis::transport::url::{Host, Place, Single};
-use crate::store::redis::transport::{Connection, Hears, Transport};
+use crate::store::redis::transport::{Connection, Hears, Transport, in_time};
 use crate::store::redis::wire::reply::nonsense;
 use crate::store::redis::wire::trouble;
 
@@ -63,13 +63,16 @@ pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, Trouble
     match &config.place {
         Place::One(place) => {
             let mut servers = vec![Server::new(config, place.clone(), Part::Whole)];
-            if let Path::Direct(sockets) = &servers[0].path
-                && let Some(sentinels) = sockets.sentinels()
+            if let Single::Sentinel {
+                sentinels: hosts,
+                service,
+            } = place
             {
-                servers.extend(sentinels.hosts.iter().map(|host| Server {
+                let sentinels = Arc::new(Sentinels::new(config, hosts, service));
+                servers.extend(hosts.iter().map(|host| Server {
                     address: sentinels.name_of(host),
                     part: Part::Sentinel {
-                        service: sentinels.service.clone(),
+                        service: service.clone(),
                     },
                     path: Path::Sentinel(sentinels.clone(), host.clone()),
                 }));
@@ -91,7 +94,9 @@ async fn primaries(config: &RedisConfig, seeds: &[Host]) -> Result<Vec<Server>, 
     for seed in seeds {
         let node = Server::new(config, tcp(seed), Part::Primary);
         let address = Address::new(&seed.0, seed.1);
-        let asked = in_time(async { map_of(&*node.open().await?, &address).await });
+        let asked = in_time(TIMEOUT, async {
+            map_of(&*node.open().await?, &address).await
+        });
         match asked.await {
             Ok(map) => {
                 let primaries = map.primaries().into_iter().map(|Address { host, port }| {
@@ -137,7 +142,7 @@ impl Server {
     ///
     /// [`Error::Unavailable`].
     pub async fn connect(&self) -> Result<ServerConnection, Error> {
-        let opened = in_time(self.open()).await;
+        let opened = in_time(TIMEOUT, self.open()).await;
         opened.map(ServerConnection).map_err(unavailable)
     }
 }
@@ -155,7 +160,7 @@ impl ServerConnection {
     ///
     /// [`Error::Unavailable`].
     pub async fn send<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, Error> {
-        let sent = in_time(async {
+        let sent = in_time(TIMEOUT, async {
             let mut command = Cmd::new();
             command.arg(words);
             let reply = self.0.send(command).await;
@@ -165,11 +170,6 @@ impl ServerConnection {
         });
         sent.await.map_err(unavailable)
     }
-}
-
-async fn in_time<T>(work: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
-    let done = tokio::time::timeout(TIMEOUT, work).await;
-    done.unwrap_or_else(|_| Err(Trouble::timed_out(TIMEOUT)))
 }
 
 fn unavailable(error: Trouble) -> Error {

@@ -233,7 +233,7 @@ impl Cluster {
         let (node, mut timeout) = (&hop.node, hop.within);
         let topology = &self.nodes.topology;
         let (home, until) = (node.home()?, topology.clock.now() + timeout);
-        let is_subscribed = || home.session.subscribed.contains(slot);
+        let is_subscribed = || home.session.is_subscribed(slot);
         if ask.wait.is_zero() {
             return node.ask(&home, ask, timeout).await.map(Some);
         }
@@ -298,7 +298,7 @@ impl Cluster {
         let looked = route.run(|hop| async move {
             let session = hop.node.commands.session()?;
             let subscribe =
-                (!session.subscribed.contains(slot)).then(|| hop.node.subscribe(&session, slot));
+                (!session.is_subscribed(slot)).then(|| hop.node.subscribe(&session, slot));
             let before: Vec<_> = subscribe.into_iter().collect();
             let one = std::slice::from_ref(look);
             hop.node.look(&before, one, hop.within).await

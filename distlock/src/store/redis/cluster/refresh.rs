@@ -6,11 +6,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::Outage;
+use crate::observer::event::Link;
 use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::cluster::map::{Address, Map};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::conn::health::{Cause, Health};
-use crate::store::redis::transport::Connection;
+use crate::store::redis::transport::{Connection, in_time};
 use crate::store::redis::wire::trouble;
 use futures_util::stream::{self, StreamExt};
 
@@ -41,12 +42,12 @@ pub(super) async fn keep(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health
             nodes.topology.tell_moved();
             match discover(&nodes, &seeds, round).await {
                 Ok((_, map)) => {
-                    health.recovers(Cause::NoCommands);
+                    health.recovers(Cause::No(Link::Commands));
                     nodes.topology.learn(map);
                 }
                 Err(trouble) => {
                     nodes.topology.is_not_found(&trouble);
-                    health.suffers(Cause::NoCommands, &trouble);
+                    health.suffers(Cause::No(Link::Commands), &trouble);
                 }
             }
             nodes.topology.tell_moved();
@@ -89,8 +90,7 @@ pub(super) async fn discover(
     let answers = stream::iter(candidates).map(async |address| {
         let config = nodes.config_of(&address);
         let timeout = (config.connect_timeout / 4).max(ANSWERS_WITHIN);
-        let answer = tokio::time::timeout(timeout, ask(nodes, &address)).await;
-        match answer.unwrap_or_else(|_| Err(Trouble::timed_out(timeout))) {
+        match in_time(timeout, ask(nodes, &address)).await {
             Ok(map) => Ok((address, map)),
             Err(trouble) => Err(trouble.at(&config.address())),
         }

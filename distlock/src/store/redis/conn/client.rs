@@ -10,9 +10,10 @@ use crate::protocol::rules::Rules;
 use crate::protocol::words::Grant;
 use crate::store::client_id::ClientId;
 use crate::store::redis::conn::group::{Group, Push};
-use crate::store::redis::conn::same_server::SameServer;
+use crate::store::redis::conn::server_registry::ServerRegistry;
 use crate::store::redis::conn::server_time::ServerTime;
 use crate::store::redis::transport::Transport;
+use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sockets::Sockets;
 use crate::store::redis::wire::decode::Decoder;
 use crate::store::redis::wire::encode::Encoder;
@@ -55,7 +56,8 @@ pub(crate) struct Shared {
     pub(crate) events: EventSink,
     pub(crate) lane_after: u32,
     pub(crate) group: Group,
-    pub(crate) same_server: SameServer,
+    pub(crate) registry: Arc<ServerRegistry>,
+    pub(crate) address: String,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
     /// A connection has listened in this client's name.
@@ -63,12 +65,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(namespace: &str, client: Client) -> Self {
+    pub(crate) fn new(config: &RedisConfig, client: Client) -> Self {
         Shared {
             names: match &client.group {
-                Group::Single | Group::Quorum(_) => Names::new(namespace),
-                Group::Cluster(_) => Names::in_slots(namespace),
+                Group::Single | Group::Quorum { .. } => Names::new(&config.namespace),
+                Group::Cluster(_) => Names::in_slots(&config.namespace),
             },
+            registry: match &client.group {
+                Group::Quorum { registry, .. } => registry.clone(),
+                Group::Single | Group::Cluster(_) => Arc::default(),
+            },
+            address: config.address(),
             scripts: client.scripts,
             rules: client.rules,
             server_time: ServerTime::default(),
@@ -78,7 +85,6 @@ impl Shared {
             events: client.events,
             lane_after: client.lane_after,
             group: client.group,
-            same_server: SameServer::default(),
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
             has_listened: AtomicBool::new(false),
@@ -137,8 +143,8 @@ impl Shared {
             (self.events)(StoreEvent::Revoked(revocation));
             return;
         }
-        if let Some(voter) = self.group.voter() {
-            voter.handle_push(&Push {
+        if let Group::Quorum { sink, .. } = &self.group {
+            sink(&Push {
                 message,
                 received: self.clock.now(),
                 client: &self.id(),

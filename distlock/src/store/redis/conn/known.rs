@@ -1,80 +1,29 @@
 //! Which scripts the server was made to know.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::{Cmd, RedisResult};
 use tokio::sync::Mutex;
 
 use crate::store::redis::transport::Connection;
-use crate::store::redis::wire::scripts::{Script, Scripts};
 
 /// The scripts that a connection uses. The server was made to know them when it was opened, and is
 /// again when it has forgotten them: once, however many commands find it out.
 #[derive(Debug)]
 pub(crate) struct Known {
-    scripts: Arc<Scripts>,
-    used: Used,
+    loads: Vec<Cmd>,
     /// How often they were loaded.
     loaded: AtomicU64,
     loading: Mutex<()>,
 }
 
-/// Which of them a connection uses.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Used {
-    All,
-    Renew,
-    /// What proves a hold.
-    Proofs,
-    /// Some, each of which is sent by its source when the server does not know it: a proxy knows by
-    /// its keys where a script goes, and loading has none.
-    Unloaded,
-}
-
 impl Known {
-    pub(crate) fn new(scripts: Arc<Scripts>, used: Used) -> Self {
+    /// `loads` are the commands that make the server know the scripts.
+    pub(crate) fn new(loads: Vec<Cmd>) -> Self {
         Known {
-            scripts,
-            used,
+            loads,
             loaded: AtomicU64::new(0),
             loading: Mutex::default(),
-        }
-    }
-
-    /// The commands that make the server know them.
-    pub(crate) fn loads(&self) -> Vec<Cmd> {
-        let all = &*self.scripts;
-        let used = match (self.used, &all.votes) {
-            (Used::Renew, Some(votes)) => vec![&votes.renew],
-            (Used::All, Some(votes)) => vec![
-                &votes.ask,
-                &votes.yields,
-                &votes.confirm,
-                &votes.repair,
-                &all.release,
-                &all.inspect,
-            ],
-            (used, _) => self.alone(used),
-        };
-        used.into_iter().map(|script| script.load()).collect()
-    }
-
-    /// At a server that is not one of several.
-    fn alone(&self, used: Used) -> Vec<&Script> {
-        let all = &*self.scripts;
-        match used {
-            Used::Unloaded => vec![],
-            Used::Renew => vec![&all.renew],
-            Used::Proofs => vec![&all.confirm, &all.renew],
-            Used::All => vec![
-                &all.ask,
-                &all.confirm,
-                &all.renew,
-                &all.release,
-                &all.look,
-                &all.inspect,
-            ],
         }
     }
 
@@ -93,7 +42,7 @@ impl Known {
         if self.loaded() != seen {
             return Ok(());
         }
-        let replies = connection.send_all(&self.loads()).await?;
+        let replies = connection.send_all(&self.loads).await?;
         self.loaded.fetch_add(1, Ordering::Release);
         replies.into_iter().try_for_each(|reply| reply.map(drop))
     }

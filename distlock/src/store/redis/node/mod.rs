@@ -84,7 +84,7 @@ impl Node {
         client: Client,
     ) -> Result<(Self, Option<String>), Error> {
         let limit = config.connect_timeout;
-        let shared = Shared::new(&config.namespace, client);
+        let shared = Shared::new(config, client);
         let shared = Arc::new(shared);
         let started = shared.clock.now();
         let (commands, renewals) = dialers(config, &transport, &shared);
@@ -115,7 +115,7 @@ impl Node {
         transport: Arc<dyn Transport>,
         client: Client,
     ) -> Self {
-        let shared = Shared::new(&config.namespace, client);
+        let shared = Shared::new(config, client);
         let shared = Arc::new(shared);
         let (commands, renewals) = dialers(config, &transport, &shared);
         Self::keep(config, shared, commands, renewals, None, None)
@@ -485,7 +485,7 @@ fn dialer(
         role,
         transport,
         shared,
-        config.password(),
+        config.url_credentials(),
         config.credentials.clone(),
     )
 }
