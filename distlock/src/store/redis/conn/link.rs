@@ -134,14 +134,14 @@ impl Link {
         let supervisor = Supervisor {
             dialer,
             longest_redial: LONGEST_REDIAL.max(needed),
-            kept: Closes(kept),
+            kept,
             health,
             connected,
         };
         transport.spawn(Box::pin(async move {
             tokio::select! {
                 biased;
-                () = supervisor.kept.0.close.notified() => {
+                () = supervisor.kept.close.notified() => {
                     supervisor.health.link_down(supervisor.link());
                 }
                 () = supervisor.keep(first) => {}
@@ -221,21 +221,19 @@ impl Drop for Link {
     }
 }
 
-/// Says that there is no connection any more, whatever ends its supervisor.
-struct Closes(Arc<Kept>);
-
-impl Drop for Closes {
-    fn drop(&mut self) {
-        self.0.becomes(State::Closed);
-    }
-}
-
 struct Supervisor<F> {
     dialer: Dialer,
     longest_redial: Duration,
-    kept: Closes,
+    kept: Arc<Kept>,
     health: Arc<Health>,
     connected: F,
+}
+
+/// There is no connection any more, whatever ends the supervisor.
+impl<F> Drop for Supervisor<F> {
+    fn drop(&mut self) {
+        self.kept.becomes(State::Closed);
+    }
 }
 
 impl<F: Fn()> Supervisor<F> {
@@ -250,10 +248,10 @@ impl<F: Fn()> Supervisor<F> {
                 }
                 None => self.open(old.as_ref(), down_since).await,
             };
-            let why = watch(&session, &self.kept.0).await;
+            let why = watch(&session, &self.kept).await;
             old = Some(Predecessor(session.name.clone()));
             drop(session);
-            self.kept.0.becomes(State::Down(why));
+            self.kept.becomes(State::Down(why));
             down_since = Some(self.health.link_down(self.link()));
         }
     }
@@ -266,7 +264,7 @@ impl<F: Fn()> Supervisor<F> {
             match in_time(within, self.dialer.dial(old)).await {
                 Ok(session) => {
                     let session = Arc::new(session);
-                    self.kept.0.becomes(State::Up(session.clone()));
+                    self.kept.becomes(State::Up(session.clone()));
                     self.health.link_up(self.link(), down_since);
                     (self.connected)();
                     return session;
@@ -279,7 +277,7 @@ impl<F: Fn()> Supervisor<F> {
                     }
                     // A connection that is replaced at the first attempt is no news.
                     self.health.suffers(Cause::No(self.link()), &trouble);
-                    self.kept.0.becomes(State::Down(trouble));
+                    self.kept.becomes(State::Down(trouble));
                     tokio::time::sleep(jittered(backoff.pause(), &self.dialer)).await;
                     within = (within * 2).min(self.longest_redial);
                 }
