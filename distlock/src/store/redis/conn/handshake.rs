@@ -275,14 +275,14 @@ impl Dialer {
         let info: Option<String> = info.map_or(Ok(None), optional)?;
         // A user without the right to INFO learns what is wrong by an error instead.
         let known = |name| info.as_deref().and_then(|info| field(info, name));
-        // A node that is used as a server of its own executes only commands for its own slots, which
-        // may move away. Valkey has its own name for this field.
+        // A node that is used as a server of its own executes only commands for its own slots,
+        // which may move away. Valkey has its own name for this field.
         let mode = known("redis_mode").or_else(|| known("server_mode"));
         if shared.group.cluster().is_none() && mode == Some("cluster") {
             return Err(trouble::node_of_cluster());
         }
-        // What is done to its master is done to a replica: it has no vote of its own, even if it may
-        // be written to.
+        // What is done to its master is done to a replica: it has no vote of its own, even if it
+        // may be written to.
         if shared.group.is_quorum() && known("role") == Some("slave") {
             return Err(Trouble::new(
                 Outage::Misconfigured,
