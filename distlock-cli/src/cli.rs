@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::exit::TABLE;
 
@@ -86,17 +88,14 @@ pub(crate) struct Global {
     #[arg(long, global = true, default_value = "5s", value_parser = duration, value_name = "TIME")]
     pub(crate) timeout: Duration,
     /// Writes what the library tells its log to stderr
-    #[arg(long, global = true, value_enum, value_name = "LEVEL")]
-    pub(crate) log: Option<LogLevel>,
+    #[arg(long, global = true, value_parser = log_levels(), value_name = "LEVEL")]
+    pub(crate) log: Option<LevelFilter>,
 }
 
-/// From which level on the library's log is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
+/// From which levels on the library's log can be shown.
+fn log_levels() -> impl TypedValueParser<Value = LevelFilter> {
+    let levels = PossibleValuesParser::new(["error", "warn", "info", "debug"]);
+    levels.try_map(|level| level.parse::<LevelFilter>())
 }
 
 /// What is to be done.
@@ -105,15 +104,27 @@ pub(crate) enum Command {
     /// Runs a command while a lock is held
     Run(Run),
     /// Lists the locks that are held
-    List(Select),
+    List {
+        /// Only keys that begin with this
+        #[arg(default_value = "")]
+        prefix: String,
+    },
     /// Shows one lock: who holds it, and who waits in which order
-    Inspect(Key),
+    Inspect {
+        /// The key of the lock
+        key: String,
+    },
     /// Asks the holder of a lock to stop, and waits until the lock is free
     Unlock(Unlock),
     /// Shows holders, queues and rates while they change
     Watch(Watch),
     /// Checks whether a store is set up as locks need it
-    Doctor(Doctor),
+    #[command(after_help = TABLE)]
+    Doctor {
+        /// The store to check [default: that of --url]
+        #[arg(value_name = "URL")]
+        store: Option<String>,
+    },
     /// Writes the completions for a shell
     Completions {
         /// The shell
@@ -170,21 +181,6 @@ pub(crate) enum OnLost {
     Kill,
 }
 
-/// Which locks.
-#[derive(Debug, Args)]
-pub(crate) struct Select {
-    /// Only keys that begin with this
-    #[arg(default_value = "")]
-    pub(crate) prefix: String,
-}
-
-/// Which lock.
-#[derive(Debug, Args)]
-pub(crate) struct Key {
-    /// The key of the lock
-    pub(crate) key: String,
-}
-
 /// What `unlock` is told.
 #[derive(Debug, Args)]
 #[command(after_help = TABLE)]
@@ -207,23 +203,15 @@ pub(crate) struct Unlock {
 /// What `watch` is told.
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
-    #[command(flatten)]
-    pub(crate) select: Select,
+    /// Only keys that begin with this
+    #[arg(default_value = "")]
+    pub(crate) prefix: String,
     /// How often the store is asked
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME")]
     pub(crate) interval: Duration,
     /// Writes a line for each change, as it does without a terminal
     #[arg(long)]
     pub(crate) plain: bool,
-}
-
-/// What `doctor` is told.
-#[derive(Debug, Args)]
-#[command(after_help = TABLE)]
-pub(crate) struct Doctor {
-    /// The store to check [default: that of --url]
-    #[arg(value_name = "URL")]
-    pub(crate) store: Option<String>,
 }
 
 /// A duration as `500ms`, `15s`, `1m30s`; a plain `0` is none at all.

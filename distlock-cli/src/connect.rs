@@ -1,6 +1,7 @@
 //! The way to the store: from the command line, else from the environment.
 
-use std::env::{self, VarError};
+use std::env;
+use std::ffi::OsString;
 use std::time::Duration;
 
 use distlock::{Credentials, LockManager, LockManagerBuilder};
@@ -13,7 +14,8 @@ pub(crate) async fn connect(global: &Global) -> Result<LockManager, Failure> {
     Ok(builder(global)?.connect().await?)
 }
 
-fn builder(global: &Global) -> Result<LockManagerBuilder, Failure> {
+/// The options of that store.
+pub(crate) fn builder(global: &Global) -> Result<LockManagerBuilder, Failure> {
     let url = match &global.url {
         Some(url) => url.clone(),
         None => variable("DISTLOCK_URL")?.ok_or_else(|| {
@@ -55,13 +57,8 @@ fn credentials(prefix: &str) -> Result<Option<Credentials>, Failure> {
 }
 
 fn variable(name: &str) -> Result<Option<String>, Failure> {
-    match env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(refuse(&format!(
-            "the environment variable {name} is not UTF-8"
-        ))),
-    }
+    let value = env::var_os(name).map(OsString::into_string).transpose();
+    value.map_err(|_| refuse(&format!("the environment variable {name} is not UTF-8")))
 }
 
 fn refuse(why: &str) -> Failure {

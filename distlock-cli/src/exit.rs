@@ -48,8 +48,6 @@ shell, by none of sysexits.h (64 to 78), and not by timeout, xargs, env or Pytho
 pub(crate) struct Failure {
     /// The exit code.
     pub(crate) code: u8,
-    /// One word for programs.
-    kind: &'static str,
     /// The lock that it is about.
     key: Option<String>,
     /// What happened and what to do, in one line.
@@ -58,7 +56,29 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
-        let kind = match code {
+        // What servers say may have lines of its own.
+        let message: String = message.into();
+        let lines: Vec<_> = message.lines().map(str::trim).collect();
+        Failure {
+            code,
+            key: None,
+            message: printable(&lines.join(" ")),
+        }
+    }
+
+    /// A process that could not be started: what went wrong, and why.
+    pub(crate) fn not_executable(what: &str, error: &std::io::Error) -> Self {
+        Failure::new(NOT_EXECUTABLE, format!("{what}: {error}"))
+    }
+
+    pub(crate) fn about(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// One word for programs.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.code {
             BUSY => "busy",
             UNAVAILABLE => "unavailable",
             LOST => "lost",
@@ -67,25 +87,7 @@ impl Failure {
             NOT_EXECUTABLE => "not-executable",
             NOT_FOUND => "not-found",
             _ => "failed",
-        };
-        // What servers say may have lines of its own.
-        let message: String = message.into();
-        let lines: Vec<_> = message.lines().map(str::trim).collect();
-        Failure {
-            code,
-            kind,
-            key: None,
-            message: printable(&lines.join(" ")),
         }
-    }
-
-    pub(crate) fn about(mut self, key: impl Into<String>) -> Self {
-        self.key = Some(key.into());
-        self
-    }
-
-    pub(crate) fn kind(&self) -> &'static str {
-        self.kind
     }
 
     /// Tells stderr. Nothing can be told to who does not read it.
@@ -101,7 +103,7 @@ impl Failure {
     fn as_json(&self) -> Value {
         json!({
             "error": {
-                "kind": self.kind,
+                "kind": self.kind(),
                 "code": self.code,
                 "key": self.key,
                 "message": self.message,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use distlock::{Holder, KeyState, ServerState, Waiter};
 use serde_json::{Value, json};
 
-use crate::cli::{Global, Key};
+use crate::cli::Global;
 use crate::connect::connect;
 use crate::exit::Ended;
 use crate::output::table::{Column, table, wrap};
@@ -30,16 +30,12 @@ const SERVERS: &[Column] = &[
     Column::Number("WAITING"),
 ];
 
-pub(crate) async fn main(global: Global, options: Key) -> Ended {
+pub(crate) async fn main(global: Global, key: String) -> Ended {
     let manager = connect(&global).await?;
-    let seen = manager.inspect(options.key).await;
+    let seen = manager.inspect(key).await;
     manager.shutdown().await;
     let seen = seen?;
-    if global.json {
-        output::json(&as_json(&seen))?;
-    } else {
-        output::write(as_text(&seen).as_bytes())?;
-    }
+    output::show(&global, || as_json(&seen), || as_text(&seen))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -73,18 +69,16 @@ fn as_text(seen: &KeyState) -> String {
         let _ = writeln!(text, "{name:<INDENT$}{what}");
     };
     say("key", &seen.key);
-    match seen.holders() {
-        [] => say("state", "free"),
-        holders => {
-            for holder in holders {
-                match holder.kept_until {
-                    Some(until) => {
-                        say("state", &kept(until));
-                        say("last held", &held_by(holder));
-                    }
-                    None => say("held by", &held_by(holder)),
-                }
+    if seen.holders().is_empty() {
+        say("state", "free");
+    }
+    for holder in seen.holders() {
+        match holder.kept_until {
+            Some(until) => {
+                say("state", &kept(until));
+                say("last held", &held_by(holder));
             }
+            None => say("held by", &held_by(holder)),
         }
     }
     if let Some(token) = seen.fencing_token {

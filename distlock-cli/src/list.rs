@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use distlock::KeyState;
 use serde_json::json;
 
-use crate::cli::{Global, Select};
+use crate::cli::Global;
 use crate::connect::connect;
 use crate::exit::Ended;
 use crate::output::table::{Column, table};
@@ -20,18 +20,14 @@ const COLUMNS: &[Column] = &[
     Column::Number("WAITING"),
 ];
 
-pub(crate) async fn main(global: Global, options: Select) -> Ended {
+pub(crate) async fn main(global: Global, prefix: String) -> Ended {
     let manager = connect(&global).await?;
-    let locks = manager.list(options.prefix).await;
+    let locks = manager.list(prefix).await;
     manager.shutdown().await;
     let locks = locks?;
-    if global.json {
-        let locks: Vec<_> = locks.iter().map(lock::as_json).collect();
-        output::json(&json!({ "locks": locks }))?;
-    } else {
-        let rows: Vec<_> = locks.iter().map(row).collect();
-        output::write(table(COLUMNS, &rows).as_bytes())?;
-    }
+    let as_json = || json!({ "locks": locks.iter().map(lock::as_json).collect::<Vec<_>>() });
+    let as_text = || table(COLUMNS, &locks.iter().map(row).collect::<Vec<_>>());
+    output::show(&global, as_json, as_text)?;
     Ok(ExitCode::SUCCESS)
 }
 

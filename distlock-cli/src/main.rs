@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::cli::{Cli, Command, LogLevel};
+use crate::cli::{Cli, Command};
 use crate::exit::{Ended, FAILED, Failure, USAGE};
 
 fn main() -> ExitCode {
@@ -26,7 +26,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return misused(&error),
     };
-    log(global.log);
+    if let Some(level) = global.log {
+        log(level);
+    }
     let as_json = global.json;
     let ended = match command {
         // These two are processes of `run`, and need no runtime.
@@ -34,9 +36,9 @@ fn main() -> ExitCode {
         Command::Become { parent, command } => run::program::main(parent, &command),
         Command::Completions { shell } => completions::main(shell),
         Command::Run(options) => on_runtime(run::main(global, options)),
-        Command::Doctor(options) => on_runtime(doctor::main(global, options)),
-        Command::List(options) => on_runtime(list::main(global, options)),
-        Command::Inspect(options) => on_runtime(inspect::main(global, options)),
+        Command::Doctor { store } => on_runtime(doctor::main(global, store)),
+        Command::List { prefix } => on_runtime(list::main(global, prefix)),
+        Command::Inspect { key } => on_runtime(inspect::main(global, key)),
         Command::Unlock(options) => on_runtime(unlock::main(global, options)),
         Command::Watch(options) => on_runtime(watch::main(global, options)),
     };
@@ -72,14 +74,7 @@ fn on_runtime(work: impl Future<Output = Ended>) -> Ended {
     runtime.block_on(work)
 }
 
-fn log(level: Option<LogLevel>) {
-    let level = match level {
-        None => return,
-        Some(LogLevel::Error) => LevelFilter::ERROR,
-        Some(LogLevel::Warn) => LevelFilter::WARN,
-        Some(LogLevel::Info) => LevelFilter::INFO,
-        Some(LogLevel::Debug) => LevelFilter::DEBUG,
-    };
+fn log(level: LevelFilter) {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     tracing_subscriber::fmt()
         .with_max_level(level)

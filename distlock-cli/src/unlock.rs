@@ -23,11 +23,12 @@ pub(crate) async fn main(global: Global, options: Unlock) -> Ended {
     let unlocked = unlock.await;
     manager.shutdown().await;
     let unlocked = unlocked.map_err(|error| still_held(&error).unwrap_or_else(|| error.into()))?;
-    if global.json {
-        output::json(&as_json(&options.key, &unlocked))?;
-    } else {
-        output::write(as_text(&options.key, &unlocked).as_bytes())?;
-    }
+    let key = &options.key;
+    output::show(
+        &global,
+        || as_json(key, &unlocked),
+        || as_text(key, &unlocked),
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -73,9 +74,8 @@ fn still_held(error: &Error) -> Option<Failure> {
         .first()
         .map_or("its holder", |holder| holder.client.as_str());
     let message = format!(
-        "lock `{key}` is taken away from {}, which has not released it yet: nobody renews it any more, so others have it when it is \
-         released, or its lease and grace are over; `--force` waits for that, and `distlock inspect` shows how long it is",
-        holder
+        "lock `{key}` is taken away from {holder}, which has not released it yet: nobody renews it any more, so others have it when it is \
+         released, or its lease and grace are over; `--force` waits for that, and `distlock inspect` shows how long it is"
     );
     Some(Failure::new(BUSY, message).about(key))
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use distlock::__doctor::{Facts, Part};
+use distlock::__doctor::Part;
 
+use crate::doctor::facts::Facts;
 use crate::doctor::finding::{Finding, Verdict};
 
 /// The lease of a lock for which none is set.
@@ -32,29 +33,28 @@ pub(super) fn of(facts: &Facts) -> Vec<Finding> {
         findings: Vec::new(),
     };
     if let Some(outage) = &facts.outage {
-        judge.bad(
+        judge.say(
             "connection",
+            Verdict::Bad,
             outage,
             "see that the server runs, and that it can be reached from here",
         );
-        return judge.findings;
-    }
-    if facts.part == Part::Sentinel {
+    } else if let Part::Sentinel { .. } = facts.part {
         judge.sentinel();
-        return judge.findings;
-    }
-    judge.latency();
-    judge.clock();
-    judge.rights();
-    judge.version();
-    judge.eviction();
-    judge.memory();
-    judge.clients();
-    judge.persistence();
-    judge.replicas();
-    judge.messages();
-    if facts.part == Part::Primary {
-        judge.cluster();
+    } else {
+        judge.latency();
+        judge.clock();
+        judge.rights();
+        judge.version();
+        judge.eviction();
+        judge.memory();
+        judge.clients();
+        judge.persistence();
+        judge.replicas();
+        judge.messages();
+        if facts.part == Part::Primary {
+            judge.cluster();
+        }
     }
     judge.findings
 }
@@ -64,30 +64,33 @@ struct Judge<'a> {
     findings: Vec<Finding>,
 }
 
-impl Judge<'_> {
-    fn say(&mut self, check: &'static str, verdict: Verdict, found: String, advice: &str) {
+impl<'a> Judge<'a> {
+    fn say(
+        &mut self,
+        check: &'static str,
+        verdict: Verdict,
+        found: impl Into<String>,
+        advice: &str,
+    ) {
         self.findings.push(Finding {
             server: self.facts.server.clone(),
             check,
             verdict,
-            found,
+            found: found.into(),
             advice: advice.to_owned(),
         });
     }
 
-    fn good(&mut self, check: &'static str, found: impl Into<String>) {
-        self.say(check, Verdict::Good, found.into(), "");
+    /// Adds a finding that is to be minded if it is not good, with the advice for that case.
+    fn expect(&mut self, is_good: bool, check: &'static str, found: String, advice: &str) {
+        if is_good {
+            self.say(check, Verdict::Good, found, "");
+        } else {
+            self.say(check, Verdict::Mind, found, advice);
+        }
     }
 
-    fn mind(&mut self, check: &'static str, found: impl Into<String>, advice: &str) {
-        self.say(check, Verdict::Mind, found.into(), advice);
-    }
-
-    fn bad(&mut self, check: &'static str, found: impl Into<String>, advice: &str) {
-        self.say(check, Verdict::Bad, found.into(), advice);
-    }
-
-    fn info(&self, name: &str) -> Option<&str> {
+    fn info(&self, name: &str) -> Option<&'a str> {
         let info = self.facts.info.as_ref().ok()?;
         info.get(name).map(String::as_str)
     }
@@ -96,39 +99,41 @@ impl Judge<'_> {
         self.info(name)?.parse().ok()
     }
 
-    fn setting(&self, name: &str) -> Option<&str> {
+    fn setting(&self, name: &str) -> Option<&'a str> {
         let settings = self.facts.settings.as_ref().ok()?;
         settings.get(name).map(String::as_str)
     }
 
     /// What could not be asked for, which is told once for all (`rights`).
     fn unknown(&mut self, check: &'static str, wanted: &str) {
-        self.mind(
+        self.say(
             check,
+            Verdict::Mind,
             format!("could not be asked ({wanted})"),
             "look at it by hand, or let the doctor ask as a user who may",
         );
     }
 
     fn rights(&mut self) {
-        let facts = self.facts;
         let asked = [
-            ("INFO", facts.info.as_ref().err()),
-            ("CONFIG GET", facts.settings.as_ref().err()),
+            ("INFO", &self.facts.info),
+            ("CONFIG GET", &self.facts.settings),
         ];
-        let denied: Vec<_> = asked
+        let denied = asked
             .into_iter()
-            .filter_map(|(command, error)| Some(format!("{command}: {}", error?)))
-            .collect();
-        if denied.is_empty() {
-            self.good("rights", "INFO and CONFIG GET may be asked");
+            .filter_map(|(command, fields)| Some(format!("{command}: {}", fields.as_ref().err()?)));
+        let denied: Vec<_> = denied.collect();
+        let found = if denied.is_empty() {
+            "INFO and CONFIG GET may be asked".into()
         } else {
-            self.mind(
-                "rights",
-                denied.join("; "),
-                "locks need neither; to have all of this checked use a user with +info and +config|get",
-            );
-        }
+            denied.join("; ")
+        };
+        self.expect(
+            denied.is_empty(),
+            "rights",
+            found,
+            "locks need neither; to have all of this checked use a user with +info and +config|get",
+        );
     }
 
     fn version(&mut self) {
@@ -139,71 +144,59 @@ impl Judge<'_> {
             .split('.')
             .map(|number| number.parse::<u32>().unwrap_or(0));
         let is = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        let oldest = match self.facts.part {
-            Part::Primary => OLDEST_CLUSTER,
-            Part::Whole | Part::Voter | Part::Sentinel => OLDEST,
+        let oldest = if self.facts.part == Part::Primary {
+            OLDEST_CLUSTER
+        } else {
+            OLDEST
         };
         let shown = match self.info("valkey_version") {
             Some(valkey) => format!("Valkey {valkey}"),
             None => format!("Redis {version}"),
         };
         if is >= oldest {
-            self.good("version", shown);
-        } else {
-            let advice = format!(
-                "at least Redis {}.{} is needed, or Valkey",
-                oldest.0, oldest.1
-            );
-            self.bad("version", shown, &advice);
+            return self.say("version", Verdict::Good, shown, "");
         }
+        let (major, minor) = oldest;
+        let advice = format!("at least Redis {major}.{minor} is needed, or Valkey");
+        self.say("version", Verdict::Bad, shown, &advice);
     }
 
     fn eviction(&mut self) {
-        let (Some(policy), limit) = (self.info("maxmemory_policy"), self.number("maxmemory"))
-        else {
+        let Some(policy) = self.info("maxmemory_policy") else {
             return self.unknown("eviction", "INFO");
         };
-        let found = format!(
-            "maxmemory-policy {policy}, maxmemory {}",
-            limit.map_or("unknown".into(), bytes)
-        );
-        if policy == "noeviction" {
-            self.good("eviction", found);
+        let limit = self.number("maxmemory");
+        let (verdict, advice) = if policy == "noeviction" {
+            (Verdict::Good, "")
         } else if limit == Some(0) {
-            self.mind(
-                "eviction",
-                found,
+            (
+                Verdict::Mind,
                 "nothing is evicted without a limit; before one is set, CONFIG SET maxmemory-policy noeviction",
-            );
+            )
         } else {
-            self.bad(
-                "eviction",
-                found,
+            (
+                Verdict::Bad,
                 "a full memory removes locks while they are held: CONFIG SET maxmemory-policy noeviction, or give locks a \
                  server of their own",
-            );
-        }
+            )
+        };
+        let limit = limit.map_or("unknown".into(), bytes);
+        let found = format!("maxmemory-policy {policy}, maxmemory {limit}");
+        self.say("eviction", verdict, found, advice);
     }
 
     fn memory(&mut self) {
-        let (Some(used), Some(limit)) = (self.number("used_memory"), self.number("maxmemory"))
-        else {
+        let numbers = (self.number("used_memory"), self.number("maxmemory"));
+        let (Some(used), Some(limit @ 1..)) = numbers else {
             return;
         };
-        if limit == 0 {
-            return;
-        }
         let percent = used.saturating_mul(100) / limit;
-        let found = format!("{} of {} used ({percent} %)", bytes(used), bytes(limit));
-        if percent < FULL_PERCENT {
-            self.good("memory", found);
-        } else {
-            self.mind(
-                "memory",
-                found,
-                "a full server refuses locks (OOM): raise maxmemory, or find out what fills it",
-            );
-        }
+        self.expect(
+            percent < FULL_PERCENT,
+            "memory",
+            format!("{} of {} used ({percent} %)", bytes(used), bytes(limit)),
+            "a full server refuses locks (OOM): raise maxmemory, or find out what fills it",
+        );
     }
 
     fn clients(&mut self) {
@@ -212,49 +205,41 @@ impl Judge<'_> {
         else {
             return;
         };
-        let found = format!("{connected} of {limit} connections");
-        if connected.saturating_mul(100) < limit.saturating_mul(80) {
-            self.good("clients", found);
-        } else {
-            self.mind(
-                "clients",
-                found,
-                "who comes when all are taken gets no lock: raise maxclients; a manager has two connections, and one for \
-                 each of its lanes",
-            );
-        }
+        self.expect(
+            connected.saturating_mul(100) < limit.saturating_mul(80),
+            "clients",
+            format!("{connected} of {limit} connections"),
+            "who comes when all are taken gets no lock: raise maxclients; a manager has two connections, and one for \
+             each of its lanes",
+        );
     }
 
     fn persistence(&mut self) {
         let Some(log) = self.info("aof_enabled") else {
             return self.unknown("persistence", "INFO");
         };
-        let sync = self.setting("appendfsync").unwrap_or("unknown").to_owned();
-        let save = self.setting("save").filter(|save| !save.is_empty());
-        let snapshots = match (&self.facts.settings, save) {
-            (Err(_), _) => String::new(),
-            (Ok(_), Some(save)) => format!(", save {save}"),
-            (Ok(_), None) => ", no snapshots".into(),
+        let sync = self.setting("appendfsync").unwrap_or("unknown");
+        let snapshots = match self.setting("save") {
+            _ if self.facts.settings.is_err() => String::new(),
+            None | Some("") => ", no snapshots".into(),
+            Some(save) => format!(", save {save}"),
         };
         if log != "1" {
-            return self.mind(
+            return self.say(
                 "persistence",
+                Verdict::Mind,
                 format!("appendonly no{snapshots}"),
                 "a server that starts again has forgotten locks that are held, and others may have them: have it start no sooner \
                  than the longest lease after its end, or set appendonly yes with appendfsync always",
             );
         }
-        let found = format!("appendonly yes, appendfsync {sync}{snapshots}");
-        if sync == "always" {
-            self.good("persistence", found);
-        } else {
-            self.mind(
-                "persistence",
-                found,
-                "a crash of the machine may forget the locks of its last second, or more: CONFIG SET appendfsync always if \
-                 that matters",
-            );
-        }
+        self.expect(
+            sync == "always",
+            "persistence",
+            format!("appendonly yes, appendfsync {sync}{snapshots}"),
+            "a crash of the machine may forget the locks of its last second, or more: CONFIG SET appendfsync always if \
+             that matters",
+        );
     }
 
     fn replicas(&mut self) {
@@ -263,35 +248,26 @@ impl Judge<'_> {
             return self.unknown("replicas", "INFO");
         };
         if role != "master" {
-            let found = format!("it is a {role}");
-            return self.bad(
-                "replicas",
-                found,
-                "locks are on the master: connect to that one",
-            );
+            let advice = "locks are on the master: connect to that one";
+            return self.say("replicas", Verdict::Bad, format!("it is a {role}"), advice);
         }
-        let is_online = |place: u64| {
+        if connected == 0 {
+            let found = "none, so no failover can forget a lock";
+            return self.say("replicas", Verdict::Good, found, "");
+        }
+        let is_online = |place: &u64| {
             let line = self.info(&format!("slave{place}")).unwrap_or_default();
             line.contains("state=online")
         };
-        let online = (0..connected).filter(|place| is_online(*place)).count();
-        let found = format!("{online} of {connected} replicas online");
-        if (online as u64) < connected {
-            self.mind(
-                "replicas",
-                found,
-                "see INFO replication, and the logs of those that are not",
-            );
-        } else if connected == 0 {
-            self.good("replicas", "none, so no failover can forget a lock");
+        let online = (0..connected).filter(is_online).count();
+        let advice = if (online as u64) < connected {
+            "see INFO replication, and the logs of those that are not"
         } else {
-            self.mind(
-                "replicas",
-                found,
-                "a failover may forget a lock that was not copied yet: set min_replicas(n) for as many as can be promoted, and \
-                 show fencing tokens to what must not be written twice",
-            );
-        }
+            "a failover may forget a lock that was not copied yet: set min_replicas(n) for as many as can be promoted, and \
+             show fencing tokens to what must not be written twice"
+        };
+        let found = format!("{online} of {connected} replicas online");
+        self.say("replicas", Verdict::Mind, found, advice);
     }
 
     fn messages(&mut self) {
@@ -304,29 +280,17 @@ impl Judge<'_> {
         let Some((Ok(hard), Ok(soft))) = numbers else {
             return self.unknown("messages", "client-output-buffer-limit has no pubsub");
         };
-        let shown = |limit| {
-            if limit == 0 {
-                "none".into()
-            } else {
-                bytes(limit)
-            }
+        let shown = |limit| match limit {
+            0 => "none".into(),
+            limit => bytes(limit),
         };
-        let found = format!(
-            "output buffer limits for pubsub: hard {}, soft {}",
-            shown(hard),
-            shown(soft)
+        self.expect(
+            [hard, soft].iter().all(|limit| *limit == 0 || *limit >= LEAST_BUFFER),
+            "messages",
+            format!("output buffer limits for pubsub: hard {}, soft {}", shown(hard), shown(soft)),
+            "a client that is slow for a moment is cut off, with its grants: CONFIG SET client-output-buffer-limit \
+             \"pubsub 33554432 8388608 60\"",
         );
-        let is_small = |limit| limit != 0 && limit < LEAST_BUFFER;
-        if is_small(hard) || is_small(soft) {
-            self.mind(
-                "messages",
-                found,
-                "a client that is slow for a moment is cut off, with its grants: CONFIG SET client-output-buffer-limit \
-                 \"pubsub 33554432 8388608 60\"",
-            );
-        } else {
-            self.good("messages", found);
-        }
     }
 
     fn clock(&mut self) {
@@ -335,47 +299,33 @@ impl Judge<'_> {
         };
         let away = Duration::from_micros(ahead.unsigned_abs());
         let direction = if ahead < 0 { "behind" } else { "ahead of" };
-        let found = format!("{away:.1?} {direction} ours, give or take {uncertain:.1?}");
-        if away.saturating_sub(uncertain) <= CLOCK {
-            self.good("clock", found);
-        } else {
-            self.mind(
-                "clock",
-                found,
-                "leases do not depend on it, but since when a lock is held is shown wrong; have both machines keep the time \
-                 (NTP), without steps",
-            );
-        }
+        self.expect(
+            away.saturating_sub(uncertain) <= CLOCK,
+            "clock",
+            format!("{away:.1?} {direction} ours, give or take {uncertain:.1?}"),
+            "leases do not depend on it, but since when a lock is held is shown wrong; have both machines keep the time \
+             (NTP), without steps",
+        );
     }
 
     fn latency(&mut self) {
         let mut rounds = self.facts.rounds.clone();
         rounds.sort_unstable();
-        let (Some(longest), Some(median)) = (
-            rounds.last().copied(),
-            rounds.get(rounds.len() / 2).copied(),
-        ) else {
+        let Some(longest) = rounds.last() else {
             return;
         };
-        let found = format!(
-            "{} round trips: p50 {median:.1?}, longest {longest:.1?}",
-            rounds.len()
-        );
-        if longest > STALLED {
-            self.mind(
-                "latency",
-                found,
-                "something stalls, here, there or between: see SLOWLOG GET and LATENCY DOCTOR; leases must be much longer",
-            );
-        } else if median > NEAR {
-            self.mind(
-                "latency",
-                found,
-                "a lock costs two of these: bring the store nearer, or hold fewer locks for longer",
-            );
+        let (count, median) = (rounds.len(), rounds[rounds.len() / 2]);
+        let advice = if *longest > STALLED {
+            "something stalls, here, there or between: see SLOWLOG GET and LATENCY DOCTOR; leases must be much longer"
         } else {
-            self.good("latency", found);
-        }
+            "a lock costs two of these: bring the store nearer, or hold fewer locks for longer"
+        };
+        self.expect(
+            *longest <= STALLED && median <= NEAR,
+            "latency",
+            format!("{count} round trips: p50 {median:.1?}, longest {longest:.1?}"),
+            advice,
+        );
     }
 
     /// A lock is renewed at every third of its lease, so it survives an outage of two thirds of it.
@@ -387,73 +337,68 @@ impl Judge<'_> {
         ) else {
             return self.unknown("failover", "SENTINEL MASTER");
         };
-        let service = self.info("name").unwrap_or("SERVICE").to_owned();
+        let service = self.info("name").unwrap_or("SERVICE");
         let sentinels = others.saturating_add(1);
-        let down_after = Duration::from_millis(down_after);
         let found = format!(
-            "down-after-milliseconds {}, quorum {quorum} of {sentinels} sentinels",
-            down_after.as_millis()
+            "down-after-milliseconds {down_after}, quorum {quorum} of {sentinels} sentinels"
         );
+        let down_after = Duration::from_millis(down_after);
         if quorum > sentinels {
             let advice = format!(
                 "no failover can begin, because more sentinels have to agree than there are: SENTINEL SET {service} quorum {}",
                 sentinels / 2 + 1
             );
-            self.bad("failover", found, &advice);
+            self.say("failover", Verdict::Bad, found, &advice);
         } else if down_after >= DEFAULT_LEASE * 2 / 3 {
             let advice = format!(
                 "locks with a lease below {:?} are lost before a failover can begin, and {DEFAULT_LEASE:?} is the default: SENTINEL \
                  SET {service} down-after-milliseconds 5000, or choose longer leases",
                 down_after.saturating_mul(3) / 2
             );
-            self.mind("failover", found, &advice);
-        } else if quorum == sentinels || sentinels < 3 {
-            self.mind(
+            self.say("failover", Verdict::Mind, found, &advice);
+        } else {
+            self.expect(
+                quorum < sentinels && sentinels >= 3,
                 "failover",
                 found,
                 "one sentinel that is down prevents every failover: run at least three, with a quorum of a majority",
             );
-        } else {
-            self.good("failover", found);
         }
     }
 
     fn cluster(&mut self) {
-        self.coverage();
-        match self.setting("cluster-allow-pubsubshard-when-down") {
-            Some("no") => self.mind(
-                "messages-when-down",
-                "cluster-allow-pubsubshard-when-down no",
-                "while the cluster is down who waits is not told of grants, and looks for them: CONFIG SET \
-                 cluster-allow-pubsubshard-when-down yes",
-            ),
-            Some(set) => {
-                let found = format!("cluster-allow-pubsubshard-when-down {set}");
-                self.good("messages-when-down", found);
-            }
-            None => self.unknown("messages-when-down", "CONFIG GET cluster-allow-pubsubshard-when-down"),
-        }
-        match self.setting("cluster-node-timeout").map(|set| (set.to_owned(), set.parse::<u64>())) {
-            Some((set, Ok(millis))) if millis > LONG_FAILOVER => self.mind(
-                "node-timeout",
-                format!("cluster-node-timeout {set}"),
-                "for so long nobody takes over from a primary that is dead, and its locks are lost in the meantime: CONFIG SET \
-                 cluster-node-timeout 5000, or longer leases",
-            ),
-            Some((set, _)) => self.good("node-timeout", format!("cluster-node-timeout {set}")),
-            None => self.unknown("node-timeout", "CONFIG GET cluster-node-timeout"),
-        }
+        self.expect_setting(
+            "coverage",
+            "cluster-require-full-coverage",
+            |set| set != "yes",
+            "when one shard is down no lock can be had in any: CONFIG SET cluster-require-full-coverage no on all nodes",
+        );
+        self.expect_setting(
+            "messages-when-down",
+            "cluster-allow-pubsubshard-when-down",
+            |set| set != "no",
+            "while the cluster is down who waits is not told of grants, and looks for them: CONFIG SET \
+             cluster-allow-pubsubshard-when-down yes",
+        );
+        self.expect_setting(
+            "node-timeout",
+            "cluster-node-timeout",
+            |set| set.parse().unwrap_or(0) <= LONG_FAILOVER,
+            "for so long nobody takes over from a primary that is dead, and its locks are lost in the meantime: CONFIG SET \
+             cluster-node-timeout 5000, or longer leases",
+        );
     }
 
-    fn coverage(&mut self) {
-        match self.setting("cluster-require-full-coverage") {
-            Some("yes") => self.mind(
-                "coverage",
-                "cluster-require-full-coverage yes",
-                "when one shard is down no lock can be had in any: CONFIG SET cluster-require-full-coverage no on all nodes",
-            ),
-            Some(set) => self.good("coverage", format!("cluster-require-full-coverage {set}")),
-            None => self.unknown("coverage", "CONFIG GET cluster-require-full-coverage"),
+    fn expect_setting(
+        &mut self,
+        check: &'static str,
+        name: &str,
+        is_good: impl Fn(&str) -> bool,
+        advice: &str,
+    ) {
+        match self.setting(name) {
+            Some(set) => self.expect(is_good(set), check, format!("{name} {set}"), advice),
+            None => self.unknown(check, &format!("CONFIG GET {name}")),
         }
     }
 }
@@ -461,18 +406,14 @@ impl Judge<'_> {
 /// A size as people read it.
 fn bytes(count: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let (mut shown, mut unit) = (count as f64, "bytes");
-    for next in UNITS {
-        if shown < 1024.0 {
-            break;
-        }
-        (shown, unit) = (shown / 1024.0, next);
+    if count < 1024 {
+        return format!("{count} bytes");
     }
-    if unit == "bytes" {
-        format!("{count} bytes")
-    } else {
-        format!("{shown:.1} {unit}")
+    let (mut shown, mut unit) = (count as f64 / 1024.0, 0);
+    while shown >= 1024.0 && unit < UNITS.len() - 1 {
+        (shown, unit) = (shown / 1024.0, unit + 1);
     }
+    format!("{shown:.1} {}", UNITS[unit])
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 /// One thing that was looked at.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     /// The server, by its address; the whole store where it is not about one of its servers.
     pub(super) server: String,
@@ -18,7 +20,8 @@ pub(super) struct Finding {
 }
 
 /// What a finding means for locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
     /// As it should be.
     Good,

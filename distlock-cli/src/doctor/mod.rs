@@ -1,17 +1,19 @@
 //! `distlock doctor`: whether a store is set up as locks need it.
 
 mod checks;
+mod facts;
 mod finding;
 mod trial;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use distlock::{__doctor, Error, LockManager};
-use serde_json::{Value, json};
+use distlock::{__doctor, Error, LockManager, LockManagerBuilder};
+use serde_json::json;
 
-use crate::cli::{Doctor, Global};
-use crate::connect::connect;
+use crate::cli::Global;
+use crate::connect::builder;
+use crate::doctor::facts::Facts;
 use crate::doctor::finding::{Finding, Verdict};
 use crate::exit::{BAD, Ended};
 use crate::output;
@@ -20,41 +22,32 @@ use crate::output::table::wrap;
 /// Where what was found begins.
 const INDENT: usize = 28;
 
-pub(crate) async fn main(mut global: Global, options: Doctor) -> Ended {
-    global.url = options.store.or(global.url);
-    let manager = connect(&global).await?;
-    let findings = findings(&manager).await;
+pub(crate) async fn main(mut global: Global, store: Option<String>) -> Ended {
+    global.url = store.or(global.url);
+    let builder = builder(&global)?;
+    let manager = builder.clone().connect().await?;
+    let findings = findings(&manager, &builder).await;
     manager.shutdown().await;
     let findings = findings?;
     let is_bad = findings
         .iter()
         .any(|finding| finding.verdict == Verdict::Bad);
-    if global.json {
-        let findings: Vec<_> = findings.iter().map(as_json).collect();
-        output::json(&json!({ "bad": is_bad, "findings": findings }))?;
-    } else {
-        output::write(as_text(&findings).as_bytes())?;
-    }
+    let as_json = || json!({ "bad": is_bad, "findings": findings });
+    output::show(&global, as_json, || as_text(&findings))?;
     Ok(ExitCode::from(if is_bad { BAD } else { 0 }))
 }
 
 /// Tries a lock out, and asks every primary of a cluster, every server of a quorum, and the primary
 /// and each sentinel how it is set up. A server that cannot be reached is a finding.
-async fn findings(manager: &LockManager) -> Result<Vec<Finding>, Error> {
+async fn findings(
+    manager: &LockManager,
+    builder: &LockManagerBuilder,
+) -> Result<Vec<Finding>, Error> {
     let mut findings = vec![trial::of(manager).await];
-    let servers = __doctor::facts(manager).await?;
-    findings.extend(servers.iter().flat_map(checks::of));
+    for server in __doctor::servers(builder).await? {
+        findings.extend(checks::of(&Facts::of(&server).await));
+    }
     Ok(findings)
-}
-
-fn as_json(finding: &Finding) -> Value {
-    json!({
-        "server": finding.server,
-        "check": finding.check,
-        "verdict": finding.verdict.to_string(),
-        "found": finding.found,
-        "advice": finding.advice,
-    })
 }
 
 /// The findings, by server.
@@ -79,11 +72,7 @@ fn as_text(findings: &[Finding]) -> String {
         }
     }
     let count = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
-    let (good, mind, bad) = (
-        count(Verdict::Good),
-        count(Verdict::Mind),
-        count(Verdict::Bad),
-    );
+    let [good, mind, bad] = [Verdict::Good, Verdict::Mind, Verdict::Bad].map(count);
     let _ = writeln!(text, "{good} good, {mind} mind, {bad} bad");
     text
 }

@@ -20,42 +20,37 @@ const AGAIN: Duration = Duration::from_millis(2);
 
 /// Acquires a lock, has a second call wait for it, hands it over, and releases it.
 pub(super) async fn of(manager: &LockManager) -> Finding {
-    let (verdict, found, advice) = match hand_off(manager).await {
-        Ok(took) => {
-            let found = format!("acquired, waited for, handed on after {took:.1?} and released");
-            if took <= PROMPT {
-                (Verdict::Good, found, "")
-            } else {
-                (
-                    Verdict::Mind,
-                    found,
-                    "if that is so each time, waiters are not notified and poll instead: give the user the rights for \
-                     quick hand-off (docs/storage.md lists them), and let no proxy stand between that keeps messages back",
-                )
-            }
-        }
-        Err(error) => {
-            let (verdict, advice) = match &error {
-                Error::Busy { .. } => (
-                    Verdict::Mind,
-                    "another doctor runs at this moment; try again",
-                ),
-                Error::Unavailable {
-                    outage: Outage::Denied,
-                    ..
-                } => (
-                    Verdict::Bad,
-                    "give the user the rights that docs/storage.md lists",
-                ),
-                Error::Config { .. }
-                | Error::Unavailable {
-                    outage: Outage::Misconfigured,
-                    ..
-                } => (Verdict::Bad, "change the URL or the setting that it names"),
-                _ => (Verdict::Bad, "no lock can be had as long as this is so"),
-            };
-            (verdict, error.to_string(), advice)
-        }
+    let handed_on = hand_off(manager).await;
+    let (verdict, advice) = match &handed_on {
+        Ok(took) if *took <= PROMPT => (Verdict::Good, ""),
+        Ok(_) => (
+            Verdict::Mind,
+            "if that is so each time, waiters are not notified and poll instead: give the user the rights for \
+             quick hand-off (docs/storage.md lists them), and let no proxy stand between that keeps messages back",
+        ),
+        Err(Error::Busy { .. }) => (
+            Verdict::Mind,
+            "another doctor runs at this moment; try again",
+        ),
+        Err(Error::Unavailable {
+            outage: Outage::Denied,
+            ..
+        }) => (
+            Verdict::Bad,
+            "give the user the rights that docs/storage.md lists",
+        ),
+        Err(
+            Error::Config { .. }
+            | Error::Unavailable {
+                outage: Outage::Misconfigured,
+                ..
+            },
+        ) => (Verdict::Bad, "change the URL or the setting that it names"),
+        Err(_) => (Verdict::Bad, "no lock can be had as long as this is so"),
+    };
+    let found = match handed_on {
+        Ok(took) => format!("acquired, waited for, handed on after {took:.1?} and released"),
+        Err(error) => error.to_string(),
     };
     Finding {
         server: __doctor::address(manager).to_owned(),

@@ -8,6 +8,7 @@ pub(crate) mod lock;
 pub(crate) mod table;
 pub(crate) mod time;
 
+use crate::cli::Global;
 use crate::exit::{FAILED, Failure};
 
 /// Writes bytes. Who reads has gone as soon as it has seen enough (`head`): that is no error, and
@@ -18,6 +19,19 @@ pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         written => written
             .map_err(|error| Failure::new(FAILED, format!("stdout cannot be written to: {error}"))),
+    }
+}
+
+/// Writes what a command has to say, as it was asked to.
+pub(crate) fn show(
+    global: &Global,
+    object: impl FnOnce() -> Value,
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    if global.json {
+        json(&object())
+    } else {
+        write(text().as_bytes())
     }
 }
 

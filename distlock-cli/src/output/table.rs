@@ -94,15 +94,12 @@ pub(crate) fn shorten(text: &str, width: usize) -> String {
 
 fn up_to(chars: impl Iterator<Item = char>, width: usize) -> String {
     let mut left = width;
-    chars
-        .take_while(|char| match left.checked_sub(char.width().unwrap_or(0)) {
-            Some(rest) => {
-                left = rest;
-                true
-            }
-            None => false,
-        })
-        .collect()
+    let fits = |char: &char| {
+        let rest = left.checked_sub(char.width().unwrap_or(0));
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    };
+    chars.take_while(fits).collect()
 }
 
 /// Returns the text with `?` in place of control characters, and of those that set the direction of

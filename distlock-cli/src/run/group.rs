@@ -12,9 +12,7 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A process group.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Group {
-    id: Pid,
-}
+pub(super) struct Group(Pid);
 
 /// How a process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,19 +44,17 @@ impl Group {
     pub(super) fn of(leader: u32) -> Option<Self> {
         // 0 and 1 would mean other groups than one of ours.
         let id = i32::try_from(leader).ok().filter(|id| *id > 1)?;
-        Some(Group {
-            id: Pid::from_raw(id),
-        })
+        Some(Group(Pid::from_raw(id)))
     }
 
     pub(super) fn leader(self) -> Pid {
-        self.id
+        self.0
     }
 
     /// Sends a signal to all of it.
     pub(super) fn signal(self, signal: Signal) {
         // Who has ended needs none.
-        let _ = killpg(self.id, signal);
+        let _ = killpg(self.0, signal);
     }
 
     /// Sends a signal to all of it, also to what stands still.
@@ -69,7 +65,7 @@ impl Group {
 
     /// Whether nobody is left in it.
     pub(super) fn is_gone(self) -> bool {
-        killpg(self.id, None) == Err(Errno::ESRCH)
+        killpg(self.0, None) == Err(Errno::ESRCH)
     }
 }
 

@@ -16,21 +16,21 @@ use nix::sys::signal::{Signal, kill};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-use crate::exit::{Failure, NOT_EXECUTABLE};
+use crate::exit::Failure;
 use crate::run::group::Group;
 use crate::run::program::this_program;
 
 /// A timer may sleep through a suspend of the machine: the clock is looked at as often as this.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The size of what is told: a group, and a moment.
+/// The size of what is told: a group in the upper half, and a moment in the lower.
 const WORD: usize = 16;
 
 /// The end of the switch that `run` holds.
 #[derive(Debug)]
 pub(super) struct Keeper {
     line: UnixStream,
-    process: Pid,
+    pub(super) process: Pid,
 }
 
 impl Keeper {
@@ -46,12 +46,8 @@ impl Keeper {
             .process_group(0)
             .spawn()
             .map_err(|error| {
-                Failure::new(
-                    NOT_EXECUTABLE,
-                    format!(
-                        "the process that watches over the command could not be started: {error}"
-                    ),
-                )
+                let what = "the process that watches over the command could not be started";
+                Failure::not_executable(what, &error)
             })?;
         let id = i32::try_from(keeper.id()).unwrap_or_default();
         Ok(Keeper {
@@ -60,19 +56,13 @@ impl Keeper {
         })
     }
 
-    pub(super) fn is(&self, process: Pid) -> bool {
-        self.process == process
-    }
-
     /// Tells it until when the group may live.
     pub(super) fn extend(&mut self, group: Group, until: Duration) {
-        let mut word = [0; WORD];
-        let id = i64::from(group.leader().as_raw());
+        let id = u128::from(group.leader().as_raw().unsigned_abs());
         let nanos = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
-        word[..8].copy_from_slice(&id.to_le_bytes());
-        word[8..].copy_from_slice(&nanos.to_le_bytes());
+        let word = id << 64 | u128::from(nanos);
         // It is told again soon, and one that is dead is replaced.
-        let _ = self.line.write_all(&word);
+        let _ = self.line.write_all(&word.to_le_bytes());
     }
 
     /// Ends it. The group must be gone.
@@ -91,13 +81,11 @@ struct Told {
 
 impl Told {
     fn read(word: [u8; WORD]) -> Option<Self> {
-        let (mut id, mut nanos) = ([0; 8], [0; 8]);
-        id.copy_from_slice(&word[..8]);
-        nanos.copy_from_slice(&word[8..]);
-        let id = u32::try_from(i64::from_le_bytes(id)).ok()?;
+        let word = u128::from_le_bytes(word);
         Some(Told {
-            group: Group::of(id)?,
-            until: Duration::from_nanos(u64::from_le_bytes(nanos)),
+            group: Group::of(u32::try_from(word >> 64).ok()?)?,
+            // The lower half.
+            until: Duration::from_nanos(word as u64),
         })
     }
 }

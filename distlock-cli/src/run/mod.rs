@@ -13,7 +13,7 @@ use crate::cli::{Global, OnLost, Run};
 use crate::connect::connect;
 use crate::exit::{Ended, Failure, USAGE};
 use crate::run::signals::Signals;
-use crate::run::supervisor::{Finished, Supervisor};
+use crate::run::supervisor::Supervisor;
 
 mod group;
 pub(crate) mod keeper;
@@ -61,13 +61,18 @@ pub(crate) async fn main(global: Global, options: Run) -> Ended {
     };
     let waited = started.elapsed();
     let token = guard.fencing_token();
-    let supervisor = Supervisor::new(guard, options.on_lost, grace, signals);
+    let supervisor = Supervisor {
+        guard,
+        on_lost: options.on_lost,
+        grace,
+        signals,
+    };
     let started = Instant::now();
     let finished = supervisor.run(&options.command).await;
     manager.shutdown().await;
     if global.json {
         let (code, lost) = match &finished {
-            Ok(Finished { exit, .. }) => (exit.code(), None),
+            Ok(exit) => (exit.code(), None),
             Err(failure) => (failure.code, Some(failure.kind())),
         };
         eprintln!(
@@ -84,7 +89,7 @@ pub(crate) async fn main(global: Global, options: Run) -> Ended {
             })
         );
     }
-    Ok(ExitCode::from(finished?.exit.code()))
+    Ok(ExitCode::from(finished?.code()))
 }
 
 /// How long before the loss the command is told.

@@ -31,12 +31,7 @@ pub(super) fn start(
         .env("DISTLOCK_FENCING_TOKEN", token.to_string())
         .process_group(0)
         .spawn()
-        .map_err(|error| {
-            Failure::new(
-                NOT_EXECUTABLE,
-                format!("the command could not be started: {error}"),
-            )
-        })
+        .map_err(|error| Failure::not_executable("the command could not be started", &error))
 }
 
 /// Becomes the command.
@@ -62,10 +57,7 @@ pub(crate) fn main(parent: i32, command: &[OsString]) -> Result<ExitCode, Failur
             NOT_FOUND,
             format!("`{shown}` was not found; check its path, or $PATH"),
         ),
-        _ => Failure::new(
-            NOT_EXECUTABLE,
-            format!("`{shown}` cannot be executed: {error}"),
-        ),
+        _ => Failure::not_executable(&format!("`{shown}` cannot be executed"), &error),
     })
 }
 
@@ -75,9 +67,6 @@ pub(super) fn this_program() -> Result<PathBuf, Failure> {
         return Ok("/proc/self/exe".into());
     }
     std::env::current_exe().map_err(|error| {
-        Failure::new(
-            NOT_EXECUTABLE,
-            format!("the file of this program cannot be found: {error}"),
-        )
+        Failure::not_executable("the file of this program cannot be found", &error)
     })
 }

@@ -1,11 +1,23 @@
 //! What this process is told by signals.
 
+use std::future::poll_fn;
 use std::io;
+use std::task::Poll;
 
 use nix::sys::signal;
 use tokio::signal::unix::{Signal, SignalKind, signal as listen};
 
 use crate::run::group::Exit;
+
+/// The signals that are meant for the command.
+const FORWARDED: [signal::Signal; 6] = [
+    signal::Signal::SIGINT,
+    signal::Signal::SIGTERM,
+    signal::Signal::SIGHUP,
+    signal::Signal::SIGQUIT,
+    signal::Signal::SIGUSR1,
+    signal::Signal::SIGUSR2,
+];
 
 /// What a signal means here.
 #[derive(Clone, Copy, Debug)]
@@ -20,29 +32,20 @@ pub(super) enum Event {
 
 /// The signals that this process listens to, from the moment on in which this was made.
 #[derive(Debug)]
-pub(super) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hang_up: Signal,
-    quit: Signal,
-    user1: Signal,
-    user2: Signal,
-    child: Signal,
-    goes_on: Signal,
-}
+pub(super) struct Signals(Vec<(Signal, Event)>);
 
 impl Signals {
     pub(super) fn listen() -> io::Result<Self> {
-        Ok(Signals {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hang_up: listen(SignalKind::hangup())?,
-            quit: listen(SignalKind::quit())?,
-            user1: listen(SignalKind::user_defined1())?,
-            user2: listen(SignalKind::user_defined2())?,
-            child: listen(SignalKind::child())?,
-            goes_on: listen(SignalKind::from_raw(signal::Signal::SIGCONT as i32))?,
-        })
+        let own = [
+            (signal::Signal::SIGCHLD, Event::Child),
+            (signal::Signal::SIGCONT, Event::GoesOn),
+        ];
+        let forwarded = FORWARDED.map(|signal| (signal, Event::ForCommand(signal)));
+        let signals = own.into_iter().chain(forwarded).map(|(signal, event)| {
+            let kind = SignalKind::from_raw(signal as i32);
+            Ok((listen(kind)?, event))
+        });
+        Ok(Signals(signals.collect::<io::Result<_>>()?))
     }
 
     /// What comes next.
@@ -51,16 +54,12 @@ impl Signals {
     ///
     /// No signal is lost by dropping the future.
     pub(super) async fn next(&mut self) -> Event {
-        Event::ForCommand(tokio::select! {
-            _ = self.child.recv() => return Event::Child,
-            _ = self.goes_on.recv() => return Event::GoesOn,
-            _ = self.interrupt.recv() => signal::Signal::SIGINT,
-            _ = self.terminate.recv() => signal::Signal::SIGTERM,
-            _ = self.hang_up.recv() => signal::Signal::SIGHUP,
-            _ = self.quit.recv() => signal::Signal::SIGQUIT,
-            _ = self.user1.recv() => signal::Signal::SIGUSR1,
-            _ = self.user2.recv() => signal::Signal::SIGUSR2,
+        poll_fn(|context| {
+            let mut signals = self.0.iter_mut();
+            let received = signals.position(|(signal, _)| signal.poll_recv(context).is_ready());
+            received.map_or(Poll::Pending, |place| Poll::Ready(self.0[place].1))
         })
+        .await
     }
 
     /// How this process is to end, once it is told to while there is no command.

@@ -28,16 +28,10 @@ const MIN_STORE_GRACE: Duration = Duration::from_millis(250);
 /// A lock, and the command that runs under it.
 #[derive(Debug)]
 pub(super) struct Supervisor {
-    guard: LockGuard,
-    on_lost: OnLost,
-    grace: Duration,
-    signals: Signals,
-}
-
-/// How the command ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Finished {
-    pub(super) exit: Exit,
+    pub(super) guard: LockGuard,
+    pub(super) on_lost: OnLost,
+    pub(super) grace: Duration,
+    pub(super) signals: Signals,
 }
 
 /// A command of which no process is left.
@@ -86,22 +80,8 @@ struct Running {
 }
 
 impl Supervisor {
-    pub(super) fn new(
-        guard: LockGuard,
-        on_lost: OnLost,
-        grace: Duration,
-        signals: Signals,
-    ) -> Self {
-        Supervisor {
-            guard,
-            on_lost,
-            grace,
-            signals,
-        }
-    }
-
     /// Runs the command, releases the lock, and tells how the command ended.
-    pub(super) async fn run(mut self, command: &[OsString]) -> Result<Finished, Failure> {
+    pub(super) async fn run(mut self, command: &[OsString]) -> Result<Exit, Failure> {
         let key = self.guard.key().to_owned();
         let running = match self.start(command, &key) {
             Ok(running) => running,
@@ -142,7 +122,7 @@ impl Supervisor {
                 exit.code(),
                 reason(&error)
             )),
-            (None, None) => Ok(Finished { exit }),
+            (None, None) => Ok(exit),
         }
     }
 
@@ -202,7 +182,10 @@ impl Supervisor {
                         is_late: keeper::now() > running.until.saturating_add(MIN_STORE_GRACE),
                     };
                 }
-                running.clear_away(self.grace);
+                // Others of its group have not ended.
+                if running.stage == Stage::Runs {
+                    running.terminate(keeper::now().saturating_add(self.grace));
+                }
             }
             if held.is_held() {
                 running.until = self.believed_until();
@@ -212,7 +195,7 @@ impl Supervisor {
             let pause = self.pause(&running);
             tokio::select! {
                 event = self.signals.next() => running.heed(event),
-                error = held.lost(), if !running.knows_of_loss() => {
+                error = held.lost(), if !matches!(running.why, Some(Why::Lost(_))) => {
                     running.lose(error, self.on_lost, self.grace);
                 }
                 () = tokio::time::sleep(pause) => {}
@@ -259,10 +242,7 @@ impl Supervisor {
             // The belief is told on at least ten times before it ends.
             TELL_EVERY.min(self.grace / 4).max(Duration::from_millis(5))
         };
-        pause.clamp(
-            Duration::from_millis(1),
-            longest.max(Duration::from_millis(1)),
-        )
+        pause.clamp(Duration::from_millis(1), longest)
     }
 }
 
@@ -274,10 +254,7 @@ impl Running {
                     self.exit = Some(exit);
                 }
                 News::Ended(process, _)
-                    if self
-                        .keeper
-                        .as_ref()
-                        .is_some_and(|keeper| keeper.is(process)) =>
+                    if self.keeper.as_ref().map(|keeper| keeper.process) == Some(process) =>
                 {
                     // Its number may be another's from now on.
                     self.keeper = None;
@@ -323,17 +300,6 @@ impl Running {
             // As a job in the background does, or as somebody wants it to.
             _ => {}
         }
-    }
-
-    /// The command has ended, and others of its group have not.
-    fn clear_away(&mut self, grace: Duration) {
-        if self.stage == Stage::Runs {
-            self.terminate(keeper::now().saturating_add(grace));
-        }
-    }
-
-    fn knows_of_loss(&self) -> bool {
-        matches!(self.why, Some(Why::Lost(_)))
     }
 
     fn heed(&self, event: Event) {

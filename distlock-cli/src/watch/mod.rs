@@ -33,7 +33,7 @@ pub(crate) async fn main(global: Global, options: Watch) -> Ended {
     let has_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     let mut watching = Watching {
         manager,
-        prefix: options.select.prefix,
+        prefix: options.prefix,
         interval: options.interval.max(LEAST_PAUSE),
         model: Model::default(),
         looked: Instant::now(),
@@ -59,50 +59,46 @@ struct Watching {
 }
 
 impl Watching {
-    /// Looks once. What stays wrong by itself ends it; an outage of the store is passed on once.
-    async fn look(&mut self) -> Result<Vec<Change>, Outcome> {
+    /// Looks once, and returns what has changed, or why the store cannot be used if that is news.
+    /// What stays wrong by itself ends it.
+    async fn look(&mut self) -> Result<(Vec<Change>, Option<Error>), Failure> {
         let listed = self.manager.list(&self.prefix).await;
         let after = self.looked.elapsed();
         self.looked = Instant::now();
         match listed {
             Ok(locks) => {
                 let seen = locks.iter().filter_map(Seen::of).collect();
-                Ok(self.model.look(seen, after))
+                Ok((self.model.look(seen, after), None))
             }
-            Err(error) if is_passing(&error) => {
+            Err(error) if error.is_unavailable() && error.is_retryable() => {
                 let is_news = self.model.fail(error.to_string());
-                Err(Outcome::Away { is_news, error })
+                Ok((Vec::new(), is_news.then_some(error)))
             }
-            Err(error) => Err(Outcome::Ended(error.into())),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// A line for each change, until somebody ends it.
     async fn in_lines(&mut self, as_json: bool) -> Result<(), Failure> {
         loop {
-            let looked = self.look().await;
+            let (changes, outage) = self.look().await?;
             let at = SystemTime::now();
-            match looked {
-                Ok(changes) => {
-                    for change in changes {
-                        if as_json {
-                            output::json(&plain::as_json(at, &change))?;
-                        } else {
-                            let line = plain::line(at, &change);
-                            output::write(format!("{line}\n").as_bytes())?;
-                        }
-                    }
+            for change in changes {
+                if as_json {
+                    output::json(&plain::as_json(at, &change))?;
+                } else {
+                    let line = plain::line(at, &change);
+                    output::write(format!("{line}\n").as_bytes())?;
                 }
-                Err(Outcome::Ended(failure)) => return Err(failure),
-                Err(Outcome::Away { is_news: false, .. }) => {}
-                Err(Outcome::Away { error, .. }) if as_json => {
-                    let message = error.to_string();
-                    let change = "unavailable";
-                    output::json(
-                        &json!({ "at": moment(at), "change": change, "message": message }),
-                    )?;
-                }
-                Err(Outcome::Away { error, .. }) => Failure::from(error).tell(false),
+            }
+            match outage {
+                None => {}
+                Some(error) if as_json => output::json(&json!({
+                    "at": moment(at),
+                    "change": "unavailable",
+                    "message": error.to_string(),
+                }))?,
+                Some(error) => Failure::from(error).tell(false),
             }
             tokio::time::sleep(self.interval).await;
         }
@@ -113,9 +109,7 @@ impl Watching {
         let mut screen = Screen::open()?;
         let mut table = TableState::default();
         loop {
-            if let Err(Outcome::Ended(failure)) = self.look().await {
-                return Err(failure);
-            }
+            self.look().await?;
             let next = tokio::time::Instant::now() + self.interval;
             loop {
                 screen.draw(|frame| view::draw(frame, &self.model, title, &mut table))?;
@@ -132,18 +126,4 @@ impl Watching {
             }
         }
     }
-}
-
-/// Why a look saw nothing.
-enum Outcome {
-    /// The store is away for now.
-    Away {
-        is_news: bool,
-        error: Error,
-    },
-    Ended(Failure),
-}
-
-fn is_passing(error: &Error) -> bool {
-    error.is_unavailable() && error.is_retryable()
 }

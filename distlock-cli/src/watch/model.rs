@@ -77,34 +77,29 @@ impl Model {
             .into_iter()
             .map(|lock| (lock.key.clone(), lock))
             .collect();
-        let mut changes = Vec::new();
-        for (key, before) in &self.locks {
-            if !seen.contains_key(key) {
-                changes.push(Change::Freed(before.clone()));
-            }
-        }
+        let freed = self
+            .locks
+            .values()
+            .filter(|lock| !seen.contains_key(&lock.key));
+        let mut changes: Vec<_> = freed.cloned().map(Change::Freed).collect();
         let mut acquired = 0;
-        for (key, lock) in &seen {
-            match self.locks.get(key) {
-                Some(before) if before.is_same(lock) => {
-                    if before.kept_until.is_none() && lock.kept_until.is_some() {
-                        changes.push(Change::Kept(lock.clone()));
-                    }
-                    if before.waiters != lock.waiters {
-                        changes.push(Change::Queue(lock.clone()));
-                    }
-                }
-                _ => {
-                    changes.push(if lock.kept_until.is_some() {
-                        Change::Kept(lock.clone())
-                    } else {
-                        Change::Acquired(lock.clone())
-                    });
-                    acquired += 1;
-                    // What stood there before the first look was not seen to change.
-                    if self.has_looked {
-                        *self.hands.entry(key.clone()).or_default() += 1;
-                    }
+        for lock in seen.values() {
+            let before = self.locks.get(&lock.key);
+            let before = before.filter(|before| before.is_same(lock));
+            let was_kept = before.is_some_and(|before| before.kept_until.is_some());
+            if lock.kept_until.is_some() && !was_kept {
+                changes.push(Change::Kept(lock.clone()));
+            } else if before.is_none() {
+                changes.push(Change::Acquired(lock.clone()));
+            }
+            if before.is_some_and(|before| before.waiters != lock.waiters) {
+                changes.push(Change::Queue(lock.clone()));
+            }
+            if before.is_none() {
+                acquired += 1;
+                // What stood there before the first look was not seen to change.
+                if self.has_looked {
+                    *self.hands.entry(lock.key.clone()).or_default() += 1;
                 }
             }
         }
@@ -163,20 +158,21 @@ impl Model {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) fn seen(key: &str, holder: &str, token: u64, waiters: u64) -> Seen {
-        Seen {
-            key: key.into(),
-            holder: holder.into(),
-            since: SystemTime::UNIX_EPOCH,
-            kept_until: None,
-            token: Some(token),
-            left: Some(Duration::from_secs(9)),
-            waiters,
-        }
+pub(super) fn seen(key: &str, holder: &str, token: u64, waiters: u64) -> Seen {
+    Seen {
+        key: key.into(),
+        holder: holder.into(),
+        since: SystemTime::UNIX_EPOCH,
+        kept_until: None,
+        token: Some(token),
+        left: Some(Duration::from_secs(9)),
+        waiters,
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -23,22 +23,17 @@ pub(crate) fn line(at: SystemTime, change: &Change) -> String {
     // Without its milliseconds.
     let at = at.get(..19).unwrap_or(&at);
     let (word, lock) = words(change);
-    let key = printable(&lock.key);
-    if let (Change::Kept(_), Some(until)) = (change, lock.kept_until) {
-        let (key, until) = (shorten(&key, KEPT_KEY), kept_until(until));
-        return format!("{at}Z  {word:<8}  {key}  {until}");
-    }
-    let key = shorten(&key, KEY);
     let holder = shorten(&printable(&lock.holder), CLIENT);
-    match change {
-        Change::Queue(_) => format!("{at}Z  {word:<8}  {key}  {} wait", lock.waiters),
-        Change::Acquired(_) if lock.waiters > 0 => {
-            format!("{at}Z  {word:<8}  {key}  {holder}, {} wait", lock.waiters)
+    let (width, what) = match (change, lock.kept_until) {
+        (Change::Kept(_), Some(until)) => (KEPT_KEY, kept_until(until)),
+        (Change::Queue(_), _) => (KEY, format!("{} wait", lock.waiters)),
+        (Change::Acquired(_), _) if lock.waiters > 0 => {
+            (KEY, format!("{holder}, {} wait", lock.waiters))
         }
-        Change::Acquired(_) | Change::Kept(_) | Change::Freed(_) => {
-            format!("{at}Z  {word:<8}  {key}  {holder}")
-        }
-    }
+        _ => (KEY, holder),
+    };
+    let key = shorten(&printable(&lock.key), width);
+    format!("{at}Z  {word:<8}  {key}  {what}")
 }
 
 /// The same as an object.
@@ -71,7 +66,7 @@ mod tests {
 
     use super::*;
     use crate::output::table::WIDTH;
-    use crate::watch::model::tests::seen;
+    use crate::watch::model::seen;
 
     #[test]
     fn a_change_is_a_line_of_80_columns() {

@@ -1,6 +1,5 @@
 //! The terminal: it is taken over, and given back however the watch ends.
 
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -28,12 +27,6 @@ pub(crate) struct Screen {
     keys: mpsc::Receiver<Key>,
     terminate: Signal,
     hang_up: Signal,
-}
-
-impl fmt::Debug for Screen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Screen").finish_non_exhaustive()
-    }
 }
 
 impl Screen {

@@ -47,9 +47,9 @@ fn footer(model: &Model) -> String {
 }
 
 fn locks(model: &Model, width: usize) -> Table<'static> {
-    const NUMBERS: [u16; 4] = [7, 7, 8, 6];
+    const NUMBERS: [usize; 4] = [7, 7, 8, 6];
     // Two more columns than numbers, and a space after each but the last.
-    let others: usize = NUMBERS.iter().map(|width| usize::from(*width)).sum();
+    let others: usize = NUMBERS.iter().sum();
     let texts = width.saturating_sub(others + NUMBERS.len() + 1);
     let key = texts.saturating_mul(3) / 5;
     let (key, holder) = (key.max(8), texts.saturating_sub(key).max(8));
@@ -58,14 +58,8 @@ fn locks(model: &Model, width: usize) -> Table<'static> {
         .into_iter()
         .map(|lock| row(lock, model.hands(&lock.key), key, holder))
         .collect::<Vec<_>>();
-    let columns = [
-        Constraint::Length(u16::try_from(key).unwrap_or(u16::MAX)),
-        Constraint::Length(u16::try_from(holder).unwrap_or(u16::MAX)),
-        Constraint::Length(NUMBERS[0]),
-        Constraint::Length(NUMBERS[1]),
-        Constraint::Length(NUMBERS[2]),
-        Constraint::Length(NUMBERS[3]),
-    ];
+    let widths = [key, holder].into_iter().chain(NUMBERS);
+    let columns = widths.map(|width| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)));
     let titles = ["KEY", "HOLDER", "HELD", "LEFT", "WAITING", "HANDS"];
     let header = Row::new(titles).style(Style::new().add_modifier(Modifier::REVERSED));
     Table::new(rows, columns)
@@ -103,7 +97,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use crate::watch::model::tests::seen;
+    use crate::watch::model::seen;
 
     fn screen(model: &Model, width: u16, height: u16, table: &mut TableState) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");

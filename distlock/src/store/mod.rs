@@ -20,11 +20,9 @@ use crate::observer::event::Link;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, Grant, Owner, ReleaseReply, Revocation};
 use crate::store::command::{Command, Release, Reply, StoreCommand};
-use crate::store::facts::Facts;
 
 pub(crate) mod client_id;
 pub(crate) mod command;
-pub(crate) mod facts;
 pub(crate) mod memory;
 pub(crate) mod redis;
 
@@ -53,12 +51,6 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     /// Reports to a test that the call of this owner has acquired its lock.
     #[cfg(feature = "testing")]
     fn taken(&self, _owner: Owner) {}
-
-    /// Returns what each server says about itself; `timeout` is for each question. A store inside
-    /// this process has no servers.
-    fn facts(&self, _timeout: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(ready(Ok(Vec::new())))
-    }
 
     /// Waits until the store can be used. Returns at once if it cannot know.
     fn ready(&self) -> BoxFuture<'_, ()> {

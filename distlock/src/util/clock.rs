@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A point on a local clock, in nanoseconds since that clock's origin.
 ///
 /// `std::time::Instant` will not do: on Linux it stops during suspend, and a lease does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
 impl Moment {

@@ -1,25 +1,27 @@
-//! What `distlock doctor` asks of the servers. Not public API: it changes without notice.
+//! What `distlock doctor` needs of the library. Not public API: it changes without notice.
 
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::manager::LockManager;
-pub use crate::store::facts::{Facts, Part};
+use crate::manager::builder::LockManagerBuilder;
+use crate::manager::builder::connect::Store;
+use crate::store::redis::servers;
+pub use crate::store::redis::servers::{Part, Server, ServerConnection};
 
-/// How long one question may take.
-const EACH_WITHIN: Duration = Duration::from_secs(1);
-
-/// What each server says about itself. One that cannot be reached says why.
+/// Returns the servers of the store that the builder's URL names; none for a store in this process.
 ///
 /// # Errors
 ///
-/// [`Error::ShutDown`], and [`Error::Unavailable`] if it is not even known which servers there are.
-pub async fn facts(manager: &LockManager) -> Result<Vec<Facts>, Error> {
-    let facts = manager.at_home(|core| async move {
-        let facts = core.store.facts(EACH_WITHIN).await;
-        facts.map_err(|trouble| trouble.into_error(None, Duration::ZERO))
-    });
-    facts.await
+/// [`Error::Config`], and [`Error::Unavailable`] if the servers of a cluster cannot be found out.
+pub async fn servers(builder: &LockManagerBuilder) -> Result<Vec<Server>, Error> {
+    match builder.store()? {
+        Store::Memory(_) => Ok(Vec::new()),
+        Store::Redis(config) => {
+            let servers = servers::servers(&config).await;
+            servers.map_err(|error| error.into_error(None, Duration::ZERO))
+        }
+    }
 }
 
 /// The address of the store.

@@ -154,7 +154,7 @@ impl LockManagerBuilder {
     }
 
     /// What the URL names.
-    fn store(&self) -> Result<Store, Error> {
+    pub(crate) fn store(&self) -> Result<Store, Error> {
         self.check()?;
         let Some(url) = &self.url else {
             return Err(Error::Config {
@@ -401,7 +401,7 @@ impl LockManagerBuilder {
 }
 
 /// What a URL names.
-enum Store {
+pub(crate) enum Store {
     Memory(MemoryServer),
     Redis(Box<RedisConfig>),
 }

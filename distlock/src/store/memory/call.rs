@@ -13,6 +13,9 @@ use crate::util::clock::Moment;
 /// A client that is there.
 pub(super) struct Client {
     pub(super) events: EventSink,
+    pub(super) name: Arc<str>,
+    /// Its asks find a queue of this length full.
+    pub(super) max_waiters: usize,
     /// How long a token that it makes is remembered.
     pub(super) fence_ttl: Duration,
 }
@@ -24,7 +27,7 @@ pub(super) const WORK: i64 = 500;
 /// What a verb knows of the call that runs it.
 pub(super) struct Call<'a> {
     pub(super) caller: &'a ClientId,
-    pub(super) fence_ttl: Duration,
+    pub(super) client: &'a Client,
     pub(super) now: Moment,
     /// Wall time, µs.
     pub(super) wall: u64,

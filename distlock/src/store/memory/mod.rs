@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::call::Call;
+use self::call::{Call, Client};
 use self::server::{MemoryServer, Slots};
 use crate::config::limits::Limits;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Look, ReleaseReply, Renewal, Renewed};
 use crate::store::client_id::ClientId;
-use crate::store::command::{Command, Inspect, List, Release, Reply, Revoke};
+use crate::store::command::{Command, Inspect, List, Release, Reply};
 use crate::store::{BoxFuture, EventSink, LockStore, Opened, Settings};
 
 mod call;
@@ -36,8 +36,6 @@ mod tests;
 pub(crate) struct MemoryStore {
     server: MemoryServer,
     client: ClientId,
-    name: Arc<str>,
-    max_waiters: usize,
 }
 
 impl MemoryStore {
@@ -47,17 +45,16 @@ impl MemoryStore {
         settings: Settings,
         events: EventSink,
     ) -> Self {
-        server.register(client.clone(), events, settings.fence_ttl);
-        MemoryStore {
-            server,
-            client,
+        let known = Client {
+            events,
             name: settings.name.into(),
             max_waiters: usize::try_from(settings.max_waiters).unwrap_or(usize::MAX),
-        }
+            fence_ttl: settings.fence_ttl,
+        };
+        server.register(client.clone(), known);
+        MemoryStore { server, client }
     }
-}
 
-impl MemoryStore {
     pub(crate) fn identity(&self) -> &Arc<str> {
         self.server.identity()
     }
@@ -87,7 +84,8 @@ impl LockStore for MemoryStore {
         _timeout: Duration,
     ) -> BoxFuture<'a, Result<Reply, Trouble>> {
         Box::pin(async move {
-            (self.server).call(&self.client, |slots, call| self.run(slots, call, command))
+            self.server
+                .call(&self.client, |slots, call| run(slots, call, command))
         })
     }
 
@@ -97,55 +95,47 @@ impl LockStore for MemoryStore {
     }
 }
 
-impl MemoryStore {
-    fn run(&self, slots: &mut Slots, call: &mut Call<'_>, command: Command<'_>) -> Reply {
-        let now = call.now;
-        match command {
-            Command::Ask(ask) => Reply::Asked(slots.with(ask.key, now, |slot| {
-                slot.ask(call, &ask, &self.name, self.max_waiters)
-            })),
-            Command::Confirm(confirm) => Reply::Confirmed(slots.with(confirm.key, now, |slot| {
-                slot.confirm(call, confirm.owner, confirm.timing)
-            })),
-            Command::Renew(batch) => {
-                let renew = |(index, renewal): (usize, &Renewal)| {
-                    let renewed = slots.with(&renewal.key, now, |slot| slot.renew(call, renewal));
-                    Some((index, renewed.err()?))
-                };
-                let failures = batch.iter().enumerate().filter_map(renew).collect();
-                Reply::Renewed(Renewed {
-                    sent: now,
-                    failures,
-                })
-            }
-            Command::Release(Release { key, owner, keep }) => Reply::Released(ReleaseReply {
-                was_held: slots.with(key, now, |slot| slot.release(call, owner, keep)),
-                again_after: None,
-            }),
-            Command::Look(looks) => {
-                let look =
-                    |look: &Look| slots.with(&look.key, now, |slot| slot.look(call, &look.owners));
-                Reply::Looked(looks.iter().map(look).collect())
-            }
-            Command::Inspect(Inspect { key, waiters }) => {
-                let inspection = slots.with(key, now, |slot| slot.inspect(call, waiters));
-                Reply::Inspected(Box::new(inspection))
-            }
-            Command::List(List { prefix }) => {
-                let taken = slots.taken(now);
-                Reply::Listed(
-                    taken
-                        .filter(|key| key.as_str().starts_with(prefix))
-                        .collect(),
-                )
-            }
-            Command::Revoke(Revoke {
-                key,
-                token,
-                deletes,
-            }) => Reply::Revoked(slots.with(key, now, |slot| {
-                slot.revoke(call, key, token, deletes, &self.name)
-            })),
+fn run(slots: &mut Slots, call: &mut Call<'_>, command: Command<'_>) -> Reply {
+    let now = call.now;
+    match command {
+        Command::Ask(ask) => Reply::Asked(slots.with(ask.key, now, |slot| slot.ask(call, &ask))),
+        Command::Confirm(confirm) => Reply::Confirmed(slots.with(confirm.key, now, |slot| {
+            slot.confirm(call, confirm.owner, confirm.timing)
+        })),
+        Command::Renew(batch) => {
+            let renew = |(index, renewal): (usize, &Renewal)| {
+                let renewed = slots.with(&renewal.key, now, |slot| slot.renew(call, renewal));
+                Some((index, renewed.err()?))
+            };
+            let failures = batch.iter().enumerate().filter_map(renew).collect();
+            Reply::Renewed(Renewed {
+                sent: now,
+                failures,
+            })
+        }
+        Command::Release(Release { key, owner, keep }) => Reply::Released(ReleaseReply {
+            was_held: slots.with(key, now, |slot| slot.release(call, owner, keep)),
+            again_after: None,
+        }),
+        Command::Look(looks) => {
+            let look =
+                |look: &Look| slots.with(&look.key, now, |slot| slot.look(call, &look.owners));
+            Reply::Looked(looks.iter().map(look).collect())
+        }
+        Command::Inspect(Inspect { key, waiters }) => {
+            let inspection = slots.with(key, now, |slot| slot.inspect(call, waiters));
+            Reply::Inspected(Box::new(inspection))
+        }
+        Command::List(List { prefix }) => {
+            let taken = slots.taken(now);
+            Reply::Listed(
+                taken
+                    .filter(|key| key.as_str().starts_with(prefix))
+                    .collect(),
+            )
+        }
+        Command::Revoke(revoke) => {
+            Reply::Revoked(slots.with(revoke.key, now, |slot| slot.revoke(call, &revoke)))
         }
     }
 }

@@ -40,22 +40,12 @@ pub(super) struct Entry {
 }
 
 /// A queue. Its head is marked once it was granted the lock, until it confirms.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Queue {
     /// By arrival, from 1; a mark is a negative sign, as in the Redis scripts.
     pub(super) entries: BTreeMap<i64, Entry>,
     places: HashMap<Who, i64>,
     pub(super) until: Moment,
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        Queue {
-            entries: BTreeMap::new(),
-            places: HashMap::new(),
-            until: Moment(0),
-        }
-    }
 }
 
 impl Queue {

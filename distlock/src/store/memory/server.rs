@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use once_cell::sync::Lazy;
 
@@ -13,7 +12,6 @@ use super::slot::Slot;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
-use crate::store::EventSink;
 use crate::store::client_id::ClientId;
 use crate::util::clock::{BootClock, Clock, Moment};
 
@@ -73,9 +71,8 @@ impl MemoryServer {
         &self.0.identity
     }
 
-    pub(super) fn register(&self, client: ClientId, events: EventSink, fence_ttl: Duration) {
-        let known = Client { events, fence_ttl };
-        self.state().clients.insert(client, known);
+    pub(super) fn register(&self, id: ClientId, client: Client) {
+        self.state().clients.insert(id, client);
     }
 
     pub(super) fn unregister(&self, client: &ClientId) {
@@ -93,12 +90,12 @@ impl MemoryServer {
         let (reply, pushes) = {
             let mut state = self.state();
             let State { slots, clients } = &mut *state;
-            let Some(known) = clients.get(caller) else {
+            let Some(client) = clients.get(caller) else {
                 return Err(Trouble::new(Outage::Unreachable, "the store was closed"));
             };
             let mut call = Call {
                 caller,
-                fence_ttl: known.fence_ttl,
+                client,
                 clients,
                 // Read under the mutex, so that time does not step back between two calls.
                 now: self.0.clock.now(),

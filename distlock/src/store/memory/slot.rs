@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, WORK};
+use super::call::{Call, Client, WORK};
 use super::queue::{Entry, Queue, REMOVAL, Who};
 use crate::fencing::FencingToken;
-use crate::key::LockKey;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{
     Ask, AskReply, Grant, Inspection, LookReply, Occupant, Owner, Proof, Renewal, RenewalFailure,
     Revocation, Revoked, Waiting,
 };
 use crate::store::StoreEvent;
+use crate::store::command::Revoke;
 use crate::util::clock::Moment;
 
 /// What each lock of a look may cost at least (see [`Call::work`]): none waits for the dead of
@@ -83,14 +83,11 @@ impl Slot {
         self.hold.is_none() && self.fence.is_none() && self.queue.is_empty()
     }
 
-    pub(super) fn ask(
-        &mut self,
-        call: &mut Call<'_>,
-        ask: &Ask<'_>,
-        name: &Arc<str>,
-        max_waiters: usize,
-    ) -> AskReply {
+    pub(super) fn ask(&mut self, call: &mut Call<'_>, ask: &Ask<'_>) -> AskReply {
         let who = call.who(ask.owner);
+        let Client {
+            name, max_waiters, ..
+        } = call.client;
         if self.hold.is_none()
             && let Driven::Mine | Driven::Free = self.drive(call, Some(&who))
         {
@@ -112,9 +109,9 @@ impl Slot {
             self.clamp(call.now);
             return AskReply::Busy(occupant);
         }
-        if !self.queue.contains(&who) && self.queue.len() >= max_waiters {
+        if !self.queue.contains(&who) && self.queue.len() >= *max_waiters {
             self.make_room(call, ask.owner);
-            if self.queue.len() >= max_waiters {
+            if self.queue.len() >= *max_waiters {
                 return AskReply::Full(occupant);
             }
         }
@@ -175,14 +172,12 @@ impl Slot {
     }
 
     /// Takes the hold with this token away.
-    pub(super) fn revoke(
-        &mut self,
-        call: &mut Call<'_>,
-        key: &LockKey,
-        token: FencingToken,
-        deletes: bool,
-        by: &Arc<str>,
-    ) -> Revoked {
+    pub(super) fn revoke(&mut self, call: &mut Call<'_>, revoke: &Revoke<'_>) -> Revoked {
+        let Revoke {
+            key,
+            token,
+            deletes,
+        } = *revoke;
         let Some(hold) = self.hold.as_ref().filter(|hold| hold.token == token) else {
             return Revoked::NotHeld;
         };
@@ -215,7 +210,7 @@ impl Slot {
         let revocation = Revocation {
             key: key.clone(),
             token,
-            by: by.to_string(),
+            by: call.client.name.to_string(),
         };
         call.push(&who.client, StoreEvent::Revoked(revocation));
         Revoked::Ending(newest)
@@ -381,7 +376,7 @@ impl Slot {
         let token = FencingToken::new(token);
         self.fence = Some(Fence {
             token,
-            until: call.now + call.fence_ttl + ahead,
+            until: call.now + call.client.fence_ttl + ahead,
         });
         token
     }

@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, ReleaseReply};
 use crate::store::command::{Command, Release, Reply};
-use crate::store::facts::{Facts, Part};
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::way::Way;
 use crate::store::redis::node::{Node, authentication, failover, polling};
@@ -30,6 +29,7 @@ pub(crate) mod conn;
 pub(crate) mod node;
 pub(crate) mod open;
 pub(crate) mod quorum;
+pub(crate) mod servers;
 pub(crate) mod transport;
 pub(crate) mod wire;
 
@@ -37,8 +37,6 @@ pub(crate) mod wire;
 #[derive(Debug)]
 pub(crate) struct RedisStore {
     node: Arc<Node>,
-    /// The sentinels that name the primary, if the URL names sentinels.
-    sentinels: Option<Arc<Sentinels>>,
 }
 
 impl RedisStore {
@@ -91,12 +89,12 @@ impl RedisStore {
         let polling = polling::keep(Arc::downgrade(&node), node.polls.clone());
         transport.spawn(node.while_open(polling));
         authentication::begin(&node, config, transport);
-        if let Some(sentinels) = sentinels.clone() {
+        if let Some(sentinels) = sentinels {
             let watching = failover::watch(Arc::downgrade(&node), sentinels);
             tokio::spawn(node.while_open(watching));
         }
         Opened {
-            store: Box::new(RedisStore { node, sentinels }),
+            store: Box::new(RedisStore { node }),
             identity: config.identity().into(),
             address: Some(config.address().into()),
             limits: Limits::default(),
@@ -155,16 +153,6 @@ impl LockStore for RedisStore {
             node: self.node.clone(),
             way,
         }))
-    }
-
-    fn facts(&self, timeout: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(async move {
-            let mut facts = vec![self.node.facts(Part::Whole, timeout).await];
-            if let Some(sentinels) = &self.sentinels {
-                facts.extend(sentinels.facts(timeout).await);
-            }
-            Ok(facts)
-        })
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

@@ -21,7 +21,11 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("the manager", &["manager/"]),
     (
         "the Redis store",
-        &["store/redis/mod.rs", "store/redis/open.rs"],
+        &[
+            "store/redis/mod.rs",
+            "store/redis/open.rs",
+            "store/redis/servers.rs",
+        ],
     ),
     ("the cluster", &["store/redis/cluster/"]),
     ("the quorum", &["store/redis/quorum/"]),

@@ -18,7 +18,6 @@ use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, Look, LookReply, ReleaseReply};
 use crate::store::command::{Command, Release, Reply, Revoke};
-use crate::store::facts::Facts;
 use crate::store::redis::cluster::elsewhere::Elsewhere;
 use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::nodes::Nodes;
@@ -40,7 +39,7 @@ pub(super) mod map;
 mod member;
 mod nodes;
 mod redirect;
-mod refresh;
+pub(super) mod refresh;
 mod route;
 mod seen;
 pub(super) mod topology;
@@ -223,7 +222,7 @@ impl ClusterStore {
         let (node, slot, mut timeout) = (&hop.node, slot(ask.key), hop.within);
         let topology = &self.nodes.topology;
         let (home, until) = (node.home()?, topology.clock.now() + timeout);
-        let is_subscribed = || home.session.subscribed.contains(slot);
+        let is_subscribed = || home.session.is_subscribed(slot);
         if ask.wait.is_zero() {
             return node.ask(&home, ask, timeout).await.map(Some);
         }
@@ -352,10 +351,6 @@ impl LockStore for ClusterStore {
                 }
             }
         })
-    }
-
-    fn facts(&self, timeout: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(self.facts(timeout))
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

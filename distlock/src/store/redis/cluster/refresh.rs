@@ -5,16 +5,15 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt};
-use redis::Value;
-
 use crate::error::Outage;
+use crate::observer::event::Link;
 use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::cluster::map::{Address, Map};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::conn::health::{Cause, Health};
-use crate::store::redis::transport::Connection;
+use crate::store::redis::transport::{Connection, in_time};
 use crate::store::redis::wire::trouble;
+use futures_util::stream::{self, StreamExt};
 
 /// How often it is asked anyway.
 const EVERY: Duration = Duration::from_secs(30);
@@ -43,12 +42,12 @@ pub(super) async fn keep(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health
             nodes.topology.tell_moved();
             match discover(&nodes, &seeds, round).await {
                 Ok((_, map)) => {
-                    health.recovers(Cause::NoCommands);
+                    health.recovers(Cause::No(Link::Commands));
                     nodes.topology.learn(map);
                 }
                 Err(trouble) => {
                     nodes.topology.is_not_found(&trouble);
-                    health.suffers(Cause::NoCommands, &trouble);
+                    health.suffers(Cause::No(Link::Commands), &trouble);
                 }
             }
             nodes.topology.tell_moved();
@@ -91,8 +90,7 @@ pub(super) async fn discover(
     let answers = stream::iter(candidates).map(async |address| {
         let config = nodes.config_of(&address);
         let timeout = (config.connect_timeout / 4).max(ANSWERS_WITHIN);
-        let answer = tokio::time::timeout(timeout, ask(nodes, &address)).await;
-        match answer.unwrap_or_else(|_| Err(Trouble::timed_out(timeout))) {
+        match in_time(timeout, ask(nodes, &address)).await {
             Ok(map) => Ok((address, map)),
             Err(trouble) => Err(trouble.at(&config.address())),
         }
@@ -139,20 +137,17 @@ async fn ask(nodes: &Nodes, address: &Address) -> Result<Map, Trouble> {
             nodes.transport(address).open(nothing_is_heard).await?
         }
     };
-    Map::read(slots(&*connection).await?, address).and_then(|map| {
-        if map.primaries().is_empty() {
-            let nobody = "it knows of no node that has slots: is the cluster created?";
-            return Err(Trouble::new(Outage::NotReady, nobody));
-        }
-        Ok(map)
-    })
+    map_of(&*connection, address).await
 }
 
-async fn slots(connection: &dyn Connection) -> Result<Value, Trouble> {
+/// Asks a node at this address where the slots are.
+pub(in crate::store::redis) async fn map_of(
+    connection: &dyn Connection,
+    address: &Address,
+) -> Result<Map, Trouble> {
     let mut cmd = redis::cmd("CLUSTER");
     cmd.arg("SLOTS");
-    let answer = connection.send(cmd).await;
-    answer.map_err(|error| {
+    let answer = connection.send(cmd).await.map_err(|error| {
         let trouble = trouble::of(&error);
         if trouble.code == Code::NoCluster {
             let detail = "it is no node of a cluster (its `cluster-enabled` is no): write redis:// for a single server";
@@ -162,5 +157,11 @@ async fn slots(connection: &dyn Connection) -> Result<Value, Trouble> {
         } else {
             trouble
         }
-    })
+    })?;
+    let map = Map::read(answer, address)?;
+    if map.primaries().is_empty() {
+        let nobody = "it knows of no node that has slots: is the cluster created?";
+        return Err(Trouble::new(Outage::NotReady, nobody));
+    }
+    Ok(map)
 }

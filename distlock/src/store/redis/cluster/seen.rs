@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::store::command::List;
-use crate::store::facts::{Facts, Part};
 use crate::store::redis::cluster::{ClusterStore, OPENING};
 
 impl ClusterStore {
@@ -28,20 +27,5 @@ impl ClusterStore {
             keys.extend(listed.map_err(|trouble| trouble.at(node.address()))?);
         }
         Ok(keys)
-    }
-
-    /// What each primary says about itself.
-    pub(super) async fn facts(&self, within: Duration) -> Result<Vec<Facts>, Trouble> {
-        if let Some(trouble) = self.nodes.topology.unknown() {
-            return Err(trouble);
-        }
-        let mut facts = Vec::new();
-        for primary in self.nodes.topology.map().primaries() {
-            facts.push(match self.nodes.at(&primary) {
-                Ok(node) => node.facts(Part::Primary, within).await,
-                Err(trouble) => Facts::out_of_reach(&primary.to_string(), Part::Primary, &trouble),
-            });
-        }
-        Ok(facts)
     }
 }

@@ -9,9 +9,10 @@ use redis::Value;
 use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
 use crate::store::redis::conn::group::{Group, Push};
-use crate::store::redis::conn::same_server::SameServer;
+use crate::store::redis::conn::server_registry::ServerRegistry;
 use crate::store::redis::conn::server_time::ServerTime;
 use crate::store::redis::transport::Transport;
+use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sockets::Sockets;
 use crate::store::redis::wire::call::Scope;
 use crate::store::redis::wire::names::Names;
@@ -54,7 +55,8 @@ pub(crate) struct Shared {
     pub(crate) events: EventSink,
     pub(crate) lane_after: u32,
     pub(crate) group: Group,
-    pub(crate) same_server: SameServer,
+    pub(crate) registry: Arc<ServerRegistry>,
+    pub(crate) address: String,
     is_idle: IsIdle,
     id: RwLock<ClientId>,
     /// A connection has listened in this client's name.
@@ -62,12 +64,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(namespace: &str, client: Client) -> Self {
+    pub(crate) fn new(config: &RedisConfig, client: Client) -> Self {
         Shared {
             names: match &client.group {
-                Group::Single | Group::Quorum(_) => Names::new(namespace),
-                Group::Cluster(_) => Names::in_slots(namespace),
+                Group::Single | Group::Quorum { .. } => Names::new(&config.namespace),
+                Group::Cluster(_) => Names::in_slots(&config.namespace),
             },
+            registry: match &client.group {
+                Group::Quorum { registry, .. } => registry.clone(),
+                Group::Single | Group::Cluster(_) => Arc::default(),
+            },
+            address: config.address(),
             scripts: client.scripts,
             rules: client.rules,
             server_time: ServerTime::default(),
@@ -77,7 +84,6 @@ impl Shared {
             events: client.events,
             lane_after: client.lane_after,
             group: client.group,
-            same_server: SameServer::default(),
             is_idle: client.is_idle,
             id: RwLock::new(client.id),
             has_listened: AtomicBool::new(false),
@@ -134,8 +140,8 @@ impl Shared {
         let scope = self.scope(&id);
         if let Some(revocation) = scope.revocation(text) {
             (self.events)(StoreEvent::Revoked(revocation));
-        } else if let Some(voter) = self.group.voter() {
-            voter.handle_push(&Push {
+        } else if let Group::Quorum { sink, .. } = &self.group {
+            sink(&Push {
                 text,
                 received,
                 client: &id,

@@ -1,44 +1,46 @@
 //! What a server that is one of several hands to its connections.
 
-use std::fmt;
 use std::sync::Arc;
 
-use crate::protocol::trouble::Trouble;
 use crate::store::client_id::ClientId;
+use crate::store::redis::conn::server_registry::ServerRegistry;
 use crate::store::redis::conn::server_time::ServerTime;
-use crate::store::redis::conn::session::End;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::slots::Slot;
 use crate::util::clock::Moment;
 
 /// The servers that form a store together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) enum Group {
     /// The server is alone.
     #[default]
     Single,
     Cluster(Arc<dyn ClusterNode>),
-    Quorum(Arc<dyn Voter>),
+    Quorum {
+        /// Shared by the connections to all of its servers.
+        registry: Arc<ServerRegistry>,
+        /// Receives the messages on the client's channel. It must not block.
+        sink: PushSink,
+    },
 }
+
+pub(crate) type PushSink = Arc<dyn Fn(&Push<'_>) + Send + Sync>;
 
 impl Group {
     pub(crate) fn cluster(&self) -> Option<&dyn ClusterNode> {
         match self {
             Group::Cluster(node) => Some(&**node),
-            Group::Single | Group::Quorum(_) => None,
+            Group::Single | Group::Quorum { .. } => None,
         }
     }
 
-    pub(crate) fn voter(&self) -> Option<&dyn Voter> {
-        match self {
-            Group::Quorum(voter) => Some(&**voter),
-            Group::Single | Group::Cluster(_) => None,
-        }
+    pub(crate) fn is_quorum(&self) -> bool {
+        matches!(self, Group::Quorum { .. })
     }
 }
 
 /// A node of a cluster.
-pub(crate) trait ClusterNode: Send + Sync + fmt::Debug {
+pub(crate) trait ClusterNode: Send + Sync {
     /// Returns a slot of this node, to try out what may be done there.
     fn some_slot(&self) -> Option<Slot>;
 
@@ -61,14 +63,4 @@ pub(crate) struct Push<'a> {
     pub(crate) client: &'a ClientId,
     pub(crate) names: &'a Names,
     pub(crate) server_time: &'a ServerTime,
-}
-
-/// A server of a quorum.
-pub(crate) trait Voter: Send + Sync + fmt::Debug {
-    /// Rejects a connection to a server that already votes under another address. `run` is the
-    /// server's run id, `end` the end of the connection.
-    fn admit(&self, run: Option<&str>, end: &Arc<End>) -> Result<(), Trouble>;
-
-    /// Handles a message on the client's channel. Must not block.
-    fn handle_push(&self, push: &Push<'_>);
 }

@@ -1,28 +1,32 @@
 //! How a connection is opened: the old one is killed, then it listens, and it shows that it may
 //! write and knows the scripts. Only then does it count as up.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, RedisResult, Value, from_redis_value};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 
-use crate::config::credentials::Source;
+use crate::config::credentials::{Credentials, Source};
 use crate::error::Outage;
 use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::group::{ClusterNode, Group};
-use crate::store::redis::conn::known::{Known, Used};
+use crate::store::redis::conn::known::Known;
+use crate::store::redis::conn::server_registry::Reached;
 use crate::store::redis::conn::session::{End, Predecessor, ServersName, Session};
-use crate::store::redis::conn::subscribed::Subscribed;
-use crate::store::redis::transport::config::Password;
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::role;
 use crate::store::redis::transport::{Connection, Heard, Hears, Transport};
 use crate::store::redis::wire::decode;
+use crate::store::redis::wire::scripts::ScriptId::{
+    Ask, Confirm, Inspect, Look, Release, Renew, Repair, Yield,
+};
 use crate::store::redis::wire::scripts::{self, By, ScriptId};
 use crate::store::redis::wire::slots::{Slot, slot_of};
 use crate::store::redis::wire::trouble;
+use crate::util::mutex::lock;
 
 /// The pause of a connection that leads to another server than the others did.
 const SEVERAL_SERVERS: Duration = Duration::from_millis(50);
@@ -40,16 +44,15 @@ pub(crate) enum Role {
 }
 
 /// How a connection is opened.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) role: Role,
-    password: Option<Password>,
-    /// Where the password comes from, if not from the URL.
+    credentials: Option<Credentials>,
+    /// Where the credentials come from, if not from the URL.
     source: Option<Source>,
-    dialed: AtomicU64,
-    /// The epoch whose pushes count.
+    /// The epoch whose pushes count: that of the last connection.
     current: Arc<AtomicU64>,
 }
 
@@ -58,39 +61,34 @@ impl Dialer {
         role: Role,
         transport: Arc<dyn Transport>,
         shared: Arc<Shared>,
-        password: Option<Password>,
+        credentials: Option<Credentials>,
         source: Option<Source>,
     ) -> Self {
         Dialer {
             transport,
             shared,
             role,
-            password,
+            credentials,
             source,
-            dialed: AtomicU64::new(0),
             current: Arc::default(),
         }
     }
 
     /// Another one, for connections of the same kind.
     pub(crate) fn another(&self) -> Self {
-        Dialer::new(
-            self.role,
-            self.transport.clone(),
-            self.shared.clone(),
-            self.password.clone(),
-            self.source.clone(),
-        )
+        Dialer {
+            current: Arc::default(),
+            ..self.clone()
+        }
     }
 
     /// Opens a connection. On a command connection the first command kills the old one, so that
     /// what it still had under way is never applied; then it subscribes; asks come after that.
     pub(crate) async fn dial(&self, old: Option<&Predecessor>) -> Result<Session, Trouble> {
-        let epoch = self.dialed.fetch_add(1, Ordering::AcqRel) + 1;
         // Whatever an old connection still delivers is discarded.
-        self.current.store(epoch, Ordering::Release);
+        let epoch = self.current.fetch_add(1, Ordering::AcqRel) + 1;
         let end = Arc::new(End::default());
-        let subscribed = Arc::new(Subscribed::default());
+        let subscribed: Arc<Mutex<HashSet<Slot>>> = Arc::default();
         let hears = self.hears(epoch, end.clone(), subscribed.clone());
         let connection = self.transport.open(hears).await?;
         let shared = &*self.shared;
@@ -104,25 +102,25 @@ impl Dialer {
         if self.role == Role::Lane {
             name = servers_name(&*connection).await?;
         }
-        let used = match self.role {
-            _ if !connection.has_pushes() => Used::Unloaded,
-            Role::Commands | Role::Lane => Used::All,
-            Role::Renewals => Used::Renew,
-            Role::Acks => Used::Proofs,
+        // A proxy knows by its keys where a script goes, and loading has none: each is sent by its
+        // source when the server does not know it.
+        let loads = if connection.has_pushes() {
+            self.loads()
+        } else {
+            Vec::new()
         };
-        let scripts = Known::new(shared.scripts.clone(), used);
-        let server = self.probe(&*connection, &scripts, slot).await?;
-        if self.role == Role::Commands
-            && let Some(voter) = shared.group.voter()
-        {
-            voter.admit(server.as_deref(), &end)?;
-        }
-        if connection.has_pushes()
-            && self.role != Role::Lane
-            && (shared.same_server).enter(server.as_deref(), &end, self.role == Role::Commands)
-        {
-            // Under a name of several servers they would leave each other without a pause.
-            tokio::time::sleep(SEVERAL_SERVERS).await;
+        let server = self.probe(&*connection, &loads, slot).await?;
+        if connection.has_pushes() && self.role != Role::Lane {
+            let reached = Reached {
+                address: shared.address.clone(),
+                run_id: server.clone(),
+                is_first: self.role == Role::Commands,
+                end: Arc::downgrade(&end),
+            };
+            if shared.registry.enter(reached, shared.group.is_quorum())? {
+                // Under a name of several servers they would leave each other without a pause.
+                tokio::time::sleep(SEVERAL_SERVERS).await;
+            }
         }
         Ok(Session {
             connection,
@@ -132,19 +130,33 @@ impl Dialer {
             name,
             predecessor_lives,
             end,
-            scripts,
+            scripts: Known::new(loads),
             subscribed,
         })
     }
 
-    /// The password of the default user, which a server that has none would take as well.
-    async fn password(&self) -> Result<Option<Password>, Trouble> {
-        let Some(source) = &self.source else {
-            return Ok(self.password.clone());
+    /// The commands that make a server know the scripts that the connection uses.
+    fn loads(&self) -> Vec<Cmd> {
+        let all = &*self.shared.scripts;
+        let used: &[ScriptId] = match self.role {
+            Role::Renewals => &[Renew],
+            Role::Acks => &[Confirm, Renew],
+            Role::Commands | Role::Lane if all.are_of_quorum() => {
+                &[Ask, Yield, Confirm, Repair, Release, Inspect]
+            }
+            Role::Commands | Role::Lane => &[Ask, Confirm, Renew, Release, Look, Inspect],
         };
-        let credentials = login::ask(source).await?;
-        let is_default = credentials.user().is_none_or(|user| user == "default");
-        Ok(is_default.then(|| Password::new(credentials.reveal())))
+        used.iter().map(|id| all.get(*id).load()).collect()
+    }
+
+    /// The credentials of the default user, which a server that has no password would take as well.
+    async fn default_user(&self) -> Result<Option<Credentials>, Trouble> {
+        let credentials = match &self.source {
+            Some(source) => Some(login::ask(source).await?),
+            None => self.credentials.clone(),
+        };
+        let is_default = |known: &Credentials| known.user().is_none_or(|user| user == "default");
+        Ok(credentials.filter(is_default))
     }
 
     /// Opens a connection to the server that the other one reaches. A name may mean several, or
@@ -158,9 +170,6 @@ impl Dialer {
         }
     }
 
-    /// Has the server run a script that writes nothing, but might, and makes it know the others: so
-    /// a replica is not taken for a master, and no command is sent twice because its script is
-    /// unknown. What the server calls itself for as long as it runs, if it says so.
     /// Rejects a server that pushes nothing where pushes are needed.
     fn check_protocol(&self, connection: &dyn Connection) -> Result<(), Trouble> {
         let shared = &*self.shared;
@@ -171,7 +180,7 @@ impl Dialer {
             Group::Cluster(_) => {
                 "it does not speak RESP3, as the nodes of a cluster must: write redis:// for a proxy before one"
             }
-            Group::Quorum(_) => {
+            Group::Quorum { .. } => {
                 "it does not speak RESP3, as the servers of a quorum must: no proxy may stand before them"
             }
             Group::Single if self.role == Role::Commands && !shared.start_polling() => {
@@ -199,7 +208,7 @@ impl Dialer {
             return Ok((None, old.is_some()));
         }
         if old.is_none() {
-            check_password(connection, self.password().await?).await?;
+            check_password(connection, self.default_user().await?).await?;
         }
         let predecessor_lives = !kill(connection, old).await?;
         let name = servers_name(connection).await?;
@@ -214,10 +223,13 @@ impl Dialer {
         Ok((name, predecessor_lives))
     }
 
+    /// Has the server run a script that writes nothing, but might, and makes it know the others: so
+    /// a replica is not taken for a master, and no command is sent twice because its script is
+    /// unknown. Returns what the server calls itself for as long as it runs, if it says so.
     async fn probe(
         &self,
         connection: &dyn Connection,
-        scripts: &Known,
+        loads: &[Cmd],
         slot: Option<Slot>,
     ) -> Result<Option<String>, Trouble> {
         let shared = &*self.shared;
@@ -236,14 +248,14 @@ impl Dialer {
         });
         let mut commands: Vec<_> = probes.collect();
         let probes = commands.len();
-        commands.extend(scripts.loads());
+        commands.extend_from_slice(loads);
         // A proxy may lead each command to another server, and does not know this one.
         let is_asked = connection.has_pushes();
         if is_asked {
             let mut info = redis::cmd("INFO");
             // For one of a quorum its role as well; the servers before 7.0 take one section, or
             // none.
-            if shared.group.voter().is_none() {
+            if !shared.group.is_quorum() {
                 info.arg("server");
             }
             commands.push(info);
@@ -252,12 +264,23 @@ impl Dialer {
         let replies = connection.send_all(&commands).await;
         let mut replies = replies.map_err(|error| trouble::of(&error))?;
         let info = is_asked.then(|| replies.pop()).flatten();
-        let info = info.map_or(Ok(None), read_info)?;
-        if shared.group.cluster().is_none() {
-            role::check_alone(info.as_deref().and_then(mode))?;
+        let info = info.map(|info| info.and_then(|info| Ok(from_redis_value(info)?)));
+        let info: Option<String> = info.map_or(Ok(None), optional)?;
+        // A user without the right to INFO learns what is wrong by an error instead.
+        let known = |name| info.as_deref().and_then(|info| field(info, name));
+        // A node that is used as a server of its own executes only commands for its own slots,
+        // which may move away. Valkey has its own name for this field.
+        let mode = known("redis_mode").or_else(|| known("server_mode"));
+        if shared.group.cluster().is_none() && mode == Some("cluster") {
+            return Err(trouble::node_of_cluster());
         }
-        if shared.group.voter().is_some() {
-            role::check_member(info.as_deref().and_then(|info| field(info, "role")))?;
+        // What is done to its master is done to a replica: it has no vote of its own, even if it
+        // may be written to.
+        if shared.group.is_quorum() && known("role") == Some("slave") {
+            return Err(Trouble::new(
+                Outage::Misconfigured,
+                "it is a replica, and the servers of a quorum know nothing of each other: name independent servers",
+            ));
         }
         for reply in replies.into_iter().take(probes) {
             match reply {
@@ -274,8 +297,7 @@ impl Dialer {
                 Err(error) => return Err(self.refused(connection, &error, key).await),
             }
         }
-        let run = info.as_deref().and_then(|info| field(info, "run_id"));
-        Ok(run.map(str::to_owned))
+        Ok(known("run_id").map(str::to_owned))
     }
 
     /// Returns why a server does not run scripts.
@@ -298,7 +320,7 @@ impl Dialer {
         trouble::needs(error, &format!("EVAL and EVALSHA on keys like `{key}`"))
     }
 
-    fn hears(&self, epoch: u64, end: Arc<End>, subscribed: Arc<Subscribed>) -> Hears {
+    fn hears(&self, epoch: u64, end: Arc<End>, subscribed: Arc<Mutex<HashSet<Slot>>>) -> Hears {
         let (current, shared) = (self.current.clone(), self.shared.clone());
         let listens = self.role == Role::Commands;
         Arc::new(move |heard| match heard {
@@ -317,12 +339,12 @@ impl Dialer {
             }
             Heard::Subscribed(push) => {
                 if let Some(slot) = slot_of(&push) {
-                    subscribed.begins(slot);
+                    lock(&subscribed).insert(slot);
                 }
             }
             Heard::Unsubscribed(push) => {
                 if let Some(slot) = slot_of(&push) {
-                    subscribed.ends(slot);
+                    lock(&subscribed).remove(&slot);
                     if let Some(node) = shared.group.cluster() {
                         node.gave_away(slot);
                     }
@@ -356,43 +378,41 @@ pub(crate) async fn kill(
         .arg(&old.id)
         .arg("ADDR")
         .arg(&old.address);
-    match connection.send(kill).await {
-        Ok(_) => Ok(true),
-        Err(error) => only_missed(&error).map(|()| false),
-    }
+    Ok(optional(connection.send(kill).await)?.is_some())
 }
 
 async fn servers_name(connection: &dyn Connection) -> Result<Option<ServersName>, Trouble> {
     let mut info = redis::cmd("CLIENT");
     info.arg("INFO");
-    match text(connection, info).await {
-        Ok(info) => Ok(ServersName::read(&info)),
-        Err(error) => only_missed(&error).map(|()| None),
-    }
+    let info = optional(text(connection, info).await)?;
+    Ok(info.and_then(|info| ServersName::read(&info)))
 }
 
-/// A right, or a command that was renamed away, that is only missed, not needed.
-fn only_missed(error: &RedisError) -> Result<(), Trouble> {
-    let trouble = trouble::of(error);
-    let unknown = error.kind() != ErrorKind::Io && trouble.code == Code::UnknownCommand;
-    if trouble.outage == Outage::Denied || unknown {
-        Ok(())
-    } else {
-        Err(trouble)
-    }
+/// The reply to a command that is not needed: `None` without the right to it, or where it was
+/// renamed away.
+fn optional<T>(reply: RedisResult<T>) -> Result<Option<T>, Trouble> {
+    reply.map(Some).or_else(|error| {
+        let trouble = trouble::of(&error);
+        let unknown = error.kind() != ErrorKind::Io && trouble.code == Code::UnknownCommand;
+        if trouble.outage == Outage::Denied || unknown {
+            Ok(None)
+        } else {
+            Err(trouble)
+        }
+    })
 }
 
 /// A server without a password takes any: whoever gives one means another server, or believes this
 /// one to be guarded.
 async fn check_password(
     connection: &dyn Connection,
-    password: Option<Password>,
+    credentials: Option<Credentials>,
 ) -> Result<(), Trouble> {
-    let Some(password) = password else {
+    let Some(credentials) = credentials else {
         return Ok(());
     };
     let mut auth = redis::cmd("AUTH");
-    auth.arg(password.reveal());
+    auth.arg(credentials.reveal());
     match connection.send(auth).await {
         Err(error) if trouble::of(&error).code == Code::NoPassword => Err(Trouble::new(
             Outage::Misconfigured,
@@ -457,14 +477,6 @@ pub(crate) async fn evicts(session: &Session) -> Option<String> {
     (field(&info, "maxmemory") != Some("0") && policy != "noeviction").then(|| policy.to_owned())
 }
 
-/// What a server says of itself, if it says so.
-fn read_info(info: RedisResult<Value>) -> Result<Option<String>, Trouble> {
-    match info.and_then(|info| Ok(from_redis_value(info)?)) {
-        Ok(info) => Ok(Some(info)),
-        Err(error) => only_missed(&error).map(|()| None),
-    }
-}
-
 /// A line of what a server says of itself.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = info.lines();
@@ -472,13 +484,7 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     value.map(str::trim)
 }
 
-/// Whether a server runs alone or in a cluster, if it says so. Valkey has its own name for this
-/// field.
-fn mode(info: &str) -> Option<&str> {
-    field(info, "redis_mode").or_else(|| field(info, "server_mode"))
-}
-
-async fn text(connection: &dyn Connection, command: redis::Cmd) -> Result<String, RedisError> {
+async fn text(connection: &dyn Connection, command: Cmd) -> Result<String, RedisError> {
     let answer: Value = connection.send(command).await?;
     Ok(from_redis_value(answer)?)
 }

@@ -17,16 +17,20 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// What keeps the server from being used.
 #[derive(Clone, Copy, Debug)]
-#[repr(u8)]
 pub(crate) enum Cause {
-    /// There is no connection for commands.
-    NoCommands = 1,
-    /// There is no connection for renewals.
-    NoRenewals = 2,
+    /// There is no connection of this kind.
+    No(Link),
     /// It answers, and refuses: no memory, no rights, no writes.
-    Refusing = 4,
-    /// There is no connection for what replicas are to acknowledge.
-    NoAcks = 8,
+    Refusing,
+}
+
+impl Cause {
+    fn bit(self) -> u8 {
+        match self {
+            Cause::No(link) => 1 << link as u8,
+            Cause::Refusing => 1 << 7,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +72,7 @@ impl Health {
     }
 
     pub(crate) fn suffers(&self, cause: Cause, trouble: &Trouble) {
-        if self.causes.load(Ordering::Relaxed) & cause as u8 != 0 {
+        if self.causes.load(Ordering::Relaxed) & cause.bit() != 0 {
             return;
         }
         let now = self.clock.now();
@@ -77,7 +81,7 @@ impl Health {
         if lately && told.lost_at.is_none() && matches!(cause, Cause::Refusing) {
             return;
         }
-        self.causes.fetch_or(cause as u8, Ordering::Relaxed);
+        self.causes.fetch_or(cause.bit(), Ordering::Relaxed);
         if told.lost_at.is_none() {
             (told.lost_at, told.last) = (Some(now), Some(now));
             (self.events)(StoreEvent::Lost {
@@ -88,13 +92,17 @@ impl Health {
     }
 
     pub(crate) fn recovers(&self, cause: Cause) {
+        self.clear(cause.bit());
+    }
+
+    fn clear(&self, causes: u8) {
         // Nearly always there is nothing to recover from.
-        if self.causes.load(Ordering::Relaxed) & cause as u8 == 0 {
+        if self.causes.load(Ordering::Relaxed) & causes == 0 {
             return;
         }
         let mut told = lock(&self.told);
-        let before = self.causes.fetch_and(!(cause as u8), Ordering::Relaxed);
-        if before == cause as u8
+        let before = self.causes.fetch_and(!causes, Ordering::Relaxed);
+        if before & !causes == 0
             && let Some(since) = told.lost_at.take()
         {
             (self.events)(StoreEvent::Back {
@@ -123,6 +131,7 @@ impl Health {
             namespace: self.namespace.clone(),
             gap,
         });
+        self.recovers(Cause::No(link));
     }
 
     /// A connection went away. When that was.
@@ -136,14 +145,7 @@ impl Health {
 
     /// Nobody needs the server any more.
     pub(crate) fn ends(&self) {
-        for cause in [
-            Cause::NoCommands,
-            Cause::NoRenewals,
-            Cause::Refusing,
-            Cause::NoAcks,
-        ] {
-            self.recovers(cause);
-        }
+        self.clear(u8::MAX);
     }
 }
 
@@ -169,12 +171,12 @@ mod tests {
         });
         let health = Health::new("a:1".into(), "d", Arc::new(BootClock), events);
         let trouble = Trouble::timed_out(TELL_EVERY);
-        for cause in [Cause::NoCommands, Cause::NoRenewals, Cause::NoCommands] {
+        for cause in [Link::Commands, Link::Renewals, Link::Commands].map(Cause::No) {
             health.suffers(cause, &trouble);
         }
-        health.recovers(Cause::NoCommands);
+        health.recovers(Cause::No(Link::Commands));
         assert_eq!(*lock(&told), [true]);
-        health.recovers(Cause::NoRenewals);
+        health.recovers(Cause::No(Link::Renewals));
         assert_eq!(*lock(&told), [true, false]);
     }
 }

@@ -12,6 +12,7 @@ use crate::protocol::trouble::Trouble;
 use crate::store::redis::conn::handshake::{Dialer, Role};
 use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::conn::session::{Predecessor, Session};
+use crate::store::redis::transport::in_time;
 use crate::store::redis::wire::trouble;
 use crate::util::backoff::Backoff;
 use crate::util::clock::Moment;
@@ -57,7 +58,12 @@ struct Kept {
     is_opening: AtomicBool,
     /// Wakes who waits in the order of their coming, which can be repeated.
     changed: Notify,
-    suspicion: Suspicion,
+    /// A command went unanswered.
+    suspected: Notify,
+    /// How long a PING may take before the connection is replaced, in milliseconds; the shortest
+    /// that was asked for wins.
+    patience: AtomicU64,
+    least_patience: Duration,
     close: Notify,
 }
 
@@ -79,41 +85,10 @@ impl Kept {
         // Not under the mutex: it may be a connection's last clone.
         drop(before);
     }
-}
 
-/// That a command went unanswered, and how long a PING may take before the connection is replaced.
-#[derive(Debug)]
-struct Suspicion {
-    raised: Notify,
-    /// Milliseconds; the shortest that was asked for wins.
-    patience: AtomicU64,
-    least: Duration,
-}
-
-impl Suspicion {
-    fn of(role: Role) -> Self {
-        Suspicion {
-            raised: Notify::new(),
-            patience: AtomicU64::new(u64::MAX),
-            least: match role {
-                Role::Renewals => LEAST_PATIENCE,
-                // Replacing the command connection costs the places in all queues, so it is not
-                // done lightly.
-                // A PING to the last one may stand behind a WAIT.
-                Role::Commands | Role::Lane | Role::Acks => PING_WITHIN,
-            },
-        }
-    }
-
-    fn raise(&self, patience: Duration) {
-        let patience = patience.max(self.least).min(PING_WITHIN);
-        let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        self.patience.fetch_min(millis, Ordering::AcqRel);
-        self.raised.notify_one();
-    }
-
-    async fn raised(&self) -> Duration {
-        self.raised.notified().await;
+    /// Waits until the connection is to be tested, and returns how long a PING may take.
+    async fn suspected(&self) -> Duration {
+        self.suspected.notified().await;
         let millis = self.patience.swap(u64::MAX, Ordering::AcqRel);
         Duration::from_millis(millis).min(PING_WITHIN)
     }
@@ -140,7 +115,15 @@ impl Link {
             }),
             is_opening: AtomicBool::new(first.is_none()),
             changed: Notify::new(),
-            suspicion: Suspicion::of(dialer.role),
+            suspected: Notify::new(),
+            patience: AtomicU64::new(u64::MAX),
+            least_patience: match dialer.role {
+                Role::Renewals => LEAST_PATIENCE,
+                // Replacing the command connection costs the places in all queues, so it is not
+                // done lightly.
+                // A PING to the last one may stand behind a WAIT.
+                Role::Commands | Role::Lane | Role::Acks => PING_WITHIN,
+            },
             close: Notify::new(),
         });
         let link = Link {
@@ -151,14 +134,14 @@ impl Link {
         let supervisor = Supervisor {
             dialer,
             longest_redial: LONGEST_REDIAL.max(needed),
-            kept: Closes(kept),
+            kept,
             health,
             connected,
         };
         transport.spawn(Box::pin(async move {
             tokio::select! {
                 biased;
-                () = supervisor.kept.0.close.notified() => {
+                () = supervisor.kept.close.notified() => {
                     supervisor.health.link_down(supervisor.link());
                 }
                 () = supervisor.keep(first) => {}
@@ -221,7 +204,10 @@ impl Link {
     /// A command went unanswered for so long: the connection is tested, and replaced if it does not
     /// answer within that time again.
     pub(crate) fn suspect(&self, unanswered: Duration) {
-        self.kept.suspicion.raise(unanswered);
+        let patience = unanswered.max(self.kept.least_patience).min(PING_WITHIN);
+        let millis = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        self.kept.patience.fetch_min(millis, Ordering::AcqRel);
+        self.kept.suspected.notify_one();
     }
 
     pub(crate) fn close(&self) {
@@ -235,21 +221,19 @@ impl Drop for Link {
     }
 }
 
-/// Says that there is no connection any more, whatever ends its supervisor.
-struct Closes(Arc<Kept>);
-
-impl Drop for Closes {
-    fn drop(&mut self) {
-        self.0.becomes(State::Closed);
-    }
-}
-
 struct Supervisor<F> {
     dialer: Dialer,
     longest_redial: Duration,
-    kept: Closes,
+    kept: Arc<Kept>,
     health: Arc<Health>,
     connected: F,
+}
+
+/// There is no connection any more, whatever ends the supervisor.
+impl<F> Drop for Supervisor<F> {
+    fn drop(&mut self) {
+        self.kept.becomes(State::Closed);
+    }
 }
 
 impl<F: Fn()> Supervisor<F> {
@@ -264,10 +248,10 @@ impl<F: Fn()> Supervisor<F> {
                 }
                 None => self.open(old.as_ref(), down_since).await,
             };
-            let why = watch(&session, &self.kept.0.suspicion).await;
+            let why = watch(&session, &self.kept).await;
             old = Some(Predecessor(session.name.clone()));
             drop(session);
-            self.kept.0.becomes(State::Down(why));
+            self.kept.becomes(State::Down(why));
             down_since = Some(self.health.link_down(self.link()));
         }
     }
@@ -277,13 +261,11 @@ impl<F: Fn()> Supervisor<F> {
         let mut backoff = BACKOFF;
         let mut within = FIRST_REDIAL;
         loop {
-            let dialed = tokio::time::timeout(within, self.dialer.dial(old)).await;
-            match dialed.unwrap_or_else(|_| Err(Trouble::timed_out(within))) {
+            match in_time(within, self.dialer.dial(old)).await {
                 Ok(session) => {
                     let session = Arc::new(session);
-                    self.kept.0.becomes(State::Up(session.clone()));
+                    self.kept.becomes(State::Up(session.clone()));
                     self.health.link_up(self.link(), down_since);
-                    self.health.recovers(self.cause());
                     (self.connected)();
                     return session;
                 }
@@ -294,8 +276,8 @@ impl<F: Fn()> Supervisor<F> {
                         trouble.outage = Outage::NotReady;
                     }
                     // A connection that is replaced at the first attempt is no news.
-                    self.health.suffers(self.cause(), &trouble);
-                    self.kept.0.becomes(State::Down(trouble));
+                    self.health.suffers(Cause::No(self.link()), &trouble);
+                    self.kept.becomes(State::Down(trouble));
                     tokio::time::sleep(jittered(backoff.pause(), &self.dialer)).await;
                     within = (within * 2).min(self.longest_redial);
                 }
@@ -310,14 +292,6 @@ impl<F: Fn()> Supervisor<F> {
             Role::Acks => event::Link::Acks,
         }
     }
-
-    fn cause(&self) -> Cause {
-        match self.dialer.role {
-            Role::Commands | Role::Lane => Cause::NoCommands,
-            Role::Renewals => Cause::NoRenewals,
-            Role::Acks => Cause::NoAcks,
-        }
-    }
 }
 
 /// Opens the first connection within a caller's patience, each attempt `within` a part of it:
@@ -330,8 +304,7 @@ pub(crate) async fn open_first(
 ) -> Result<Session, Trouble> {
     let mut backoff = BACKOFF;
     loop {
-        let dialed = tokio::time::timeout(within, dialer.dial(None)).await;
-        match dialed.unwrap_or_else(|_| Err(Trouble::timed_out(within))) {
+        match in_time(within, dialer.dial(None)).await {
             Ok(session) => return Ok(session),
             Err(trouble) if !trouble.outage.is_transient() => return Err(trouble),
             Err(trouble) => *lock(last) = Some(trouble),
@@ -347,12 +320,12 @@ fn jittered(pause: Duration, dialer: &Dialer) -> Duration {
 }
 
 /// Resolves when the session is of no use any more.
-async fn watch(session: &Session, suspicion: &Suspicion) -> Trouble {
+async fn watch(session: &Session, kept: &Kept) -> Trouble {
     loop {
         tokio::select! {
             biased;
             why = session.end.told() => return why,
-            patience = suspicion.raised() => {
+            patience = kept.suspected() => {
                 if let Err(why) = test(session, patience).await {
                     return why;
                 }

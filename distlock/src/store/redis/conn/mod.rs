@@ -7,7 +7,6 @@ pub(crate) mod handshake;
 pub(crate) mod health;
 pub(crate) mod known;
 pub(crate) mod link;
-pub(crate) mod same_server;
+pub(crate) mod server_registry;
 pub(crate) mod server_time;
 pub(crate) mod session;
-pub(crate) mod subscribed;

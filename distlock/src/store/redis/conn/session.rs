@@ -1,15 +1,16 @@
 //! A connection that works, for as long as it does.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 
-use once_cell::sync::OnceCell;
-use tokio::sync::Notify;
+use tokio::sync::SetOnce;
 
 use crate::protocol::trouble::Trouble;
 use crate::store::client_id::ClientId;
 use crate::store::redis::conn::known::Known;
-use crate::store::redis::conn::subscribed::Subscribed;
 use crate::store::redis::transport::Connection;
+use crate::store::redis::wire::slots::Slot;
+use crate::util::mutex::lock;
 
 /// A connection that works.
 #[derive(Debug)]
@@ -27,8 +28,15 @@ pub(crate) struct Session {
     pub(crate) predecessor_lives: bool,
     pub(crate) end: Arc<End>,
     pub(crate) scripts: Known,
-    /// In a cluster.
-    pub(crate) subscribed: Arc<Subscribed>,
+    /// In a cluster the slots that the connection is subscribed in. The server's pushes decide, in
+    /// their order: the end of a subscription may have come behind the reply to a command.
+    pub(crate) subscribed: Arc<Mutex<HashSet<Slot>>>,
+}
+
+impl Session {
+    pub(crate) fn is_subscribed(&self, slot: Slot) -> bool {
+        lock(&self.subscribed).contains(&slot)
+    }
 }
 
 /// A connection as the server knows it. The address is there because a restarted server counts its
@@ -57,31 +65,21 @@ impl ServersName {
 #[derive(Debug)]
 pub(crate) struct Predecessor(pub(crate) Option<ServersName>);
 
-/// That a session is of no use any more, and why.
+/// Why a session is of no use any more, once it is.
 #[derive(Debug, Default)]
-pub(crate) struct End {
-    why: OnceCell<Trouble>,
-    told: Notify,
-}
+pub(crate) struct End(SetOnce<Trouble>);
 
 impl End {
     /// Says so; `false` if it was said before.
     pub(crate) fn tell(&self, why: Trouble) -> bool {
-        let first = self.why.set(why).is_ok();
-        self.told.notify_one();
-        first
+        self.0.set(why).is_ok()
     }
 
     pub(crate) fn is_told(&self) -> bool {
-        self.why.get().is_some()
+        self.0.initialized()
     }
 
     pub(crate) async fn told(&self) -> Trouble {
-        loop {
-            if let Some(why) = self.why.get() {
-                return why.clone();
-            }
-            self.told.notified().await;
-        }
+        self.0.wait().await.clone()
     }
 }

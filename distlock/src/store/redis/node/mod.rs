@@ -6,7 +6,6 @@ pub(crate) mod at_once;
 pub(crate) mod authentication;
 pub(crate) mod durable;
 pub(crate) mod exchange;
-pub(crate) mod facts;
 pub(crate) mod failover;
 pub(crate) mod give_back;
 pub(crate) mod lane;
@@ -80,7 +79,7 @@ impl Node {
         client: Client,
     ) -> Result<(Self, Option<String>), Error> {
         let limit = config.connect_timeout;
-        let shared = Arc::new(Shared::new(&config.namespace, client));
+        let shared = Arc::new(Shared::new(config, client));
         let started = shared.clock.now();
         let [commands, renewals] = dialers(config, &transport, &shared);
         let last = Mutex::new(None);
@@ -110,7 +109,7 @@ impl Node {
         transport: Arc<dyn Transport>,
         client: Client,
     ) -> Self {
-        let shared = Arc::new(Shared::new(&config.namespace, client));
+        let shared = Arc::new(Shared::new(config, client));
         let [commands, renewals] = dialers(config, &transport, &shared);
         Self::keep(config, shared, commands, renewals, (None, None))
     }
@@ -247,7 +246,7 @@ impl Node {
     /// The command that subscribes a connection in a slot, unless it is.
     pub(crate) fn subscribe(&self, session: &Session, slot: Slot) -> Option<Cmd> {
         let names = &self.shared.names;
-        let is_subscribed = session.subscribed.contains(slot);
+        let is_subscribed = session.is_subscribed(slot);
         (!is_subscribed).then(|| names.subscribe(slot, &session.client))
     }
 
@@ -306,7 +305,7 @@ impl Node {
     /// An answer to what was sent then says what time it is there.
     pub(crate) fn learn(&self, sent: Moment, server_micros: u64) {
         let shared = &*self.shared;
-        if shared.group.voter().is_some() {
+        if shared.group.is_quorum() {
             let now = shared.clock.now();
             shared.server_time.hear(sent, server_micros, now);
             return;
@@ -361,7 +360,7 @@ fn dialer(
         role,
         transport,
         shared,
-        config.password(),
+        config.url_credentials(),
         config.credentials.clone(),
     )
 }

@@ -12,7 +12,6 @@ use crate::protocol::trouble::Trouble;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::authentication;
-use crate::store::redis::quorum::seats::Seat;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sockets::Sockets;
 use crate::store::redis::transport::url::{Host, Place, Single};
@@ -39,10 +38,9 @@ impl Members {
         quorum: usize,
         hosts: &[Host],
         client: &Client,
-        client_of: impl Fn(usize, Seat, Client) -> Client,
+        client_of: impl Fn(usize, Client) -> Client,
     ) -> Self {
         let scripts = Arc::new(client.scripts.in_quorum());
-        let seats = Arc::default();
         let nodes = hosts.iter().enumerate().map(|(place, (host, port))| {
             let server = Single::Server(ConnectionAddr::Tcp(host.clone(), *port));
             let config = RedisConfig {
@@ -58,7 +56,7 @@ impl Members {
                 ..client.clone()
             };
             let transport = (client.way)(Sockets::new(&config, &server));
-            let client = client_of(place, Seat::new(config.address(), &seats), client);
+            let client = client_of(place, client);
             let node = Arc::new(Node::connect_lazy(&config, transport.clone(), client));
             authentication::begin(&node, &config, &*transport);
             node

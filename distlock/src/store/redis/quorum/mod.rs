@@ -1,8 +1,8 @@
 //! The store over independent servers: a lock is its holder's once a quorum of them has voted for
 //! it, and confirmed that.
 //!
-//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`; by their `seats` none
-//! of them votes twice. A `candidate` collects the votes for one owner, without I/O; its `ballot`
+//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`; by the registry of
+//! their connections none of them votes twice. A `candidate` collects the votes for one owner, without I/O; its `ballot`
 //! says to the nodes what it wants said, by the `verbs`. `asking`, `renewing`, `releasing` and
 //! `looking` are what a client wants of all of them, and `seen` is for those who look on.
 
@@ -18,13 +18,11 @@ use crate::error::Error;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::Owner;
 use crate::store::command::{Command, Confirm, Release, Reply, Revoke};
-use crate::store::facts::{Facts, Part};
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::conn::group::{Group, Push, Voter};
-use crate::store::redis::conn::session::End;
+use crate::store::redis::conn::group::{Group, Push};
+use crate::store::redis::conn::server_registry::ServerRegistry;
 use crate::store::redis::quorum::ballot::{Ballot, Count, Polls};
 use crate::store::redis::quorum::members::Members;
-use crate::store::redis::quorum::seats::Seat;
 use crate::store::redis::quorum::terms::Terms;
 use crate::store::redis::quorum::told::Told;
 use crate::store::redis::quorum::verbs::Asks;
@@ -41,7 +39,6 @@ mod looking;
 mod members;
 mod releasing;
 mod renewing;
-mod seats;
 mod seen;
 mod terms;
 mod told;
@@ -111,15 +108,21 @@ impl Quorum {
         Arc::new_cyclic(|quorum: &Weak<Quorum>| {
             let terms = Terms(config.quorum.clone());
             let size = terms.quorum_of(hosts.len(), client.rules);
-            let members = Members::open(config, size, hosts, &client, |place, seat, client| {
+            let registry: Arc<ServerRegistry> = Arc::default();
+            let members = Members::open(config, size, hosts, &client, |place, client| {
                 let (of_events, events) = (quorum.clone(), client.events.clone());
                 let quorum = quorum.clone();
                 Client {
-                    group: Group::Quorum(Arc::new(Member {
-                        place,
-                        seat,
-                        quorum,
-                    })),
+                    group: Group::Quorum {
+                        registry: registry.clone(),
+                        sink: Arc::new(move |push: &Push<'_>| {
+                            if let Some(quorum) = quorum.upgrade()
+                                && let Some(told) = Told::read(push, quorum.polls.rules)
+                            {
+                                quorum.told(place, told);
+                            }
+                        }),
+                    },
                     events: Arc::new(move |event| match of_events.upgrade() {
                         Some(quorum) => quorum.happened(event),
                         None => events(event),
@@ -141,34 +144,6 @@ impl Quorum {
                 table: Mutex::default(),
             }
         })
-    }
-}
-
-/// What the connections of one server know of the quorum.
-struct Member {
-    place: usize,
-    seat: Seat,
-    quorum: Weak<Quorum>,
-}
-
-impl std::fmt::Debug for Member {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.seat.fmt(f)
-    }
-}
-
-impl Voter for Member {
-    fn admit(&self, run: Option<&str>, end: &Arc<End>) -> Result<(), Trouble> {
-        self.seat.take(run, end)
-    }
-
-    fn handle_push(&self, push: &Push<'_>) {
-        let Some(quorum) = self.quorum.upgrade() else {
-            return;
-        };
-        if let Some(told) = Told::read(push, quorum.polls.rules) {
-            quorum.told(self.place, told);
-        }
     }
 }
 
@@ -284,16 +259,6 @@ impl LockStore for Arc<Quorum> {
                     quorum.revoke(&revoke, timeout).await.map(Reply::Revoked)
                 }
             }
-        })
-    }
-
-    fn facts(&self, timeout: Duration) -> BoxFuture<'_, Result<Vec<Facts>, Trouble>> {
-        Box::pin(async move {
-            let mut facts = Vec::new();
-            for node in &self.polls.members.nodes {
-                facts.push(node.facts(Part::Voter, timeout).await);
-            }
-            Ok(facts)
         })
     }
 

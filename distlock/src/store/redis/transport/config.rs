@@ -1,6 +1,5 @@
 //! Where a store is, and what is said about it without its password.
 
-use std::fmt;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, RedisConnectionInfo};
@@ -32,26 +31,6 @@ pub(crate) struct RedisConfig {
     pub(crate) in_cluster: bool,
     /// When the nodes of a quorum vote.
     pub(crate) quorum: Quorum,
-}
-
-/// A password, which is shown to nobody but the server.
-#[derive(Clone)]
-pub(crate) struct Password(String);
-
-impl Password {
-    pub(crate) fn new(password: &str) -> Self {
-        Password(password.to_owned())
-    }
-
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Password(..)")
-    }
 }
 
 impl RedisConfig {
@@ -106,7 +85,7 @@ impl RedisConfig {
         self.address_of(&self.place)
     }
 
-    fn address_of(&self, place: &Place) -> String {
+    pub(crate) fn address_of(&self, place: &Place) -> String {
         match place {
             Place::One(Single::Server(ConnectionAddr::Tcp(host, port))) => {
                 format!("{}://{}", self.scheme(), shown(&(host.clone(), *port)))
@@ -140,12 +119,13 @@ impl RedisConfig {
         self.settings.username().is_some() || self.settings.password().is_some()
     }
 
-    /// The password of the default user, which a server that has none would take as well.
-    pub(crate) fn password(&self) -> Option<Password> {
-        let settings = &self.settings;
-        let is_default = settings.username().is_none_or(|user| user == "default");
-        let password = settings.password().filter(|_| is_default);
-        password.map(|password| Password(password.to_owned()))
+    /// The user and the password of the URL.
+    pub(crate) fn url_credentials(&self) -> Option<Credentials> {
+        let password = self.settings.password()?;
+        Some(match self.settings.username() {
+            Some(user) => Credentials::new(user, password),
+            None => Credentials::password(password),
+        })
     }
 
     /// The error of a connection that could not be set up.

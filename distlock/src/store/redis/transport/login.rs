@@ -2,12 +2,25 @@
 
 use std::time::Duration;
 
+use redis::RedisConnectionInfo;
+
 use crate::config::credentials::{Credentials, Source};
 use crate::error::Outage;
 use crate::protocol::trouble::Trouble;
 
 /// How long a source may take, and a server.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
+
+/// Adds who we are to the settings of a connection.
+pub(crate) fn with_credentials(
+    mut settings: RedisConnectionInfo,
+    credentials: &Credentials,
+) -> RedisConnectionInfo {
+    if let Some(user) = credentials.user() {
+        settings = settings.set_username(user);
+    }
+    settings.set_password(credentials.reveal())
+}
 
 /// The credentials of the moment.
 pub(crate) async fn ask(source: &Source) -> Result<Credentials, Trouble> {

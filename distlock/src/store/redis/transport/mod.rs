@@ -17,11 +17,21 @@ pub(crate) mod url;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{Cmd, RedisResult, Value};
 
 use crate::protocol::trouble::Trouble;
 use crate::store::BoxFuture;
+
+/// Waits for a result up to `timeout`.
+pub(crate) async fn in_time<T>(
+    timeout: Duration,
+    work: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    let done = tokio::time::timeout(timeout, work).await;
+    done.unwrap_or_else(|_| Err(Trouble::timed_out(timeout)))
+}
 
 /// The way to one server.
 pub(crate) trait Transport: Send + Sync + fmt::Debug {

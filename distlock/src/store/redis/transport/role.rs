@@ -28,29 +28,6 @@ pub(crate) async fn check_master(connection: &dyn Connection) -> Result<(), Trou
     }
 }
 
-/// What is done to its master is done to a replica: it has no vote of its own, even if it may be
-/// written to.
-pub(crate) fn check_member(role: Option<&str>) -> Result<(), Trouble> {
-    match role {
-        Some("slave") => Err(Trouble::new(
-            Outage::Misconfigured,
-            "it is a replica, and the servers of a quorum know nothing of each other: name independent servers",
-        )),
-        // Who may not ask is told so elsewhere.
-        _ => Ok(()),
-    }
-}
-
-/// Rejects a node of a cluster that is used as a server of its own: it executes only commands for
-/// its own slots, which may move away.
-pub(crate) fn check_alone(mode: Option<&str>) -> Result<(), Trouble> {
-    match mode {
-        Some("cluster") => Err(trouble::node_of_cluster()),
-        // A user without the right to INFO learns it from a redirect.
-        _ => Ok(()),
-    }
-}
-
 /// Rejects a version before RESP3.
 pub(crate) async fn check_version(connection: &dyn Connection) -> Result<(), Trouble> {
     let mut info = redis::cmd("INFO");

@@ -9,12 +9,12 @@ use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
 
 use crate::error::Outage;
 use crate::protocol::trouble::{Code, Trouble};
-use crate::store::facts::{Facts, Part};
 use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::login;
 use crate::store::redis::transport::multiplexed::Multiplexed;
 use crate::store::redis::transport::socket::Wire;
 use crate::store::redis::transport::url::{Host, shown};
-use crate::store::redis::transport::{Connection, Hears};
+use crate::store::redis::transport::{Connection, Hears, in_time};
 use crate::store::redis::wire::trouble;
 
 /// How long a sentinel may take to say where the master is, or longer: a part of the time to
@@ -39,10 +39,7 @@ impl Sentinels {
             .set_protocol(config.settings.protocol())
             .set_skip_set_lib_name();
         if let Some(credentials) = &config.sentinel_credentials {
-            if let Some(user) = credentials.user() {
-                settings = settings.set_username(user);
-            }
-            settings = settings.set_password(credentials.reveal());
+            settings = login::with_credentials(settings, credentials);
         }
         Sentinels {
             hosts: hosts.to_vec(),
@@ -64,34 +61,31 @@ impl Sentinels {
     pub(crate) async fn master(&self) -> Result<Host, Trouble> {
         let asked = self.hosts.iter().map(|host| self.asked(host));
         let mut asked: FuturesUnordered<_> = asked.collect();
-        let mut votes: Vec<(Host, usize)> = Vec::new();
+        let mut votes: BTreeMap<Host, usize> = BTreeMap::new();
         let mut unknown = 0;
         let mut troubles = Vec::new();
         while let Some(answer) = asked.next().await {
             match answer {
                 Ok(Some(master)) => {
-                    let known = votes.iter().position(|(named, _)| *named == master);
-                    let place = known.unwrap_or_else(|| {
-                        votes.push((master, 0));
-                        votes.len() - 1
-                    });
-                    votes[place].1 += 1;
-                    if votes[place].1 > self.hosts.len() / 2 {
-                        return Ok(votes.swap_remove(place).0);
+                    let count = votes.entry(master.clone()).or_default();
+                    *count += 1;
+                    if *count > self.hosts.len() / 2 {
+                        return Ok(master);
                     }
                 }
                 Ok(None) => unknown += 1,
                 Err(trouble) => troubles.push(trouble),
             }
         }
-        match votes.len() {
-            0 => Err(self.nobody_knows(unknown, troubles)),
-            1 => Ok(votes.swap_remove(0).0),
+        let mut named = votes.keys();
+        match (named.next(), named.next()) {
+            (None, _) => Err(self.nobody_knows(unknown, troubles)),
+            (Some(master), None) => Ok(master.clone()),
             _ => Err(self.they_disagree(&votes)),
         }
     }
 
-    fn they_disagree(&self, votes: &[(Host, usize)]) -> Trouble {
+    fn they_disagree(&self, votes: &BTreeMap<Host, usize>) -> Trouble {
         let service = &self.service;
         let each = votes.iter().map(|(master, count)| {
             let name = self.name_of(master);
@@ -137,54 +131,13 @@ impl Sentinels {
 
     /// Asks one of them, on a connection of its own.
     async fn asked(&self, host: &Host) -> Result<Option<Host>, Trouble> {
-        let asked = async {
+        let asked = in_time(self.answers_within, async {
             let deaf: Hears = Arc::new(|_| {});
             let connection = self.connect(host, deaf).await?;
             self.ask(&connection).await
-        };
-        let asked = match tokio::time::timeout(self.answers_within, asked).await {
-            Ok(asked) => asked,
-            Err(_) => Err(Trouble::timed_out(self.answers_within)),
-        };
+        });
+        let asked = asked.await;
         asked.map_err(|trouble| explained(trouble).at(&self.name_of(host)))
-    }
-
-    /// Returns what each sentinel is set to for the service. Each may take `timeout`.
-    pub(crate) async fn facts(&self, timeout: Duration) -> Vec<Facts> {
-        let mut facts = Vec::new();
-        for host in &self.hosts {
-            let name = self.name_of(host);
-            let master = tokio::time::timeout(timeout, self.master_settings(host)).await;
-            facts.push(match master {
-                Ok(Ok(info)) => Facts {
-                    server: name,
-                    part: Part::Sentinel,
-                    outage: None,
-                    info: info.map_err(|trouble| trouble.detail),
-                    settings: Ok(BTreeMap::new()),
-                    rounds: Vec::new(),
-                    clock: None,
-                },
-                Ok(Err(error)) => Facts::out_of_reach(&name, Part::Sentinel, &explained(error)),
-                Err(_) => Facts::out_of_reach(&name, Part::Sentinel, &Trouble::timed_out(timeout)),
-            });
-        }
-        facts
-    }
-
-    /// Returns the fields of `SENTINEL MASTER`; the inner error is that of the command, which locks
-    /// do not need.
-    async fn master_settings(
-        &self,
-        host: &Host,
-    ) -> Result<Result<BTreeMap<String, String>, Trouble>, Trouble> {
-        let deaf: Hears = Arc::new(|_| {});
-        let connection = self.connect(host, deaf).await?;
-        let mut command = redis::cmd("SENTINEL");
-        command.arg("MASTER").arg(&self.service);
-        let reply = connection.send(command).await;
-        let fields = reply.and_then(|reply| Ok(from_redis_value(reply)?));
-        Ok(fields.map_err(|error| trouble::of(&error)))
     }
 
     pub(crate) async fn connect(
@@ -219,7 +172,7 @@ impl Sentinels {
 }
 
 /// Which credentials a sentinel refuses: they are not the server's.
-fn explained(trouble: Trouble) -> Trouble {
+pub(crate) fn explained(trouble: Trouble) -> Trouble {
     let code = match trouble.code {
         Code::NotAuthenticated => "NOAUTH",
         Code::WrongPassword => "WRONGPASS",

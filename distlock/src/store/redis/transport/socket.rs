@@ -1,5 +1,6 @@
 //! Sockets, encrypted or not, on which signs of life are counted.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,8 +16,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
-#[cfg(feature = "tls")]
-use tokio_rustls::client::TlsStream;
 
 use crate::config::tls::Tls;
 use crate::error::Outage;
@@ -60,7 +59,7 @@ impl Wire {
     /// Connects. A name is looked up each time, for it may have moved to another server.
     pub(crate) async fn open(&self, address: &ConnectionAddr) -> Result<Stream, Trouble> {
         let failed = |error: io::Error| trouble::of(&error.into());
-        let socket = match address {
+        let socket: Box<dyn Socket> = match address {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = connect(host, *port).await.map_err(failed)?;
                 tune(&stream).map_err(failed)?;
@@ -73,7 +72,7 @@ impl Wire {
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
                 let stream = UnixStream::connect(path).await;
-                Socket::Unix(stream.map_err(failed)?)
+                Box::new(stream.map_err(failed)?)
             }
             _ => return Err(failed(io::ErrorKind::Unsupported.into())),
         };
@@ -109,20 +108,14 @@ impl Wire {
         }
     }
 
-    #[cfg(feature = "tls")]
-    async fn secure(&self, host: &str, stream: TcpStream) -> Result<Socket, Trouble> {
-        Ok(match &self.tls {
-            None => Socket::Tcp(stream),
-            Some(tls) => {
-                let secured = tls::secure(tls, host, stream, self.tls_within);
-                Socket::Tls(Box::new(secured.await?))
-            }
-        })
-    }
-
-    #[cfg(not(feature = "tls"))]
-    async fn secure(&self, _: &str, stream: TcpStream) -> Result<Socket, Trouble> {
-        Ok(Socket::Tcp(stream))
+    #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
+    async fn secure(&self, host: &str, stream: TcpStream) -> Result<Box<dyn Socket>, Trouble> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            let secured = tls::secure(tls, host, stream, self.tls_within);
+            return Ok(Box::new(secured.await?));
+        }
+        Ok(Box::new(stream))
     }
 }
 
@@ -158,20 +151,16 @@ pub(crate) type Fault = Arc<OnceCell<Trouble>>;
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    socket: Socket,
+    socket: Box<dyn Socket>,
     pub(crate) pulse: Pulse,
     pub(crate) fault: Fault,
     replies: ReplyScanner,
 }
 
-#[derive(Debug)]
-enum Socket {
-    Tcp(TcpStream),
-    #[cfg(unix)]
-    Unix(UnixStream),
-    #[cfg(feature = "tls")]
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// A socket of TCP, of Unix, or of TLS.
+trait Socket: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug> Socket for S {}
 
 /// Connects to whichever of a name's addresses answers first: one that swallows everything must not
 /// hide the others.
@@ -196,13 +185,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let read = match &mut this.socket {
-            Socket::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
-            #[cfg(unix)]
-            Socket::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
-            #[cfg(feature = "tls")]
-            Socket::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        };
+        let read = Pin::new(&mut this.socket).poll_read(context, buffer);
         if buffer.filled().len() > before {
             if this.pulse.count() == 0
                 && let Some(error) = other_protocol::of_first_bytes(&buffer.filled()[before..])
@@ -237,32 +220,14 @@ impl AsyncWrite for Stream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().socket {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            #[cfg(unix)]
-            Socket::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
-            #[cfg(feature = "tls")]
-            Socket::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+        Pin::new(&mut self.get_mut().socket).poll_write(context, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().socket {
-            Socket::Tcp(stream) => Pin::new(stream).poll_flush(context),
-            #[cfg(unix)]
-            Socket::Unix(stream) => Pin::new(stream).poll_flush(context),
-            #[cfg(feature = "tls")]
-            Socket::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
+        Pin::new(&mut self.get_mut().socket).poll_flush(context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().socket {
-            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
-            #[cfg(unix)]
-            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(context),
-            #[cfg(feature = "tls")]
-            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
+        Pin::new(&mut self.get_mut().socket).poll_shutdown(context)
     }
 }

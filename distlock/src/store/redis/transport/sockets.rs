@@ -132,15 +132,11 @@ impl Sockets {
     }
 
     async fn settings(&self) -> Result<RedisConnectionInfo, Trouble> {
-        let mut settings = self.settings.clone();
-        if let Some(source) = &self.credentials {
-            let credentials = login::ask(source).await?;
-            if let Some(user) = credentials.user() {
-                settings = settings.set_username(user);
-            }
-            settings = settings.set_password(credentials.reveal());
-        }
-        Ok(settings)
+        let settings = self.settings.clone();
+        Ok(match &self.credentials {
+            None => settings,
+            Some(source) => login::with_credentials(settings, &login::ask(source).await?),
+        })
     }
 }
 

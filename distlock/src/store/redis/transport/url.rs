@@ -67,47 +67,33 @@ impl Url {
                     .into(),
             );
         }
-        if let Kind::Unix = kind {
-            let info = library(url)?;
-            return Self::of(
-                Place::One(Single::Server(info.addr().clone())),
-                info.redis_settings(),
-                false,
-            );
-        }
-        let (authority, path) = split(rest)?;
+        let (authority, path) = match kind {
+            Kind::Unix => ("", ""),
+            _ => split(rest)?,
+        };
         let (user, hosts) = match authority.rfind('@') {
             Some(at) => authority.split_at(at + 1),
             None => ("", authority),
         };
-        match kind {
-            Kind::Tcp | Kind::Unix if hosts.contains(',') => Err(
+        let (place, settings) = match kind {
+            Kind::Unix => one(url)?,
+            Kind::Tcp if hosts.contains(',') => return Err(
                 "the lock store's URL names several hosts, and not what they are (redis+sentinel:// or redis+cluster://)"
                     .into(),
             ),
-            Kind::Tcp | Kind::Unix => {
-                // The socket is ours, and so is its encryption.
-                let info = library(&format!("redis://{authority}{path}"))?;
-                Self::of(
-                    Place::One(Single::Server(info.addr().clone())),
-                    info.redis_settings(),
-                    is_encrypted,
-                )
-            }
+            // The socket is ours, and so is its encryption.
+            Kind::Tcp => one(&format!("redis://{authority}{path}"))?,
             Kind::Sentinel => {
                 let (service, db) = service(path)?;
                 let (sentinels, settings) = all(user, hosts, db, Some(SENTINELS_PORT))?;
-                let master = Single::Sentinel { sentinels, service };
-                Self::of(Place::One(master), &settings, is_encrypted)
+                (Place::One(Single::Sentinel { sentinels, service }), settings)
+            }
+            Kind::Cluster if !matches!(path, "" | "/" | "/0") => {
+                return Err("the lock store's URL names a database, and a cluster has but one".into());
             }
             Kind::Cluster => {
-                if !matches!(path, "" | "/" | "/0") {
-                    return Err(
-                        "the lock store's URL names a database, and a cluster has but one".into(),
-                    );
-                }
                 let (nodes, settings) = all(user, hosts, "", None)?;
-                Self::of(Place::Cluster(nodes), &settings, is_encrypted)
+                (Place::Cluster(nodes), settings)
             }
             Kind::Quorum => {
                 let (servers, settings) = all(user, hosts, path, None)?;
@@ -117,17 +103,9 @@ impl Url {
                             .into(),
                     );
                 }
-                Self::of(Place::Quorum(servers), &settings, is_encrypted)
+                (Place::Quorum(servers), settings)
             }
-        }
-    }
-
-    fn of(
-        place: Place,
-        settings: &RedisConnectionInfo,
-        is_encrypted: bool,
-    ) -> Result<Self, String> {
-        let settings = settings.clone();
+        };
         Ok(Url {
             place,
             settings: settings
@@ -183,6 +161,13 @@ fn kind(scheme: &str) -> Result<(Kind, bool), String> {
         "quorum" => Ok((Kind::Quorum, is_encrypted)),
         _ => Err("the lock store's URL has an unknown scheme".into()),
     }
+}
+
+/// One server, and what else its URL says.
+fn one(url: &str) -> Result<(Place, RedisConnectionInfo), String> {
+    let info = library(url)?;
+    let server = Single::Server(info.addr().clone());
+    Ok((Place::One(server), info.redis_settings().clone()))
 }
 
 /// A URL of one server, as the library reads it.

@@ -1,0 +1,129 @@
+//! What a server says about itself, and how it answers: nothing of it is judged here.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use distlock::__doctor::{Part, Server, ServerConnection};
+use distlock::Error;
+
+/// How many round trips are measured.
+const ROUNDS: usize = 20;
+
+/// The settings that matter to locks, and are not in `INFO`. Before Redis 7 each has to be asked
+/// for by itself.
+const SETTINGS: &[&str] = &["appendfsync", "save", "client-output-buffer-limit"];
+
+/// The same, of the nodes of a cluster.
+const CLUSTER_SETTINGS: &[&str] = &[
+    "cluster-require-full-coverage",
+    "cluster-allow-pubsubshard-when-down",
+    "cluster-node-timeout",
+];
+
+/// Fields by their names, or why they are not known.
+type Fields = Result<BTreeMap<String, String>, String>;
+
+/// What one server says about itself. Locks need none of it, so a server may keep it back.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// Its address.
+    pub(super) server: String,
+    /// Its part in the store.
+    pub(super) part: Part,
+    /// Why it cannot be asked anything.
+    pub(super) outage: Option<String>,
+    /// The fields of `INFO`; of a sentinel those of `SENTINEL MASTER`.
+    pub(super) info: Fields,
+    /// What `CONFIG GET` shows. A setting that the server does not have is missing.
+    pub(super) settings: Fields,
+    /// How long round trips took.
+    pub(super) rounds: Vec<Duration>,
+    /// How many microseconds its clock is ahead of ours, and how much of that may be the way there.
+    pub(super) clock: Option<(i64, Duration)>,
+}
+
+impl Facts {
+    /// Asks a server about itself.
+    pub(super) async fn of(server: &Server) -> Self {
+        let mut facts = Facts {
+            server: server.address.clone(),
+            part: server.part.clone(),
+            outage: None,
+            info: Ok(BTreeMap::new()),
+            settings: Ok(BTreeMap::new()),
+            rounds: Vec::with_capacity(ROUNDS),
+            clock: None,
+        };
+        facts.outage = match facts.ask(server).await {
+            Err(Error::Unavailable { outage, detail, .. }) => Some(format!("{detail} ({outage})")),
+            Err(error) => Some(error.to_string()),
+            Ok(()) => None,
+        };
+        facts
+    }
+
+    async fn ask(&mut self, server: &Server) -> Result<(), Error> {
+        let connection = server.connect().await?;
+        if let Part::Sentinel { service } = &server.part {
+            let fields = connection.send(&["SENTINEL", "MASTER", service]).await;
+            self.info = fields.map_err(detail);
+            return Ok(());
+        }
+        if connection.is_proxied() {
+            let proxied = "a proxy stands before it, which is not asked for such things";
+            (self.info, self.settings) = (Err(proxied.into()), Err(proxied.into()));
+        } else {
+            self.info = info(&connection).await.map_err(detail);
+            let settings = settings(&connection, &server.part).await;
+            self.settings = settings.map_err(detail);
+        }
+        for _ in 0..ROUNDS {
+            let (took, ahead) = round(&connection).await?;
+            // The fastest answer tells the time best.
+            if self.rounds.iter().all(|other| took < *other) {
+                self.clock = Some((ahead, took / 2));
+            }
+            self.rounds.push(took);
+        }
+        Ok(())
+    }
+}
+
+async fn info(connection: &ServerConnection) -> Result<BTreeMap<String, String>, Error> {
+    let info: String = connection.send(&["INFO"]).await?;
+    let fields = info.lines().filter_map(|line| line.split_once(':'));
+    Ok(fields
+        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+        .collect())
+}
+
+async fn settings(
+    connection: &ServerConnection,
+    part: &Part,
+) -> Result<BTreeMap<String, String>, Error> {
+    let mut settings = BTreeMap::new();
+    let of_cluster = CLUSTER_SETTINGS.iter().filter(|_| *part == Part::Primary);
+    for name in SETTINGS.iter().chain(of_cluster) {
+        let known: BTreeMap<_, _> = connection.send(&["CONFIG", "GET", name]).await?;
+        settings.extend(known);
+    }
+    Ok(settings)
+}
+
+/// How long a round trip takes, and how many microseconds the server's clock is ahead of ours.
+async fn round(connection: &ServerConnection) -> Result<(Duration, i64), Error> {
+    let (sent, wall) = (Instant::now(), SystemTime::now());
+    let (seconds, micros) = connection.send(&["TIME"]).await?;
+    let took = sent.elapsed();
+    let there = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+    let here = wall.duration_since(UNIX_EPOCH).unwrap_or_default() + took / 2;
+    let away = i64::try_from(there.abs_diff(here).as_micros()).unwrap_or(i64::MAX);
+    Ok((took, if there < here { -away } else { away }))
+}
+
+fn detail(error: Error) -> String {
+    match error {
+        Error::Unavailable { detail, .. } => detail,
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,139 @@
+//! Which servers the connections of a client reach. What is asked for at one server and renewed at
+//! another excludes nobody. And a server of a quorum has one vote, whatever the names are that it
+//! is reached by: a lock at it alone would be a quorum's otherwise.
+
+use std::sync::{Mutex, Weak};
+
+use crate::error::Outage;
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::conn::session::End;
+use crate::util::mutex::lock;
+
+/// The connections that are up, but for the lanes.
+#[derive(Debug, Default)]
+pub(crate) struct ServerRegistry(Mutex<Vec<Reached>>);
+
+/// A server that a connection reaches.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    /// The address by which it is reached.
+    pub(crate) address: String,
+    /// Its run id, if it says so.
+    pub(crate) run_id: Option<String>,
+    /// The connection is the one for commands.
+    pub(crate) is_first: bool,
+    /// The end of the connection.
+    pub(crate) end: Weak<End>,
+}
+
+impl ServerRegistry {
+    /// Adds a connection, and returns true if others were ended. An address may mean another server
+    /// by now, so the connections to that address that lead elsewhere are ended, whatever they are
+    /// used for. Where a server does not say who it is, all follow the connection for commands.
+    ///
+    /// With `votes` a connection for commands is rejected while the server has its vote under
+    /// another address.
+    pub(crate) fn enter(&self, reached: Reached, votes: bool) -> Result<bool, Trouble> {
+        let mut known = lock(&self.0);
+        known.retain(|other| other.end.upgrade().is_some_and(|end| !end.is_told()));
+        if votes && reached.is_first {
+            if reached.run_id.is_none() {
+                return Err(Trouble::new(
+                    Outage::Denied,
+                    "the user needs INFO: it must be known whether the server was restarted, and whether it has another name",
+                ));
+            }
+            known
+                .iter()
+                .try_for_each(|other| reached.check_vote(other))?;
+        }
+        let mut has_ended = false;
+        for other in known
+            .iter()
+            .filter(|other| other.address == reached.address)
+        {
+            let is_elsewhere = match (&other.run_id, &reached.run_id) {
+                (Some(theirs), Some(ours)) => theirs != ours,
+                _ => reached.is_first,
+            };
+            if is_elsewhere && let Some(end) = other.end.upgrade() {
+                has_ended |= end.tell(Trouble::new(
+                    Outage::NotReady,
+                    "another connection to the same address has just reached another server, or a new one",
+                ));
+            }
+        }
+        known.push(reached);
+        Ok(has_ended)
+    }
+}
+
+impl Reached {
+    fn check_vote(&self, other: &Reached) -> Result<(), Trouble> {
+        if other.is_first && other.run_id == self.run_id && other.address != self.address {
+            let detail = format!(
+                "it is another name of {}, and has no second vote: name independent servers",
+                other.address
+            );
+            return Err(Trouble::new(Outage::Misconfigured, detail));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn reached(address: &str, run_id: Option<&str>, end: &Arc<End>, is_first: bool) -> Reached {
+        Reached {
+            address: address.into(),
+            run_id: run_id.map(str::to_owned),
+            is_first,
+            end: Arc::downgrade(end),
+        }
+    }
+
+    #[test]
+    fn connections_to_another_server_are_left() {
+        let servers = ServerRegistry::default();
+        let opened: Vec<_> = (0..6).map(|_| Arc::new(End::default())).collect();
+        let enter = |run_id, connection: usize, is_first| {
+            let reached = reached("a", run_id, &opened[connection], is_first);
+            servers.enter(reached, false).unwrap()
+        };
+        assert!(!enter(Some("a"), 0, true));
+        assert!(!enter(Some("a"), 1, false));
+        assert!(enter(Some("b"), 2, false));
+        assert!(opened[0].is_told() && opened[1].is_told());
+        assert!(!enter(Some("b"), 3, true));
+        assert!(!enter(None, 4, false));
+        assert!(!opened[2].is_told());
+        assert!(enter(None, 5, true));
+        assert!(opened[..5].iter().all(|end| end.is_told()));
+        assert!(!opened[5].is_told());
+    }
+
+    #[test]
+    fn a_server_has_one_vote_for_as_long_as_it_is_connected() {
+        let servers = ServerRegistry::default();
+        let ends: Vec<_> = (0..3).map(|_| Arc::new(End::default())).collect();
+        let take = |address, run_id, end: usize| {
+            servers.enter(reached(address, run_id, &ends[end], true), true)
+        };
+        take("a", Some("run"), 0).unwrap();
+        let refused = take("b", Some("run"), 1).unwrap_err();
+        assert_eq!(refused.outage, Outage::Misconfigured);
+        assert!(refused.detail.contains("another name of a,"), "{refused}");
+        // Its own connections are replaced before the old ones are known to be dead.
+        take("a", Some("run"), 2).unwrap();
+        take("b", Some("another run"), 1).unwrap();
+        ends[0].tell(Trouble::new(Outage::Unreachable, "gone"));
+        assert!(take("b", Some("run"), 1).is_err());
+        ends[2].tell(Trouble::new(Outage::Unreachable, "gone"));
+        take("b", Some("run"), 1).unwrap();
+        assert!(take("a", None, 1).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! The servers of a store, and single commands to one of them, for `distlock doctor`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, ConnectionAddr, FromRedisValue, from_redis_value};
+
+use crate::error::{Error, Outage};
+use crate::protocol::trouble::Trouble;
+use crate::store::redis::cluster::map::Address;
+use crate::store::redis::cluster::refresh::map_of;
+use crate::store::redis::transport::config::RedisConfig;
+use crate::store::redis::transport::sentinel::{Sentinels, explained};
+use crate::store::redis::transport::sockets::Sockets;
+use crate::store::redis::transport::url::{Host, Place, Single};
+use crate::store::redis::transport::{Connection, Hears, Transport, in_time};
+use crate::store::redis::wire::reply::nonsense;
+use crate::store::redis::wire::trouble;
+
+/// Timeout of a connection attempt, and of each command.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The part that a server plays for the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It has all locks.
+    Whole,
+    /// It has the locks of its slots.
+    Primary,
+    /// It has a vote.
+    Voter,
+    /// It names the primary of a service.
+    Sentinel {
+        /// The name of the service.
+        service: String,
+    },
+}
+
+/// A server that has a part in a store.
+#[derive(Debug)]
+pub struct Server {
+    /// Its URL, without user and password.
+    pub address: String,
+    /// Its part in the store.
+    pub part: Part,
+    path: Path,
+}
+
+/// How a server is connected to.
+#[derive(Debug)]
+enum Path {
+    Direct(Sockets),
+    Sentinel(Arc<Sentinels>, Host),
+}
+
+/// A connection to one server.
+#[derive(Debug)]
+pub struct ServerConnection(Arc<dyn Connection>);
+
+/// Returns the servers of a store. The nodes that the URL of a cluster names are asked for its
+/// primaries.
+pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, Trouble> {
+    match &config.place {
+        Place::One(place) => {
+            let mut servers = vec![Server::new(config, place.clone(), Part::Whole)];
+            if let Single::Sentinel {
+                sentinels: hosts,
+                service,
+            } = place
+            {
+                let sentinels = Arc::new(Sentinels::new(config, hosts, service));
+                servers.extend(hosts.iter().map(|host| Server {
+                    address: sentinels.name_of(host),
+                    part: Part::Sentinel {
+                        service: service.clone(),
+                    },
+                    path: Path::Sentinel(sentinels.clone(), host.clone()),
+                }));
+            }
+            Ok(servers)
+        }
+        Place::Cluster(seeds) => primaries(config, seeds).await,
+        Place::Quorum(hosts) => {
+            let voters = hosts
+                .iter()
+                .map(|host| Server::new(config, tcp(host), Part::Voter));
+            Ok(voters.collect())
+        }
+    }
+}
+
+async fn primaries(config: &RedisConfig, seeds: &[Host]) -> Result<Vec<Server>, Trouble> {
+    let mut last = Trouble::new(Outage::Unreachable, "no node of the cluster is known");
+    for seed in seeds {
+        let node = Server::new(config, tcp(seed), Part::Primary);
+        let address = Address::new(&seed.0, seed.1);
+        let asked = in_time(TIMEOUT, async {
+            map_of(&*node.open().await?, &address).await
+        });
+        match asked.await {
+            Ok(map) => {
+                let primaries = map.primaries().into_iter().map(|Address { host, port }| {
+                    Server::new(config, tcp(&(host.to_string(), port)), Part::Primary)
+                });
+                return Ok(primaries.collect());
+            }
+            Err(error) => last = error.at(&node.address),
+        }
+    }
+    Err(last)
+}
+
+fn tcp((host, port): &Host) -> Single {
+    Single::Server(ConnectionAddr::Tcp(host.clone(), *port))
+}
+
+impl Server {
+    fn new(config: &RedisConfig, place: Single, part: Part) -> Self {
+        let path = Path::Direct(Sockets::new(config, &place));
+        let place = Place::One(place);
+        Server {
+            address: config.address_of(&place),
+            part,
+            path,
+        }
+    }
+
+    async fn open(&self) -> Result<Arc<dyn Connection>, Trouble> {
+        let ignore_pushes: Hears = Arc::new(|_| {});
+        match &self.path {
+            Path::Direct(sockets) => sockets.open(ignore_pushes).await,
+            Path::Sentinel(sentinels, host) => {
+                let connection = sentinels.connect(host, ignore_pushes).await;
+                Ok(Arc::new(connection.map_err(explained)?))
+            }
+        }
+    }
+
+    /// Opens a connection, on the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`].
+    pub async fn connect(&self) -> Result<ServerConnection, Error> {
+        let opened = in_time(TIMEOUT, self.open()).await;
+        opened.map(ServerConnection).map_err(unavailable)
+    }
+}
+
+impl ServerConnection {
+    /// Returns true if a proxy is in between, which may end the connection at an unknown command.
+    #[must_use]
+    pub fn is_proxied(&self) -> bool {
+        !self.0.has_pushes()
+    }
+
+    /// Sends a command, and reads the reply as a `String`, a map or a tuple.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`].
+    pub async fn send<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, Error> {
+        let sent = in_time(TIMEOUT, async {
+            let mut command = Cmd::new();
+            command.arg(words);
+            let reply = self.0.send(command).await;
+            let reply = reply.map_err(|error| trouble::of(&error))?;
+            from_redis_value(reply)
+                .map_err(|_| nonsense("something that is not what was asked for"))
+        });
+        sent.await.map_err(unavailable)
+    }
+}
+
+fn unavailable(error: Trouble) -> Error {
+    error.into_error(None, Duration::ZERO)
+}
