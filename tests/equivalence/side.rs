@@ -24,7 +24,7 @@ use crate::store::redis::conn::group::Group;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::Scripts;
-use crate::store::{EventSink, LockStore, Settings, StoreEvent};
+use crate::store::{EventSink, LockStore, Note, Settings, StoreEvent};
 use crate::util::clock::BootClock;
 use crate::util::random::SystemRandom;
 
@@ -60,7 +60,7 @@ fn events() -> (EventSink, Events) {
         // A server has connections and a clock, and a store in this process has not.
         let is_of_a_server = matches!(
             &event,
-            StoreEvent::LinkUp { .. } | StoreEvent::LinkDown { .. } | StoreEvent::ClockSeen { .. }
+            StoreEvent::Happened(_) | StoreEvent::Noted(Note::Connected { .. })
         );
         if !is_of_a_server {
             // Nobody listens any more once the test is over.

@@ -292,7 +292,7 @@ pub(crate) async fn inspect(
             detail,
         }),
         Ok(seen) => {
-            observed::tell_queue(core, &key, seen.waiters);
+            observed::publish_queue(core, &key, seen.waiters);
             Ok(KeyState {
                 key: key.to_string(),
                 holders: seen.occupant.iter().map(Occupant::holder).collect(),

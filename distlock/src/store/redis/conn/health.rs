@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use crate::observer::event::Link;
+use crate::observer::event::{Event, Link};
 use crate::protocol::trouble::Trouble;
-use crate::store::{EventSink, Gap, StoreEvent};
+use crate::store::{EventSink, Note, StoreEvent};
 use crate::util::clock::{Clock, Moment};
 use crate::util::mutex::lock;
 
@@ -80,9 +80,10 @@ impl Health {
         self.causes.fetch_or(cause as u8, Ordering::Relaxed);
         if told.lost_at.is_none() {
             (told.lost_at, told.last) = (Some(now), Some(now));
-            (self.events)(StoreEvent::Lost {
+            let trouble = trouble.clone().at(&self.address);
+            self.publish(Event::StoreLost {
                 address: self.address.clone(),
-                trouble: trouble.clone().at(&self.address),
+                detail: trouble.to_string().into(),
             });
         }
     }
@@ -97,7 +98,7 @@ impl Health {
         if before == cause as u8
             && let Some(since) = told.lost_at.take()
         {
-            (self.events)(StoreEvent::Back {
+            self.publish(Event::StoreBack {
                 address: self.address.clone(),
                 gap: self.clock.now().since(since),
             });
@@ -107,31 +108,36 @@ impl Health {
     /// A connection is up, in the place of one that went away then.
     pub(crate) fn link_up(&self, link: Link, since: Option<Moment>) {
         let now = self.clock.now();
-        let gap = since.map_or(Gap::First, |since| {
+        let address = self.address.clone();
+        let gap = since.map(|since| now.since(since));
+        self.publish(Event::LinkUp { link, address, gap });
+        let address = self.address.clone();
+        let note = if let Some(gap) = gap {
             let mut told = lock(&self.told);
             let lately = told.replaced.is_some_and(|last| now < last + TELL_EVERY);
             if lately || told.lost_at.is_some() {
-                Gap::Told(now.since(since))
-            } else {
-                told.replaced = Some(now);
-                Gap::Untold(now.since(since))
+                return;
             }
-        });
-        (self.events)(StoreEvent::LinkUp {
-            link,
-            address: self.address.clone(),
-            namespace: self.namespace.clone(),
-            gap,
-        });
+            told.replaced = Some(now);
+            Note::Reconnected { address, link, gap }
+        } else if link == Link::Commands {
+            let namespace = self.namespace.clone();
+            Note::Connected { address, namespace }
+        } else {
+            return;
+        };
+        (self.events)(StoreEvent::Noted(note));
     }
 
     /// A connection went away. When that was.
     pub(crate) fn link_down(&self, link: Link) -> Moment {
-        (self.events)(StoreEvent::LinkDown {
-            link,
-            address: self.address.clone(),
-        });
+        let address = self.address.clone();
+        self.publish(Event::LinkDown { link, address });
         self.clock.now()
+    }
+
+    fn publish(&self, event: Event) {
+        (self.events)(StoreEvent::Happened(event));
     }
 
     /// Nobody needs the server any more.

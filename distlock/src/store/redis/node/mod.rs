@@ -27,6 +27,7 @@ use tokio::sync::watch;
 
 use crate::config::options::Durability;
 use crate::error::{Error, Outage};
+use crate::observer::event::Event;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Look, LookReply, Proof, Renewal, RenewalFailure, Renewed,
@@ -48,7 +49,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::slots::Slot;
 use crate::store::redis::wire::trouble;
-use crate::store::{BoxFuture, StoreEvent};
+use crate::store::{BoxFuture, Note, StoreEvent};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
@@ -435,10 +436,13 @@ impl Node {
         let address: Arc<str> = self.address.as_str().into();
         if let Some(by) = seen.jump {
             let address = address.clone();
-            (shared.events)(StoreEvent::ClockJumped { address, by });
+            (shared.events)(StoreEvent::Noted(Note::ClockJumped { address, by }));
         }
-        let offset = seen.offset;
-        (shared.events)(StoreEvent::ClockSeen { address, offset });
+        let seconds = seen.offset as f64 / 1e6;
+        (shared.events)(StoreEvent::Happened(Event::ClockOffset {
+            address,
+            seconds,
+        }));
     }
 
     /// Notices a server that answers and refuses.
