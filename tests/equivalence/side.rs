@@ -12,6 +12,7 @@ use super::step::{LIMIT, Step};
 use super::{CLIENTS, KEYS};
 use crate::config::options::FENCE_TTL;
 use crate::key::LockKey;
+use crate::observer::event::Event;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Grant, Owner, Revocation};
@@ -60,7 +61,10 @@ fn events() -> (EventSink, Events) {
         // A server has connections and a clock, and a store in this process has not.
         let is_of_a_server = matches!(
             &event,
-            StoreEvent::Happened(_) | StoreEvent::Noted(Note::Connected { .. })
+            StoreEvent::Noted(Note::Connected { .. })
+                | StoreEvent::Happened(
+                    Event::LinkUp { .. } | Event::LinkDown { .. } | Event::ClockOffset { .. }
+                )
         );
         if !is_of_a_server {
             // Nobody listens any more once the test is over.

@@ -327,7 +327,7 @@ impl TestLocks {
     fn holds(&self) -> impl Iterator<Item = Hold> {
         let core = self.manager.core();
         let held = core.claims.held().into_iter();
-        let holds = held.filter_map(|entry| Hold::of(core, &entry));
+        let holds = held.filter_map(move |entry| Hold::of(core, &entry));
         holds.filter(Hold::is_held)
     }
 

@@ -243,6 +243,6 @@ impl Outcomes<'_> {
     }
 
     fn set(self, outcome: Outcome) {
-        let _ = (self.store).add(self.target, self.times, self.lasts, outcome);
+        (self.store).add(self.target, self.times, self.lasts, outcome);
     }
 }
