@@ -12,7 +12,6 @@ use super::step::{LIMIT, Step};
 use super::{CLIENTS, KEYS};
 use crate::config::options::FENCE_TTL;
 use crate::key::LockKey;
-use crate::observer::event::Event;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Grant, Owner, Revocation};
@@ -25,7 +24,7 @@ use crate::store::redis::conn::group::Group;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::Scripts;
-use crate::store::{EventSink, LockStore, Note, Settings, StoreEvent};
+use crate::store::{EventSink, LockStore, Settings, StoreEvent};
 use crate::util::clock::BootClock;
 use crate::util::random::SystemRandom;
 
@@ -59,13 +58,7 @@ fn events() -> (EventSink, Events) {
     let (sender, receiver) = unbounded_channel();
     let sink = move |event| {
         // A server has connections and a clock, and a store in this process has not.
-        let is_of_a_server = matches!(
-            &event,
-            StoreEvent::Noted(Note::Connected { .. })
-                | StoreEvent::Happened(
-                    Event::LinkUp { .. } | Event::LinkDown { .. } | Event::ClockOffset { .. }
-                )
-        );
+        let is_of_a_server = matches!(event, StoreEvent::Happened(_) | StoreEvent::Noted(_));
         if !is_of_a_server {
             // Nobody listens any more once the test is over.
             let _ = sender.send(event);
