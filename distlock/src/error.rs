@@ -297,6 +297,12 @@ impl Error {
         }
     }
 
+    pub(crate) fn config(detail: impl Into<String>) -> Self {
+        Error::Config {
+            detail: detail.into(),
+        }
+    }
+
     /// The same error, for a body that was stopped by it.
     pub(crate) fn after_stop(mut self) -> Self {
         if let Error::Lost { stopped, .. } | Error::HoldLimit { stopped, .. } = &mut self {

@@ -278,47 +278,39 @@ impl Observer for Metrics {
                 gauge!("distlock.queue.length", "lock" => self.label(lock.clone()))
                     .set(*waiters as f64);
             }
+            Event::StoreCalled {
+                operation,
+                took,
+                outcome,
+                ..
+            } => {
+                let (op, outcome) = (operation.as_str(), outcome.as_str());
+                histogram!("distlock.store.call.duration", "op" => op, "outcome" => outcome)
+                    .record(*took);
+            }
+            Event::LinkUp { link, address, gap } => {
+                let (link, node) = (link.as_str(), address.to_string());
+                gauge!("distlock.store.up", "link" => link, "node" => node).increment(1.0);
+                let again = u64::from(gap.is_some());
+                counter!("distlock.store.reconnects", "link" => link).increment(again);
+                gauge!("distlock.store.lost", "node" => address.to_string()).increment(0.0);
+            }
+            Event::StoreLost { address, .. } => {
+                gauge!("distlock.store.lost", "node" => address.to_string()).increment(1.0);
+            }
+            Event::StoreBack { address, .. } => {
+                gauge!("distlock.store.lost", "node" => address.to_string()).decrement(1.0);
+            }
+            Event::LinkDown { link, address } => {
+                let (link, node) = (link.as_str(), address.to_string());
+                gauge!("distlock.store.up", "link" => link, "node" => node).decrement(1.0);
+            }
+            Event::ClockOffset { address, seconds } => {
+                gauge!("distlock.store.clock_offset", "node" => address.to_string()).set(*seconds);
+            }
+            Event::Missed { events } => counter!("distlock.missed").increment(*events),
             Event::Queued { .. } | Event::WaitingLong { .. } => {}
-            _ => observe_store(event),
         }
-    }
-}
-
-/// Records what happens between this process and its servers.
-fn observe_store(event: &Event) {
-    match event {
-        Event::StoreCalled {
-            operation,
-            took,
-            outcome,
-            ..
-        } => {
-            let (op, outcome) = (operation.as_str(), outcome.as_str());
-            histogram!("distlock.store.call.duration", "op" => op, "outcome" => outcome)
-                .record(*took);
-        }
-        Event::LinkUp { link, address, gap } => {
-            let (link, node) = (link.as_str(), address.to_string());
-            gauge!("distlock.store.up", "link" => link, "node" => node).increment(1.0);
-            let again = u64::from(gap.is_some());
-            counter!("distlock.store.reconnects", "link" => link).increment(again);
-            gauge!("distlock.store.lost", "node" => address.to_string()).increment(0.0);
-        }
-        Event::StoreLost { address, .. } => {
-            gauge!("distlock.store.lost", "node" => address.to_string()).increment(1.0);
-        }
-        Event::StoreBack { address, .. } => {
-            gauge!("distlock.store.lost", "node" => address.to_string()).decrement(1.0);
-        }
-        Event::LinkDown { link, address } => {
-            let (link, node) = (link.as_str(), address.to_string());
-            gauge!("distlock.store.up", "link" => link, "node" => node).decrement(1.0);
-        }
-        Event::ClockOffset { address, seconds } => {
-            gauge!("distlock.store.clock_offset", "node" => address.to_string()).set(*seconds);
-        }
-        Event::Missed { events } => counter!("distlock.missed").increment(*events),
-        _ => {}
     }
 }
 

@@ -58,10 +58,7 @@ fn events() -> (EventSink, Events) {
     let (sender, receiver) = unbounded_channel();
     let sink = move |event| {
         // A server has connections and a clock, and a store in this process has not.
-        let is_of_a_server = matches!(
-            &event,
-            StoreEvent::LinkUp { .. } | StoreEvent::LinkDown { .. } | StoreEvent::ClockSeen { .. }
-        );
+        let is_of_a_server = matches!(event, StoreEvent::Happened(_) | StoreEvent::Noted(_));
         if !is_of_a_server {
             // Nobody listens any more once the test is over.
             let _ = sender.send(event);

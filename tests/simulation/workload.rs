@@ -197,7 +197,7 @@ impl User {
         oracle.count("calls");
         let run = order
             .lock
-            .run(async |held: Held| self.body(held.hold().clone(), plan).await);
+            .run(async |held: Held| self.body(held.hold.clone(), plan).await);
         let result = match dropped_after {
             None => Some(run.await),
             Some(after) => tokio::time::timeout(Duration::from_millis(after), run)

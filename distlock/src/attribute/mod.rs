@@ -224,7 +224,8 @@ impl Request {
         if let Some(installed) = installed {
             templates::note(template, &manager, &installed);
         }
-        let lock = manager.lock(key).with_options(self.options);
+        let mut lock = manager.lock(key);
+        lock.options = self.options;
         lock.enter_to_run().await
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct Options {
     pub(crate) label: Option<Cow<'static, str>>,
     /// Which scripted outcome the call meets, see `testing`.
     #[cfg(feature = "testing")]
-    pub(crate) scripted: Option<u64>,
+    pub(crate) scripted: Option<usize>,
 }
 
 impl Default for Options {
@@ -105,9 +105,9 @@ impl Options {
     /// Checks every duration.
     pub(crate) fn check(&self, key: &str) -> Result<(), Error> {
         let refuse = |what: &str, value: Duration, bound: &str| {
-            Err(Error::Config {
-                detail: format!("lock `{key}`: {what} is {value:?}; set it to {bound}"),
-            })
+            Err(Error::config(format!(
+                "lock `{key}`: {what} is {value:?}; set it to {bound}"
+            )))
         };
         if self.lease < MIN_LEASE || self.lease > MAX_DURATION {
             return refuse("the lease", self.lease, "at least 50ms and at most 24h");
@@ -115,36 +115,26 @@ impl Options {
         if self.wait > MAX_DURATION {
             return refuse("the wait", self.wait, "at most 24h (0s tries once)");
         }
-        match self.max_hold {
-            Some(limit) if limit.is_zero() => {
-                return refuse(
-                    "max_hold",
-                    limit,
-                    "more than zero, or leave it out for no limit",
-                );
-            }
-            _ => {}
+        if self.max_hold.is_some_and(|limit| limit.is_zero()) {
+            let bound = "more than zero, or leave it out for no limit";
+            return refuse("max_hold", Duration::ZERO, bound);
         }
-        match (self.min_hold, self.max_hold) {
-            (Some(shortest), Some(longest)) if shortest > longest => {
-                let bound = format!("at most the max_hold of {longest:?}, or raise that");
-                return refuse("min_hold", shortest, &bound);
-            }
-            _ => {}
+        let Some(shortest) = self.min_hold else {
+            return Ok(());
+        };
+        if let Some(longest) = self.max_hold.filter(|longest| shortest > *longest) {
+            let bound = format!("at most the max_hold of {longest:?}, or raise that");
+            return refuse("min_hold", shortest, &bound);
         }
-        match self.min_hold {
-            // By then the key is free, and the call runs the job that `min_hold` keeps from running
-            // twice.
-            Some(shortest) if self.is_wait_set && !shortest.is_zero() && self.wait >= shortest => {
-                let bound = format!(
-                    "less than the min_hold of {shortest:?} (0s tries once), or raise that"
-                );
-                return refuse("the wait", self.wait, &bound);
-            }
-            Some(limit) if limit > MAX_DURATION => {
-                return refuse("min_hold", limit, "at most 24h");
-            }
-            _ => {}
+        // By then the key is free, and the call runs the job that `min_hold` keeps from running
+        // twice.
+        if self.is_wait_set && !shortest.is_zero() && self.wait >= shortest {
+            let bound =
+                format!("less than the min_hold of {shortest:?} (0s tries once), or raise that");
+            return refuse("the wait", self.wait, &bound);
+        }
+        if shortest > MAX_DURATION {
+            return refuse("min_hold", shortest, "at most 24h");
         }
         Ok(())
     }

@@ -105,17 +105,15 @@ impl Quorum {
     pub(crate) fn check(&self, servers: usize) -> Result<(), Error> {
         let is_majority = |size: usize| size > servers / 2 && size <= servers;
         if let Some(size) = self.size.filter(|size| !is_majority(*size)) {
-            return Err(Error::Config {
-                detail: format!(
-                    "a quorum of {size} is no majority of {servers} servers: two could hold one lock; take between {} and {servers}",
-                    servers / 2 + 1
-                ),
-            });
+            return Err(Error::config(format!(
+                "a quorum of {size} is no majority of {servers} servers: two could hold one lock; take between {} and {servers}",
+                servers / 2 + 1
+            )));
         }
         if self.max_lease.is_zero() {
-            return Err(Error::Config {
-                detail: "max_lease of a quorum is zero, so no lock could have a lease".into(),
-            });
+            return Err(Error::config(
+                "max_lease of a quorum is zero, so no lock could have a lease",
+            ));
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ impl LockGuard {
     pub(crate) fn new(manager: LockManager, hold: Arc<Hold>) -> Self {
         LockGuard {
             manager,
-            held: Held::new(hold),
+            held: Held { hold },
             children: Children::default(),
             kind: Kind::Owner,
         }
@@ -269,9 +269,9 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// Dropping the future does not stop the release.
-    pub async fn release(mut self) -> Result<(), Error> {
-        let ended = self.ended();
-        let gone = self.give_back_in_place(ended.is_none()).await;
+    pub async fn release(self) -> Result<(), Error> {
+        let ended = self.hold().error();
+        let gone = self.give_back(ended.is_none()).await;
         match ended.map(Error::after_completion).or(gone) {
             Some(error) => Err(error),
             None => Ok(()),
@@ -302,12 +302,12 @@ impl LockGuard {
     ///
     /// That of the future itself.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        let _body = self.hold().body();
+        let _body = self.hold().entry.body();
         scope::within(self.frame(), future).await
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
-        self.held.hold()
+        &self.held.hold
     }
 
     /// How it came to its call.
@@ -326,62 +326,43 @@ impl LockGuard {
     /// Releases after a body. A release that fails changes nothing, but one that shows that the
     /// lock had been lost is the error of the call: the body ran without it.
     pub(crate) async fn give_back(mut self, success: bool) -> Option<Error> {
-        self.give_back_in_place(success).await
-    }
-
-    async fn give_back_in_place(&mut self, success: bool) -> Option<Error> {
         match self.start_release(success, true)?.wait().await {
             Answered::NotOurs => Some(self.hold().ended_by(&End::NotOurs)),
             Answered::Released => None,
         }
     }
 
-    /// The error of a hold that ended before its guard.
-    fn ended(&self) -> Option<Error> {
-        self.hold().error()
-    }
-
-    /// How it ends, if it is not lost.
-    fn outcome(awaited: bool) -> HoldOutcome {
-        if awaited {
-            HoldOutcome::Released
-        } else {
-            span::dropped()
-        }
-    }
-
     /// With `awaited`, its answer is waited for, and it stands behind no other release.
     fn start_release(&mut self, success: bool, awaited: bool) -> Option<Tried> {
-        match std::mem::replace(&mut self.kind, Kind::Spent) {
-            Kind::Spent | Kind::Reentered { .. } => None,
-            Kind::Owner => {
-                let hold = self.hold();
-                let ended = hold.error();
-                let held_for = hold.age();
-                let keep = match hold.options().min_hold {
-                    Some(shortest) if success && ended.is_none() => {
-                        shortest.saturating_sub(held_for)
-                    }
-                    _ => Duration::ZERO,
-                };
-                let core = self.manager.core();
-                if ended.is_none() {
-                    hold.tell_ended(Self::outcome(awaited));
-                }
-                let tried = if awaited {
-                    Some(release::release(core, hold, keep))
-                } else {
-                    release::release_in_background(core, &hold.entry);
-                    None
-                };
-                if ended.is_none() {
-                    report::released(hold, held_for);
-                } else {
-                    release::tell_loss(core, &hold.entry);
-                }
-                tried
-            }
+        let Kind::Owner = std::mem::replace(&mut self.kind, Kind::Spent) else {
+            return None;
+        };
+        let (core, hold) = (self.manager.core(), self.hold());
+        let is_lost = hold.error().is_some();
+        let held_for = hold.age();
+        let keep = match hold.options().min_hold {
+            Some(shortest) if success && !is_lost => shortest.saturating_sub(held_for),
+            _ => Duration::ZERO,
+        };
+        if !is_lost {
+            hold.publish_end(if awaited {
+                HoldOutcome::Released
+            } else {
+                span::dropped()
+            });
         }
+        let tried = if awaited {
+            Some(release::release(core, hold, keep))
+        } else {
+            release::release_in_background(core, &hold.entry);
+            None
+        };
+        if is_lost {
+            release::tell_loss(core, &hold.entry);
+        } else {
+            report::released(hold, held_for);
+        }
+        tried
     }
 }
 

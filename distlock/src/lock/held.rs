@@ -26,18 +26,10 @@ use crate::manager::engine::hold::Hold;
 /// ```
 #[derive(Clone)]
 pub struct Held {
-    hold: Arc<Hold>,
+    pub(crate) hold: Arc<Hold>,
 }
 
 impl Held {
-    pub(crate) fn new(hold: Arc<Hold>) -> Self {
-        Held { hold }
-    }
-
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
-    }
-
     /// The token of this acquisition: pass it to the resource that the lock protects.
     ///
     /// ```

@@ -9,7 +9,6 @@ pub(crate) mod scope;
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::options::Options;
@@ -21,12 +20,11 @@ use crate::lock::run::{Run, Running, Stage};
 use crate::lock::scope::Frame;
 use crate::manager::LockManager;
 use crate::manager::engine::acquire;
-use crate::manager::telemetry::call::{Call, NotAcquired};
+use crate::manager::telemetry::call::Call;
 use crate::manager::telemetry::report;
 use crate::manager::telemetry::span::{self, RunSpan};
-use crate::observer::event::{Path, Refused};
+use crate::observer::event::Path;
 use crate::protocol::request::Request;
-use crate::util::clock::Moment;
 
 /// A description of a lock: a key and how to hold it. Made by [`LockManager::lock`]; cheap to
 /// clone, reusable, and it holds nothing by itself.
@@ -49,7 +47,7 @@ use crate::util::clock::Moment;
 pub struct Lock {
     manager: LockManager,
     key: String,
-    options: Options,
+    pub(crate) options: Options,
 }
 
 impl LockManager {
@@ -66,24 +64,15 @@ impl LockManager {
     /// assert_eq!(lock.key(), "inventory:7%20or%208");
     /// ```
     pub fn lock(&self, key: impl Into<String>) -> Lock {
-        Lock::new(self.clone(), key.into())
+        Lock {
+            manager: self.clone(),
+            key: key.into(),
+            options: Options::default(),
+        }
     }
 }
 
 impl Lock {
-    pub(crate) fn new(manager: LockManager, key: String) -> Self {
-        Lock {
-            manager,
-            key,
-            options: Options::default(),
-        }
-    }
-
-    pub(crate) fn with_options(mut self, options: Options) -> Self {
-        self.options = options;
-        self
-    }
-
     /// How long the lock outlives the last renewal: 50 ms to 24 h, default 30 s.
     ///
     /// It is not a limit of the work, for the watchdog renews it for as long as the lock is held.
@@ -313,8 +302,7 @@ impl Lock {
     ///
     /// Dropping the future, at any await, leaves neither a lock nor a place in the queue behind.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
-        let entered = self.enter(self.options.wait).await;
-        entered.map_err(|refused| refused.error)
+        self.enter(self.options.wait).await
     }
 
     /// Acquires the lock if it is free and nobody waits for it. It never waits for another holder
@@ -344,8 +332,8 @@ impl Lock {
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
         match self.enter(Duration::ZERO).await {
             Ok(guard) => Ok(Some(guard)),
-            Err(refused) if refused.error.is_busy() => Ok(None),
-            Err(refused) => Err(refused.error),
+            Err(error) if error.is_busy() => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -393,14 +381,14 @@ impl Lock {
                 span.acquired(guard.path(), waited, guard.fencing_token());
                 Ok((guard, span))
             }
-            Err(refused) => {
-                span.refused(&refused, waited);
-                Err(refused.error)
+            Err(error) => {
+                span.refused(&error, waited);
+                Err(error)
             }
         }
     }
 
-    async fn enter(&self, wait: Duration) -> Result<LockGuard, NotAcquired> {
+    async fn enter(&self, wait: Duration) -> Result<LockGuard, Error> {
         let core = self.manager.core();
         let span = span::acquire(core, &self.key, self.options.label.as_deref());
         let began = (!span.is_disabled()).then(|| core.clock.now());
@@ -410,13 +398,13 @@ impl Lock {
             let how = how.map(|guard| (guard.path(), guard.fencing_token()));
             span::acquired(&span, core.clock.now().since(began), how);
         }
-        if let Err(refused) = &result {
-            report::refused(self.options.label.as_deref(), &refused.error);
+        if let Err(error) = &result {
+            report::refused(self.options.label.as_deref(), error);
         }
         result
     }
 
-    async fn try_enter(&self, wait: Duration) -> Result<LockGuard, NotAcquired> {
+    async fn try_enter(&self, wait: Duration) -> Result<LockGuard, Error> {
         self.options.check(&self.key)?;
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
@@ -425,11 +413,9 @@ impl Lock {
             ..self.options.clone().or(self.manager.durability())
         };
         let checked = self.manager.core().limits.check(&options);
-        checked.map_err(|what| Error::Config {
-            detail: format!("lock `{key}`: {what}"),
-        })?;
+        checked.map_err(|what| Error::config(format!("lock `{key}`: {what}")))?;
         if let Some(frame) = scope::innermost(self.manager.store_identity(), &key) {
-            return self.reenter(&frame, wait).await;
+            return self.reenter(&frame, options).await;
         }
         let core = self.manager.core();
         #[cfg(feature = "testing")]
@@ -441,55 +427,45 @@ impl Lock {
     }
 
     /// Takes the lock again inside of its own call tree: no round trip, but siblings take turns.
-    async fn reenter(&self, frame: &Arc<Frame>, wait: Duration) -> Result<LockGuard, NotAcquired> {
-        let hold = frame.held().hold();
-        let core = self.manager.core();
-        let started = core.clock.now();
-        let call = Call::begin(core, hold.key(), self.options.label.as_ref(), started);
-        let entered = self.reenter_from(frame, started, wait).await;
+    async fn reenter(&self, frame: &Frame, options: Options) -> Result<LockGuard, Error> {
+        let (core, hold) = (self.manager.core(), &frame.held.hold);
+        let request = Request::new(hold.key().clone(), options, core.clock.now());
+        let call = Call::begin(core, request);
+        let entered = self.take_turn(frame, &call.request).await;
         match &entered {
             Ok(_) => call.acquired(Path::Reentered, hold.token(), None),
-            Err(refused) => call.refused(refused.outcome.unwrap_or(Refused::Busy)),
+            Err(error) => call.refused(error),
         }
         entered
     }
 
-    async fn reenter_from(
-        &self,
-        frame: &Arc<Frame>,
-        started: Moment,
-        wait: Duration,
-    ) -> Result<LockGuard, NotAcquired> {
-        let hold = frame.held().hold();
-        if let Some(error) = hold.error() {
-            return Err(error.into());
-        }
-        let core = self.manager.core();
-        let turn = if wait.is_zero() {
-            frame.children().clone().try_lock_owned().ok()
+    async fn take_turn(&self, frame: &Frame, request: &Request) -> Result<LockGuard, Error> {
+        let (core, hold) = (self.manager.core(), &frame.held.hold);
+        let children = frame.children.clone();
+        let turn = if request.tries_once() {
+            children.try_lock_owned().ok()
         } else {
             tokio::select! {
                 biased;
-                turn = frame.children().clone().lock_owned() => Some(turn),
+                turn = children.lock_owned() => Some(turn),
                 _ = hold.lost() => None,
                 // The manager's timer, for there need not be a tokio runtime here.
-                () = core.executor.sleep(wait) => None,
+                () = core.executor.sleep(request.options.wait) => None,
             }
         };
         match (turn, hold.error()) {
-            (_, Some(error)) => Err(error.into()),
+            (_, Some(error)) => Err(error),
             (Some(turn), None) => Ok(LockGuard::reentered(
                 self.manager.clone(),
-                frame.held().clone(),
+                frame.held.clone(),
                 turn,
             )),
             (None, None) => Err(Error::Busy {
                 key: self.key.clone(),
-                waited: core.clock.now().since(started),
+                waited: core.clock.now().since(request.started),
                 queue_full: false,
                 holders: vec![self.manager.as_holder(hold.age())],
-            }
-            .into()),
+            }),
         }
     }
 }

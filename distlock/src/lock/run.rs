@@ -161,8 +161,8 @@ impl Running {
     pub(crate) fn new(guard: LockGuard, span: RunSpan) -> Box<Self> {
         let hold = guard.hold().clone();
         let over = async move {
-            let _running = hold.body();
-            hold.over().await;
+            let _running = hold.entry.body();
+            hold.entry.over.notified().await;
             // It may be polled again.
             pending().await
         };

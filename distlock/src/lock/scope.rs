@@ -22,9 +22,9 @@ pub(crate) type Children = Arc<tokio::sync::Mutex<()>>;
 /// One hold on the stack.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    held: Held,
+    pub(crate) held: Held,
     store: Arc<str>,
-    children: Children,
+    pub(crate) children: Children,
     below: Option<Arc<Frame>>,
 }
 
@@ -37,14 +37,6 @@ impl Frame {
             children,
             below: FRAMES.try_with(Arc::clone).ok(),
         })
-    }
-
-    pub(crate) fn held(&self) -> &Held {
-        &self.held
-    }
-
-    pub(crate) fn children(&self) -> &Children {
-        &self.children
     }
 }
 
@@ -92,7 +84,7 @@ pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
         .try_with(|top| {
             let mut frame = Some(top);
             while let Some(this) = frame {
-                if &*this.store == store && this.held.hold().key().same_lock(key) {
+                if &*this.store == store && this.held.hold.key().same_lock(key) {
                     return Some(this.clone());
                 }
                 frame = this.below.as_ref();

@@ -21,7 +21,6 @@
 //! # Ok::<(), distlock::Error>(())
 //! ```
 
-use std::fmt;
 use std::sync::Arc;
 
 pub use crate::observer::event::{
@@ -29,9 +28,9 @@ pub use crate::observer::event::{
     RenewalOutcome,
 };
 
-pub(crate) mod delivery;
 pub(crate) mod event;
 pub(crate) mod labels;
+pub(crate) mod telemetry;
 
 /// Is told what happens to the locks of a manager, and to its connections.
 ///
@@ -106,21 +105,5 @@ pub trait Observer: Send + Sync + 'static {
 impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn observe(&self, event: &Event) {
         (**self).observe(event);
-    }
-}
-
-/// All who observe a manager.
-#[derive(Clone, Default)]
-pub(crate) struct Observers(pub(crate) Vec<Arc<dyn Observer>>);
-
-impl Observers {
-    pub(crate) fn add(&mut self, observer: impl Observer) {
-        self.0.push(Arc::new(observer));
-    }
-}
-
-impl fmt::Debug for Observers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} observers", self.0.len())
     }
 }

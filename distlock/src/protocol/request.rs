@@ -1,11 +1,13 @@
 //! What a call wants.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::config::options::{Durability, Options};
 use crate::key::LockKey;
-use crate::observer::delivery::Told;
+use crate::observer::event::UNLABELLED;
+use crate::observer::telemetry::Delivery;
 use crate::protocol::timing::Timing;
 use crate::util::clock::Moment;
 
@@ -25,8 +27,8 @@ pub(crate) struct Request {
     pub(crate) options: Options,
     /// When the call began.
     pub(crate) started: Moment,
-    /// What those who observe know of it.
-    pub(crate) told: Told,
+    /// The delivery of its events.
+    pub(crate) delivery: Delivery,
     /// Observers know that it waits for long.
     waits_long: AtomicBool,
 }
@@ -40,9 +42,14 @@ impl Request {
             durability: options.durability(),
             options,
             started,
-            told: Told::Nothing,
+            delivery: Delivery::BestEffort,
             waits_long: AtomicBool::new(false),
         }
+    }
+
+    /// Returns the name of the lock in events and metrics.
+    pub(crate) fn name(&self) -> Cow<'static, str> {
+        (self.options.label.clone()).unwrap_or(Cow::Borrowed(UNLABELLED))
     }
 
     /// The moment from which the call waits for long.

@@ -124,9 +124,7 @@ impl Trouble {
         if self.outage.is_transient() {
             return self.into_error(None, waited);
         }
-        Error::Config {
-            detail: self.detail,
-        }
+        Error::config(self.detail)
     }
 
     pub(crate) fn into_error(self, key: Option<String>, waited: Duration) -> Error {

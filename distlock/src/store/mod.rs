@@ -16,7 +16,7 @@ use crate::config::options::Options;
 use crate::error::Outage;
 #[cfg(feature = "testing")]
 use crate::key::LockKey;
-use crate::observer::event::Link;
+use crate::observer::event::{Event, Link};
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, Grant, Owner, ReleaseReply, Revocation};
 use crate::store::command::{Command, Release, Reply, StoreCommand};
@@ -47,10 +47,6 @@ pub(crate) trait LockStore: Send + Sync + fmt::Debug {
     fn begin(&self, _key: &LockKey, options: Options) -> Options {
         options
     }
-
-    /// Reports to a test that the call of this owner has acquired its lock.
-    #[cfg(feature = "testing")]
-    fn taken(&self, _owner: Owner) {}
 
     /// Waits until the store can be used. Returns at once if it cannot know.
     fn ready(&self) -> BoxFuture<'_, ()> {
@@ -133,7 +129,7 @@ impl Settings {
 }
 
 /// What a store tells its client unasked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StoreEvent {
     /// A waiting owner was given the lock.
     Granted(Grant),
@@ -149,46 +145,31 @@ pub(crate) enum StoreEvent {
     Moved,
     /// Renewals go to a new connection.
     RenewalsReconnected,
-    /// Connections that live could not be told the credentials of the moment: told once, until they
-    /// are.
-    NotAuthenticated(Trouble),
-    /// A server cannot be used: told once, until it is back.
-    Lost { address: Arc<str>, trouble: Trouble },
-    /// A server can be used again, after so long.
-    Back { address: Arc<str>, gap: Duration },
-    /// A connection to a server came up.
-    LinkUp {
-        link: Link,
+    /// Observers are notified of this.
+    Happened(Event),
+    /// Only the log shows this.
+    Noted(Note),
+}
+
+/// What only the log shows of a store.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Note {
+    /// The first connection for commands is up.
+    Connected {
         address: Arc<str>,
         namespace: Arc<str>,
-        gap: Gap,
     },
-    /// A connection to a server went away.
-    LinkDown { link: Link, address: Arc<str> },
-    /// So far a server's clock is ahead of ours, in microseconds: told once a second at most.
-    ClockSeen { address: Arc<str>, offset: i64 },
+    /// A connection is up again, and nothing was logged since it was lost.
+    Reconnected {
+        address: Arc<str>,
+        link: Link,
+        gap: Duration,
+    },
+    /// Connections that live could not be told the credentials of the moment: logged once, until
+    /// they are.
+    NotAuthenticated(Trouble),
     /// A server's clock jumped, by so many microseconds.
     ClockJumped { address: Arc<str>, by: i64 },
-}
-
-/// For how long there was no connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gap {
-    /// It is the first one.
-    First,
-    /// It was told that the server could not be used, or of another connection a moment ago.
-    Told(Duration),
-    /// Nothing was told.
-    Untold(Duration),
-}
-
-impl Gap {
-    pub(crate) fn duration(self) -> Option<Duration> {
-        match self {
-            Gap::First => None,
-            Gap::Told(gap) | Gap::Untold(gap) => Some(gap),
-        }
-    }
 }
 
 /// The receiver of a store's events. It must not block.

@@ -182,9 +182,7 @@ pub fn foreign_key(key: impl Into<String>, detail: impl Into<String>) -> Error {
 /// ```
 #[must_use]
 pub fn config(detail: impl Into<String>) -> Error {
-    Error::Config {
-        detail: detail.into(),
-    }
+    Error::config(detail)
 }
 
 /// [`Error::NotInstalled`]: an annotated function was called before there was a manager.

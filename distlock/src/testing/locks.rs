@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::attribute::AsManager;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
-use crate::manager::engine::table::Entry;
+use crate::manager::engine::hold::Hold;
 use crate::testing::acquisition::Acquisition;
 use crate::testing::loss::Loss;
 use crate::testing::outcomes::Outcomes;
-use crate::testing::script::Target;
+use crate::testing::script::{Outcome, Target};
 use crate::testing::store::TestStore;
+use crate::util::mutex::lock;
 use crate::util::notified::until;
 
 /// Locks for a test: a manager with a store of its own in this process, whose outcomes can be set,
@@ -104,7 +106,7 @@ impl TestLocks {
             )
         });
         let store = store.expect("a manager is made with its store");
-        store.set_core(manager.core());
+        store.attach(manager.core());
         TestLocks { manager, store }
     }
 
@@ -143,7 +145,7 @@ impl TestLocks {
     #[track_caller]
     pub fn on(&self, key: impl AsRef<str>) -> Outcomes<'_> {
         let key = LockKey::new(key.as_ref()).unwrap_or_else(|error| panic!("{error}"));
-        Outcomes::new(&self.store, Target::Key(key))
+        Outcomes::new(&self.store, Target::key(&key))
     }
 
     /// Says what becomes of calls with this label: of an annotated function's, the template of its
@@ -221,13 +223,20 @@ impl TestLocks {
     #[track_caller]
     pub fn lose(&self, key: impl AsRef<str>, how: Loss) {
         let key = key.as_ref();
-        match self.hold(key) {
-            Some(entry) => self.store.lose(&entry, how),
-            None => panic!(
+        let Some(hold) = self.hold(key) else {
+            panic!(
                 "lock `{key}` cannot be lost, for it is not held; {}",
                 self.account()
-            ),
-        }
+            );
+        };
+        let outcome = Outcome::Lost {
+            after: Duration::ZERO,
+            how,
+        };
+        let rule = self.store.add(Target::None, None, None, outcome);
+        let store = self.store.clone();
+        let lose = async move { store.lose(hold, how, rule).await };
+        self.manager.core().executor.spawn(lose);
     }
 
     /// Waits until the lock of this key is held here: by a task that was spawned, for one. It waits
@@ -270,11 +279,7 @@ impl TestLocks {
     /// ```
     #[must_use]
     pub fn held_keys(&self) -> Vec<String> {
-        let held = self.store.held();
-        let keys: BTreeSet<_> = held
-            .iter()
-            .map(|entry| entry.request.key.to_string())
-            .collect();
+        let keys: BTreeSet<_> = self.holds().map(|hold| hold.key().to_string()).collect();
         keys.into_iter().collect()
     }
 
@@ -295,7 +300,7 @@ impl TestLocks {
     /// ```
     #[must_use]
     pub fn acquisitions(&self) -> Vec<Acquisition> {
-        self.store.acquisitions()
+        lock(&self.store.state).acquisitions.clone()
     }
 
     /// How often the lock of this key was acquired here so far.
@@ -311,18 +316,24 @@ impl TestLocks {
     /// ```
     #[must_use]
     pub fn acquired(&self, key: impl AsRef<str>) -> usize {
-        let acquisitions = self.store.acquisitions();
+        let acquisitions = self.acquisitions();
         let of_key = acquisitions
             .iter()
             .filter(|known| same(&known.key, key.as_ref()));
         of_key.count()
     }
 
+    /// Returns the holds of this moment.
+    fn holds(&self) -> impl Iterator<Item = Hold> {
+        let core = self.manager.core();
+        let held = core.claims.held().into_iter();
+        let holds = held.filter_map(move |entry| Hold::of(core, &entry));
+        holds.filter(Hold::is_held)
+    }
+
     /// The hold of this key.
-    pub(crate) fn hold(&self, key: &str) -> Option<Arc<Entry>> {
-        let held = self.store.held();
-        held.into_iter()
-            .find(|entry| same(entry.request.key.as_str(), key))
+    pub(crate) fn hold(&self, key: &str) -> Option<Hold> {
+        self.holds().find(|hold| same(hold.key().as_str(), key))
     }
 
     /// What is held, for those whose expectations were wrong.
@@ -351,9 +362,6 @@ impl AsManager for TestLocks {
 }
 
 fn same(one: &str, other: &str) -> bool {
-    one == other
-        || match (LockKey::new(one), LockKey::new(other)) {
-            (Ok(one), Ok(other)) => one.same_lock(&other),
-            _ => false,
-        }
+    let keys = LockKey::new(one).ok().zip(LockKey::new(other).ok());
+    keys.is_some_and(|(one, other)| one.same_lock(&other))
 }

@@ -1,21 +1,25 @@
-//! The outcomes that a test has set, and which call meets which.
+//! The rules that a test has set.
 
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::error::{Holder, Outage};
 use crate::key::LockKey;
 use crate::testing::loss::Loss;
-use crate::util::clock::Moment;
 
 /// The number of a rule. It is never used again.
-pub(crate) type RuleId = u64;
+pub(crate) type RuleId = usize;
 
 /// The locks that a rule is for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
-    Key(LockKey),
+    /// With its hash tag, which is the same for every way to write the key.
+    Key(String),
     Label(String),
     All,
+    /// No lock: the rule is only referred to by its number.
+    None,
 }
 
 /// The outcome of a call that meets a rule.
@@ -34,101 +38,85 @@ pub(crate) struct Rule {
     pub(crate) target: Target,
     /// `None`: all calls, and an outage then is one for what is held as well.
     pub(crate) left: Option<u32>,
-    pub(crate) until: Option<Moment>,
+    pub(crate) until: Option<Instant>,
     pub(crate) outcome: Outcome,
 }
 
-/// A lock, or all of them, as rules see it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Subject<'a> {
-    pub(crate) key: Option<&'a LockKey>,
-    pub(crate) label: Option<&'a str>,
-}
-
-/// All rules in the order in which they were set: a call meets the first that is for it.
+/// All rules in the order in which they were set: a call meets the first that is for it. A rule
+/// that was cleared is `None`.
 #[derive(Debug, Default)]
-pub(crate) struct Script {
-    rules: Vec<(RuleId, Rule)>,
-    last: RuleId,
-}
+pub(crate) struct Script(Vec<Option<Rule>>);
 
 impl Target {
-    fn is_for(&self, subject: Subject<'_>) -> bool {
-        match self {
-            Target::Key(key) => subject.key.is_some_and(|other| key.same_lock(other)),
-            Target::Label(label) => subject.label == Some(label),
-            Target::All => true,
-        }
+    pub(crate) fn key(key: &LockKey) -> Self {
+        Target::Key(key.tagged().to_string())
     }
 
-    fn is_same(&self, other: &Target) -> bool {
-        match (self, other) {
-            (Target::Key(one), Target::Key(other)) => one.same_lock(other),
-            (Target::Label(one), Target::Label(other)) => one == other,
-            (Target::All, Target::All) => true,
-            _ => false,
-        }
+    /// Returns the targets of all rules that are for this lock.
+    pub(crate) fn of(key: Option<&LockKey>, label: Option<&str>) -> Vec<Self> {
+        let label = label.map(|label| Target::Label(label.to_owned()));
+        let all = [Some(Target::All), key.map(Target::key), label];
+        all.into_iter().flatten().collect()
     }
 }
 
 impl Rule {
     /// Returns true until the rule's deadline. What it has begun for a call goes on also when it is
     /// for no further calls.
-    pub(crate) fn is_in_force(&self, now: Moment) -> bool {
-        self.until.is_none_or(|until| now < until)
+    pub(crate) fn is_in_force(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() < until)
+    }
+
+    fn is_for(&self, targets: &[Target]) -> bool {
+        self.left != Some(0) && self.is_in_force() && targets.contains(&self.target)
     }
 }
 
 impl Script {
-    pub(crate) fn add(&mut self, rule: Rule) {
-        self.last += 1;
-        self.rules.push((self.last, rule));
+    pub(crate) fn add(&mut self, rule: Rule) -> RuleId {
+        self.0.push(Some(rule));
+        self.0.len() - 1
     }
 
     /// Removes the rules for a target, or all rules.
     pub(crate) fn clear(&mut self, target: Option<&Target>) {
-        let is_kept = |rule: &Rule| target.is_some_and(|target| !rule.target.is_same(target));
-        self.rules.retain(|(_, rule)| is_kept(rule));
+        for rule in &mut self.0 {
+            rule.take_if(|rule| target.is_none_or(|target| rule.target == *target));
+        }
     }
 
-    /// Uses up one call of the first rule for a subject, and returns the rule.
-    pub(crate) fn meet(&mut self, subject: Subject<'_>, now: Moment) -> Option<(RuleId, &Outcome)> {
-        let mut rules = self.rules.iter_mut();
-        let (id, rule) = rules.find(|(_, rule)| is_for(rule, subject, now))?;
-        rule.left = rule.left.map(|left| left.saturating_sub(1));
-        Some((*id, &rule.outcome))
+    /// Uses up one call of the first rule for these targets, and returns the rule.
+    pub(crate) fn meet(&mut self, targets: &[Target]) -> Option<RuleId> {
+        let is_for = |rule: &Option<Rule>| rule.as_ref().is_some_and(|rule| rule.is_for(targets));
+        let id = self.0.iter().position(is_for)?;
+        let left = &mut self.0[id].as_mut()?.left;
+        *left = left.map(|left| left - 1);
+        Some(id)
     }
 
     /// Returns a rule; `None` once it was cleared.
     pub(crate) fn rule(&self, id: RuleId) -> Option<&Rule> {
-        let mut rules = self.rules.iter();
-        rules.find(|(known, _)| *known == id).map(|(_, rule)| rule)
+        self.0.get(id)?.as_ref()
     }
 
-    /// Returns the outage of this moment, which concerns every command for the subject.
-    pub(crate) fn outage(&self, subject: Subject<'_>, now: Moment) -> Option<Outage> {
-        self.in_force(subject, now)
-            .find_map(|rule| match rule.outcome {
-                Outcome::Unavailable(outage) if rule.left.is_none() => Some(outage),
-                _ => None,
-            })
+    /// Returns the outage of this moment, which concerns every command for these targets.
+    pub(crate) fn outage(&self, targets: &[Target]) -> Option<Outage> {
+        self.in_force(targets).find_map(|rule| match rule.outcome {
+            Outcome::Unavailable(outage) if rule.left.is_none() => Some(outage),
+            _ => None,
+        })
     }
 
     /// Returns the holder that a rule names.
-    pub(crate) fn holder(&self, subject: Subject<'_>, now: Moment) -> Option<&Holder> {
-        self.in_force(subject, now)
-            .find_map(|rule| match &rule.outcome {
-                Outcome::Busy(holder) => Some(holder),
-                _ => None,
-            })
+    pub(crate) fn holder(&self, targets: &[Target]) -> Option<&Holder> {
+        self.in_force(targets).find_map(|rule| match &rule.outcome {
+            Outcome::Busy(holder) => Some(holder),
+            _ => None,
+        })
     }
 
-    fn in_force(&self, subject: Subject<'_>, now: Moment) -> impl Iterator<Item = &Rule> {
-        let rules = self.rules.iter().map(|(_, rule)| rule);
-        rules.filter(move |rule| is_for(rule, subject, now))
+    fn in_force(&self, targets: &[Target]) -> impl Iterator<Item = &Rule> {
+        let rules = self.0.iter().flatten();
+        rules.filter(move |rule| rule.is_for(targets))
     }
-}
-
-fn is_for(rule: &Rule, subject: Subject<'_>, now: Moment) -> bool {
-    rule.left != Some(0) && rule.is_in_force(now) && rule.target.is_for(subject)
 }

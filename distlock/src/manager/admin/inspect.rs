@@ -281,30 +281,33 @@ pub(crate) async fn inspect(
     key: LockKey,
     waiters: usize,
 ) -> Result<KeyState, Error> {
-    let inspect = Inspect { key: &key, waiters };
-    let seen = core.call(inspect, INSPECT_WITHIN).await;
-    match seen.map(|seen| *seen) {
-        Ok(Inspection {
-            foreign: Some(detail),
-            ..
-        }) => Err(Error::ForeignKey {
-            key: key.to_string(),
-            detail,
-        }),
-        Ok(seen) => {
-            observed::tell_queue(core, &key, seen.waiters);
-            Ok(KeyState {
-                key: key.to_string(),
-                holders: seen.occupant.iter().map(Occupant::holder).collect(),
-                fencing_token: seen.occupant.as_ref().map(|occupant| occupant.token),
-                remaining: seen.left.filter(|_| seen.occupant.is_some()),
-                waiters: seen.waiters,
-                waiting: seen.waiting.into_iter().map(Waiter::of).collect(),
-                last_token: seen.last_token,
-                servers: seen.servers.into_iter().map(ServerState::of).collect(),
-            })
-        }
-        Err(trouble) => Err(trouble.into_error(Some(key.to_string()), Duration::ZERO)),
+    let seen = look(core, &key, waiters, Duration::ZERO).await?;
+    observed::publish_queue(core, &key, seen.waiters);
+    Ok(KeyState {
+        key: key.to_string(),
+        holders: seen.occupant.iter().map(Occupant::holder).collect(),
+        fencing_token: seen.occupant.as_ref().map(|occupant| occupant.token),
+        remaining: seen.left.filter(|_| seen.occupant.is_some()),
+        waiters: seen.waiters,
+        waiting: seen.waiting.into_iter().map(Waiter::of).collect(),
+        last_token: seen.last_token,
+        servers: seen.servers.into_iter().map(ServerState::of).collect(),
+    })
+}
+
+/// Returns what the store knows of a lock. An error says that the call has waited for `waited`.
+pub(crate) async fn look(
+    core: &Core,
+    key: &LockKey,
+    waiters: usize,
+    waited: Duration,
+) -> Result<Inspection, Error> {
+    let seen = core.call(Inspect { key, waiters }, INSPECT_WITHIN).await;
+    let key = || key.to_string();
+    let seen = *seen.map_err(|trouble| trouble.into_error(Some(key()), waited))?;
+    match seen.foreign {
+        Some(detail) => Err(Error::ForeignKey { key: key(), detail }),
+        None => Ok(seen),
     }
 }
 

@@ -10,10 +10,10 @@ use crate::error::{Error, Holder};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::admin::inspect::INSPECT_WITHIN;
+use crate::manager::admin::inspect::{INSPECT_WITHIN, look};
 use crate::manager::engine::core::Core;
-use crate::protocol::words::{Inspection, Occupant, Revoked};
-use crate::store::command::{Inspect, Revoke};
+use crate::protocol::words::{Occupant, Revoked};
+use crate::store::command::Revoke;
 use crate::util::clock::Moment;
 
 /// How long it is waited for, unless that is set.
@@ -250,7 +250,7 @@ impl fmt::Display for HowUnlocked {
 
 async fn unlock(core: &Arc<Core>, key: &LockKey, asked: &Unlock) -> Result<Unlocked, Error> {
     let started = core.clock.now();
-    let seen = look(core, key).await?;
+    let seen = look(core, key, 0, INSPECT_WITHIN).await?;
     let Some(occupant) = seen.occupant else {
         return Ok(Unlocked {
             how: HowUnlocked::WasFree,
@@ -307,7 +307,7 @@ async fn wait_until_free(
 ) -> Result<HowUnlocked, Error> {
     let (mut over, mut give_up) = (None, started + asked.wait);
     loop {
-        let seen = look(core, key).await;
+        let seen = look(core, key, 0, INSPECT_WITHIN).await;
         let now = core.clock.now();
         match seen {
             Ok(seen)
@@ -343,18 +343,5 @@ async fn wait_until_free(
             });
         }
         tokio::time::sleep(LOOK_EVERY.min(give_up.since(now))).await;
-    }
-}
-
-async fn look(core: &Core, key: &LockKey) -> Result<Box<Inspection>, Error> {
-    let inspect = Inspect { key, waiters: 0 };
-    let seen = core.call(inspect, INSPECT_WITHIN).await;
-    let seen = seen.map_err(|trouble| trouble.into_error(Some(key.to_string()), INSPECT_WITHIN))?;
-    match &seen.foreign {
-        Some(detail) => Err(Error::ForeignKey {
-            key: key.to_string(),
-            detail: detail.clone(),
-        }),
-        None => Ok(seen),
     }
 }

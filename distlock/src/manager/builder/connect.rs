@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
 
 use crate::config::credentials::{Credentials, Source};
 use crate::config::limits::Limits;
@@ -14,16 +15,18 @@ use crate::config::quorum::Quorum;
 use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::builder::{LockManagerBuilder, Parts};
-use crate::manager::engine::core::{Core, Environment, shut_down_error};
-use crate::manager::engine::counted::Counter;
+use crate::manager::engine::backlog::Backlog;
+use crate::manager::engine::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::events::Mailbox;
 use crate::manager::engine::executor::{Executor, IoThread};
 use crate::manager::engine::look;
 use crate::manager::engine::release;
+use crate::manager::engine::renewals::Renewals;
 use crate::manager::engine::shutdown;
+use crate::manager::engine::table::Table;
 use crate::manager::engine::watch;
 use crate::manager::telemetry::report;
-use crate::observer::delivery::Delivery;
+use crate::observer::telemetry::Telemetry;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
@@ -63,26 +66,20 @@ impl LockManager {
     ///
     /// As for [`connect`](LockManager::connect).
     pub async fn from_env() -> Result<Self, Error> {
-        match std::env::var("DISTLOCK_URL") {
-            Ok(url) => {
-                let mut builder = Self::builder().url(url);
-                if let Some(credentials) = credentials_from_env("DISTLOCK_SENTINEL_")? {
-                    builder = builder.sentinel_credentials(credentials);
-                }
-                match credentials_from_env("DISTLOCK_")? {
-                    None => builder.connect().await,
-                    Some(credentials) => {
-                        let known = move || std::future::ready(Ok(credentials.clone()));
-                        builder.credentials(known).connect().await
-                    }
-                }
-            }
-            Err(_) => Err(Error::Config {
-                detail: "the environment variable DISTLOCK_URL is not set (or not UTF-8); set it to a URL \
-                         such as redis://127.0.0.1:6379, or to memory: for development"
-                    .into(),
-            }),
+        let Some(url) = from_env("DISTLOCK_URL").ok().flatten() else {
+            return Err(Error::config(
+                "the environment variable DISTLOCK_URL is not set (or not UTF-8); set it to a URL \
+                 such as redis://127.0.0.1:6379, or to memory: for development",
+            ));
+        };
+        let mut builder = Self::builder().url(url);
+        if let Some(credentials) = credentials_from_env("DISTLOCK_SENTINEL_")? {
+            builder = builder.sentinel_credentials(credentials);
         }
+        if let Some(credentials) = credentials_from_env("DISTLOCK_")? {
+            builder = builder.credentials(move || std::future::ready(Ok(credentials.clone())));
+        }
+        builder.connect().await
     }
 }
 
@@ -157,51 +154,38 @@ impl LockManagerBuilder {
     pub(crate) fn store(&self) -> Result<Store, Error> {
         self.check()?;
         let Some(url) = &self.url else {
-            return Err(Error::Config {
-                detail: "no URL was given; call `.url(\"redis://127.0.0.1:6379\")` on the builder"
-                    .into(),
-            });
+            return Err(Error::config(
+                "no URL was given; call `.url(\"redis://127.0.0.1:6379\")` on the builder",
+            ));
         };
-        Ok(match url.strip_prefix("memory:") {
-            Some("") => Store::Memory(MemoryServer::new(Arc::new(BootClock))),
-            Some(name) => {
-                let name = format!("{name} {}", self.namespace);
-                Store::Memory(MemoryServer::named(&name))
+        if let Some(name) = url.strip_prefix("memory:") {
+            return Ok(Store::Memory(match name {
+                "" => MemoryServer::new(Arc::new(BootClock)),
+                name => MemoryServer::named(&format!("{name} {}", self.namespace)),
+            }));
+        }
+        let mut config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
+        match (&self.tls, &mut config.tls) {
+            (Some(_), None) => {
+                return Err(Error::config(
+                    "`tls` was set, but the URL asks for a plain connection; write rediss:// for TLS",
+                ));
             }
-            None => {
-                let config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
-                let tls = match (&self.tls, &config.tls) {
-                    (Some(_), None) => {
-                        return Err(Error::Config {
-                            detail: "`tls` was set, but the URL asks for a plain connection; write rediss:// for TLS"
-                                .into(),
-                        });
-                    }
-                    (Some(settings), Some(_)) => Some(settings.clone()),
-                    (None, tls) => tls.clone(),
-                };
-                let sentinel_credentials = self.sentinel_credentials.clone();
-                let has_sentinels = matches!(config.place, Place::One(Single::Sentinel { .. }));
-                if sentinel_credentials.is_some() && !has_sentinels {
-                    return Err(Error::Config {
-                        detail:
-                            "`sentinel_credentials` was set, but the URL names no sentinels; write \
-                                 redis+sentinel://host,host/service"
-                                .into(),
-                    });
-                }
-                let lanes = self.lanes;
-                let (credentials, quorum) = (self.source(&config)?, self.checked_quorum(&config)?);
-                Store::Redis(Box::new(RedisConfig {
-                    lanes,
-                    tls,
-                    credentials,
-                    sentinel_credentials,
-                    quorum,
-                    ..config
-                }))
-            }
-        })
+            (Some(settings), Some(tls)) => tls.clone_from(settings),
+            (None, _) => {}
+        }
+        let has_sentinels = matches!(config.place, Place::One(Single::Sentinel { .. }));
+        if self.sentinel_credentials.is_some() && !has_sentinels {
+            return Err(Error::config(
+                "`sentinel_credentials` was set, but the URL names no sentinels; write \
+                 redis+sentinel://host,host/service",
+            ));
+        }
+        config.sentinel_credentials = self.sentinel_credentials.clone();
+        config.lanes = self.lanes;
+        config.credentials = self.source(&config)?;
+        config.quorum = self.checked_quorum(&config)?;
+        Ok(Store::Redis(Box::new(config)))
     }
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
@@ -222,11 +206,7 @@ impl LockManagerBuilder {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let refuse = |detail: &str| {
-            Err(Error::Config {
-                detail: detail.into(),
-            })
-        };
+        let refuse = |detail: &str| Err(Error::config(detail));
         if !is_namespace(&self.namespace) {
             return refuse(
                 "the namespace must have 1 to 64 bytes, without white space, braces and control characters, and none of \
@@ -341,11 +321,7 @@ impl LockManagerBuilder {
 
     /// Where credentials come from, if not from the URL.
     pub(crate) fn source(&self, config: &RedisConfig) -> Result<Option<Source>, Error> {
-        let refuse = |detail: &str| {
-            Err(Error::Config {
-                detail: detail.into(),
-            })
-        };
+        let refuse = |detail: &str| Err(Error::config(detail));
         match (&self.credentials, self.credentials_every) {
             (None, None) => Ok(None),
             (None, Some(_)) => refuse("`credentials_every` was set, but no `credentials`"),
@@ -364,23 +340,19 @@ impl LockManagerBuilder {
     pub(crate) fn check_in_memory(&self) -> Result<(), Error> {
         self.check()?;
         let checked = Limits::MEMORY.check_durability(self.durability);
-        checked.map_err(|detail| Error::Config { detail })
+        checked.map_err(Error::config)
     }
 
     /// Whether it fits what the URL names.
     fn checked_quorum(&self, config: &RedisConfig) -> Result<Quorum, Error> {
-        let refuse = |detail: &str| {
-            Err(Error::Config {
-                detail: detail.into(),
-            })
-        };
+        let refuse = |detail: &str| Err(Error::config(detail));
         match (&config.place, &self.quorum) {
             (Place::Quorum(servers), quorum) => {
                 let quorum = quorum.clone().unwrap_or_default();
                 quorum.check(servers.len())?;
                 let limits = Limits::of_quorum(quorum.max_lease);
                 let checked = limits.check_durability(self.durability);
-                checked.map_err(|detail| Error::Config { detail })?;
+                checked.map_err(Error::config)?;
                 Ok(quorum)
             }
             (_, Some(_)) => refuse(
@@ -395,7 +367,9 @@ impl LockManagerBuilder {
         #[cfg_attr(not(feature = "metrics"), allow(unused_mut))]
         let mut parts = self.parts.clone();
         #[cfg(feature = "metrics")]
-        parts.observers.add(crate::metrics::Metrics::new());
+        parts
+            .observers
+            .push(Arc::new(crate::metrics::Metrics::new()));
         parts
     }
 }
@@ -434,9 +408,9 @@ fn credentials_from_env(prefix: &str) -> Result<Option<Credentials>, Error> {
         (None, None) => Ok(None),
         (None, Some(password)) => Ok(Some(Credentials::password(password))),
         (Some(username), Some(password)) => Ok(Some(Credentials::new(username, password))),
-        (Some(_), None) => Err(Error::Config {
-            detail: format!("{prefix}USERNAME is set, and {prefix}PASSWORD is not"),
-        }),
+        (Some(_), None) => Err(Error::config(format!(
+            "{prefix}USERNAME is set, and {prefix}PASSWORD is not"
+        ))),
     }
 }
 
@@ -444,20 +418,19 @@ fn from_env(name: &str) -> Result<Option<String>, Error> {
     match std::env::var(name) {
         Ok(value) => Ok(Some(value)),
         Err(VarError::NotPresent) => Ok(None),
-        Err(VarError::NotUnicode(_)) => Err(Error::Config {
-            detail: format!("the environment variable {name} is not UTF-8"),
-        }),
+        Err(VarError::NotUnicode(_)) => Err(Error::config(format!(
+            "the environment variable {name} is not UTF-8"
+        ))),
     }
 }
 
 /// A manager that lacks only its store.
-#[derive(Debug)]
 pub(crate) struct Assembly {
     parts: Parts,
     pub(crate) executor: Executor,
     pub(crate) mailbox: Mailbox,
-    observed: Option<Arc<Delivery>>,
-    in_store: Counter,
+    telemetry: Arc<Telemetry>,
+    in_store: TaskTracker,
     /// The thread, and what it finishes in the end.
     thread: Option<(IoThread, Arc<OnceCell<Arc<Core>>>)>,
 }
@@ -482,13 +455,13 @@ impl Assembly {
     pub(crate) fn on(executor: Executor, parts: Parts) -> Self {
         let of_delivery = executor.clone();
         let spawn = Box::new(move |work| of_delivery.spawn_blocking(work));
-        let observed = Delivery::new(&parts.observers, spawn);
+        let telemetry = Telemetry::new(parts.observers.clone(), spawn);
         Assembly {
             parts,
-            mailbox: Mailbox::new(executor.clone(), observed.clone()),
-            observed,
+            mailbox: Mailbox::new(executor.clone(), telemetry.clone()),
+            telemetry,
             executor,
-            in_store: Counter::default(),
+            in_store: TaskTracker::new(),
             thread: None,
         }
     }
@@ -513,7 +486,7 @@ impl Assembly {
     /// Tells the store whether anything in it bears this client's name.
     pub(crate) fn is_idle(&self) -> IsIdle {
         let in_store = self.in_store.clone();
-        Arc::new(move || in_store.is_none())
+        Arc::new(move || in_store.is_empty())
     }
 
     /// The manager. `name` is what others see of it, `durability` what its locks need, unless they
@@ -524,26 +497,25 @@ impl Assembly {
         name: String,
         durability: Durability,
     ) -> LockManager {
-        let Parts {
-            clock,
-            random,
-            rules,
-            shows_keys,
-            ..
-        } = self.parts;
-        let environment = Environment {
-            clock,
-            random,
-            rules,
+        let core = Arc::new(Core {
+            store: opened.store,
+            identity: opened.identity,
+            address: opened.address,
+            limits: opened.limits,
+            clock: self.parts.clock,
+            random: self.parts.random,
+            rules: self.parts.rules,
             executor: self.executor,
-        };
-        let core = Core::new(
-            opened,
-            environment,
-            self.observed,
-            shows_keys,
-            self.in_store,
-        );
+            telemetry: self.telemetry,
+            shows_keys: self.parts.shows_keys,
+            claims: Table::default(),
+            releases: Backlog::default(),
+            renewals: Renewals::default(),
+            under_way: TaskTracker::new(),
+            in_store: self.in_store,
+            phase: tokio::sync::watch::Sender::new(Phase::Running),
+            shutting_down: tokio::sync::Mutex::default(),
+        });
         self.mailbox.open(&core);
         core.spawn_while_open(watch::keep_watch(core.clone()));
         core.spawn_while_open(look::keep_looking(core.clone()));

@@ -15,7 +15,7 @@ use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
 use crate::error::Error;
 use crate::manager::LockManager;
-use crate::observer::{Observer, Observers};
+use crate::observer::Observer;
 use crate::protocol::rules::Rules;
 use crate::store::Settings;
 use crate::store::redis::conn::client::Way;
@@ -105,7 +105,7 @@ impl fmt::Debug for LockManagerBuilder {
 }
 
 /// What a manager is made of, beside its store and what its user chooses.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
@@ -117,7 +117,7 @@ pub(crate) struct Parts {
     pub(crate) lane_after: u32,
     /// How a Redis server is reached.
     pub(crate) way: Way,
-    pub(crate) observers: Observers,
+    pub(crate) observers: Vec<Arc<dyn Observer>>,
     /// Whether spans and lines of the log name keys.
     pub(crate) shows_keys: bool,
 }
@@ -132,7 +132,7 @@ impl Default for Parts {
             rules: Rules::in_force(),
             lane_after: 8,
             way: |sockets| Arc::new(sockets),
-            observers: Observers::default(),
+            observers: Vec::new(),
             shows_keys: false,
         }
     }
@@ -554,7 +554,7 @@ impl LockManagerBuilder {
     /// # Ok(()) }
     /// ```
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.parts.observers.add(observer);
+        self.parts.observers.push(Arc::new(observer));
         self
     }
 

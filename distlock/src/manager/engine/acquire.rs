@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::error::{Error, Outage};
 use crate::manager::engine::core::{Core, Phase, shut_down_error};
-use crate::manager::engine::counted::Counted;
 use crate::manager::engine::hold::Hold;
 use crate::manager::engine::release;
 use crate::manager::engine::sole::Sole;
 use crate::manager::engine::table::Entry;
-use crate::manager::telemetry::call::{Call, NotAcquired};
+use crate::manager::telemetry::call::Call;
 use crate::manager::telemetry::report;
-use crate::observer::event::{Operation, Refused};
+use crate::observer::event::Operation;
 use crate::protocol::claim::{Claim, Standing};
 use crate::protocol::outcome::{Action, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
@@ -27,14 +27,9 @@ use crate::util::clock::Moment;
 
 /// Acquires, with as many owner ids as it takes. What was asked is taken back if this future is
 /// dropped.
-pub(crate) async fn acquire(
-    core: &Arc<Core>,
-    mut request: Request,
-) -> Result<Arc<Hold>, NotAcquired> {
-    let label = request.options.label.as_ref();
-    let mut call = Call::begin(core, &request.key, label, request.started);
-    request.told = call.told();
-    let request = Arc::new(request);
+pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Arc<Hold>, Error> {
+    let mut call = Call::begin(core, request);
+    let request = call.request.clone();
     let mut obstacle = None;
     let refusal = loop {
         let mut asker = Asker::new(core, &request, obstacle.take());
@@ -51,13 +46,9 @@ pub(crate) async fn acquire(
             Outcome::Refused(refusal) => break refusal,
         }
     };
-    let outcome = refused(&refusal);
     let error = error(core, &request, refusal);
-    call.refused(outcome);
-    Err(NotAcquired {
-        error,
-        outcome: Some(outcome),
-    })
+    call.refused(&error);
+    Err(error)
 }
 
 /// An owner id whose call still asks. Dropped before it became a hold, it is taken back, whatever
@@ -69,7 +60,7 @@ struct Asker {
     at_home: Option<oneshot::Receiver<()>>,
     holds: bool,
     /// A shutdown waits for what was asked here, so that it is undone.
-    under_way: Option<Counted>,
+    under_way: Option<TaskTrackerToken>,
 }
 
 impl Drop for Asker {
@@ -93,7 +84,7 @@ impl Asker {
         let claim = Claim::new(request.clone(), obstacle, core.rules);
         // Random, for a pushed grant that names one is believed.
         let owner = core.random.next();
-        let entry = core.claims.enter(owner, claim, core.in_store());
+        let entry = core.claims.enter(owner, claim, core.in_store.token());
         // A shutdown that has begun either finds it there, or is seen here.
         if core.phase() != Phase::Running {
             let now = core.clock.now();
@@ -109,11 +100,11 @@ impl Asker {
     }
 
     /// Has done what the claim says until it has come out.
-    async fn outcome(&mut self, call: &mut Call) -> Outcome {
+    async fn outcome(&mut self, call: &mut Call<'_>) -> Outcome {
         loop {
-            // Counted before it is decided: a shutdown that leaves the claim alone, for it is
+            // TaskTrackerToken before it is decided: a shutdown that leaves the claim alone, for it is
             // asking, waits for that.
-            let under_way = self.core.under_way.one();
+            let under_way = self.core.under_way.token();
             let now = self.core.clock.now();
             let next = self.core.claims.with(&self.entry, |claim| {
                 claim.handle_time(now);
@@ -151,9 +142,9 @@ impl Asker {
     }
 
     /// Tells once that the call stands in the queue.
-    fn note_queue(&self, call: &mut Call) {
+    fn note_queue(&self, call: &mut Call<'_>) {
         let core = &*self.core;
-        if call.was_queued || (core.observed.is_none() && !report::shows_queues()) {
+        if call.was_queued {
             return;
         }
         let queued = core.claims.peek(&self.entry, |claim| {
@@ -161,7 +152,6 @@ impl Asker {
             is_queued.then(|| claim.occupant().map(Occupant::holder))
         });
         if let Some(holder) = queued {
-            call.was_queued = true;
             report::queued(&self.entry.request, holder.as_ref());
             call.queued(holder);
         }
@@ -200,7 +190,7 @@ impl Asker {
     }
 
     /// Has a command sent at home.
-    fn send(&mut self, action: Action, under_way: Counted) {
+    fn send(&mut self, action: Action, under_way: TaskTrackerToken) {
         self.entry.asks_on_lane(false);
         let (answered, at_home) = oneshot::channel();
         self.at_home = Some(at_home);
@@ -246,12 +236,9 @@ impl Asker {
     }
 
     fn hold(&mut self) -> Option<Arc<Hold>> {
-        let grip = (self.core.claims).peek(&self.entry, |claim| claim.grip().cloned())?;
+        let hold = Hold::of(&self.core, &self.entry)?;
         // From here on the hold's guard answers for the id.
         self.holds = true;
-        #[cfg(feature = "testing")]
-        self.core.store.taken(self.entry.owner);
-        let hold = Hold::new(self.core.clone(), self.entry.clone(), grip);
         Some(Arc::new(hold))
     }
 }
@@ -263,7 +250,7 @@ async fn perform(
     action: Action,
     mut answered: oneshot::Sender<()>,
     // A shutdown waits for it, so that what it undoes is undone.
-    _under_way: Counted,
+    _under_way: TaskTrackerToken,
 ) {
     tokio::select! {
         biased;
@@ -301,16 +288,6 @@ async fn send(core: &Arc<Core>, entry: &Arc<Entry>, action: Action) {
 /// By a timer at home: the caller's runtime need not have one, and may have paused it.
 async fn sleep_until(core: &Core, when: Moment) {
     core.executor.sleep(when.since(core.clock.now())).await;
-}
-
-fn refused(refusal: &Refusal) -> Refused {
-    match refusal {
-        Refusal::Busy(_) => Refused::Busy,
-        Refusal::Full(_) => Refused::Full,
-        Refusal::Unavailable(_) => Refused::Unavailable,
-        Refusal::Foreign(_) => Refused::Foreign,
-        Refusal::ShutDown => Refused::Closed,
-    }
 }
 
 fn error(core: &Core, request: &Request, refusal: Refusal) -> Error {

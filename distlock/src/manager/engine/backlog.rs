@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, oneshot};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::key::LockKey;
-use crate::manager::engine::counted::Counted;
 use crate::manager::engine::table::Entry;
 use crate::protocol::words::Owner;
 use crate::util::clock::Moment;
@@ -32,7 +32,7 @@ pub(crate) struct Release {
     /// It was not attempted yet.
     pub(crate) is_first: bool,
     /// A shutdown waits for it.
-    pub(crate) _under_way: Counted,
+    pub(crate) _under_way: TaskTrackerToken,
 }
 
 /// What the holder is told of the first attempt to release.
@@ -69,7 +69,7 @@ struct Queues {
 pub(crate) struct GivenUp {
     pub(crate) releases: usize,
     pub(crate) key: LockKey,
-    pub(crate) label: Option<Cow<'static, str>>,
+    pub(crate) lock: Cow<'static, str>,
 }
 
 impl Backlog {
@@ -198,7 +198,7 @@ impl Queues {
         let given_up = self.given_up.get_or_insert_with(|| GivenUp {
             releases: 0,
             key: request.key.clone(),
-            label: request.options.label.clone(),
+            lock: request.name(),
         });
         given_up.releases += 1;
     }
@@ -217,22 +217,22 @@ impl Queues {
 mod tests {
     use super::*;
     use crate::config::options::Options;
-    use crate::manager::engine::counted::Counter;
     use crate::protocol::claim::Claim;
     use crate::protocol::request::Request;
     use crate::protocol::rules::Rules;
+    use tokio_util::task::TaskTracker;
 
     fn release(owner: Owner) -> Release {
         let (key, now) = (LockKey::new("k").unwrap(), Moment(0));
         let request = Arc::new(Request::new(key, Options::default(), now));
         let claim = Claim::unknown(request, Rules::ALL, now);
-        let counter = Counter::default();
+        let counter = TaskTracker::new();
         Release {
-            entry: Entry::unknown(owner, claim, counter.one()),
+            entry: Entry::unknown(owner, claim, counter.token()),
             tell: None,
             due: now,
             is_first: true,
-            _under_way: counter.one(),
+            _under_way: counter.token(),
         }
     }
 

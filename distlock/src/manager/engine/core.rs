@@ -1,29 +1,30 @@
 //! What all work of a manager shares: its store, its clock, its claims, and how far it has come.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
 use crate::manager::engine::backlog::Backlog;
-use crate::manager::engine::counted::{Counted, Counter};
 use crate::manager::engine::executor::Executor;
 use crate::manager::engine::renewals::Renewals;
 use crate::manager::engine::table::Table;
-use crate::observer::delivery::{Delivery, Told};
 use crate::observer::event::{CallOutcome, Event, Operation};
+use crate::observer::telemetry::{Delivery, Telemetry};
+use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
 use crate::store::command::StoreCommand;
-use crate::store::{LockStore, Opened, run};
+use crate::store::{LockStore, run};
 use crate::util::clock::{Clock, Moment};
 use crate::util::random::Random;
 
 /// A manager without its handle: it lives for as long as anything of it is at work.
-#[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) store: Box<dyn LockStore>,
     /// Names the store: managers with the same identity use the same locks.
@@ -35,28 +36,19 @@ pub(crate) struct Core {
     pub(crate) random: Arc<dyn Random>,
     pub(crate) rules: Rules,
     pub(crate) executor: Executor,
-    /// The way to those who observe, if anybody does.
-    pub(crate) observed: Option<Arc<Delivery>>,
+    pub(crate) telemetry: Arc<Telemetry>,
     /// Whether spans and lines of the log name keys, and not their templates only.
     pub(crate) shows_keys: bool,
     pub(crate) claims: Table,
     pub(crate) releases: Backlog,
     pub(crate) renewals: Renewals,
     /// Calls and releases that a drain waits for.
-    pub(crate) under_way: Counter,
+    pub(crate) under_way: TaskTracker,
     /// Whatever may stand in the store under this client's name: calls, holds, releases, kept keys.
-    in_store: Counter,
+    pub(crate) in_store: TaskTracker,
     pub(crate) phase: watch::Sender<Phase>,
     /// One shutdown at a time.
     pub(crate) shutting_down: tokio::sync::Mutex<()>,
-}
-
-/// What the work of a manager depends on besides its store.
-pub(crate) struct Environment {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) random: Arc<dyn Random>,
-    pub(crate) rules: Rules,
-    pub(crate) executor: Executor,
 }
 
 /// How far a manager has come.
@@ -69,34 +61,6 @@ pub(crate) enum Phase {
 }
 
 impl Core {
-    pub(crate) fn new(
-        opened: Opened,
-        environment: Environment,
-        observed: Option<Arc<Delivery>>,
-        shows_keys: bool,
-        in_store: Counter,
-    ) -> Arc<Self> {
-        Arc::new(Core {
-            store: opened.store,
-            identity: opened.identity,
-            address: opened.address,
-            limits: opened.limits,
-            clock: environment.clock,
-            random: environment.random,
-            rules: environment.rules,
-            executor: environment.executor,
-            observed,
-            shows_keys,
-            claims: Table::default(),
-            releases: Backlog::default(),
-            renewals: Renewals::default(),
-            under_way: Counter::default(),
-            in_store,
-            phase: watch::Sender::new(Phase::Running),
-            shutting_down: tokio::sync::Mutex::default(),
-        })
-    }
-
     pub(crate) fn phase(&self) -> Phase {
         *self.phase.borrow()
     }
@@ -115,7 +79,7 @@ impl Core {
 
     /// Returns the time at which a call of the store begins, if anything observes calls.
     pub(crate) fn call_began(&self) -> Option<Moment> {
-        self.observed.as_ref().map(|_| self.clock.now())
+        self.telemetry.is_observed().then(|| self.clock.now())
     }
 
     /// Publishes a call of the store that has ended.
@@ -128,11 +92,12 @@ impl Core {
         if let Some(began) = began {
             let took = self.clock.now().since(began);
             let outcome = reply.as_ref().map_or_else(outcome, |_| CallOutcome::Ok);
-            self.observe(|| Event::StoreCalled {
+            let called = || Event::StoreCalled {
                 operation,
                 took,
                 outcome,
-            });
+            };
+            self.telemetry.emit(Delivery::BestEffort, called);
         }
     }
 
@@ -141,23 +106,14 @@ impl Core {
         self.address.as_deref()
     }
 
-    /// Counts what may stand in the store under this client's name.
-    pub(crate) fn in_store(&self) -> Counted {
-        self.in_store.one()
-    }
-
-    /// Tells those who observe, if anybody does and there is room.
-    pub(crate) fn observe(&self, event: impl FnOnce() -> Event) {
-        if let Some(observed) = &self.observed {
-            observed.tell(event());
-        }
-    }
-
-    /// Tells them more of a call.
-    pub(crate) fn tell_more(&self, begun: Told, event: impl FnOnce() -> Event) {
-        if let Some(observed) = &self.observed {
-            observed.tell_more(begun, event);
-        }
+    /// Publishes an event of a call, or of the hold that it became.
+    pub(crate) fn publish(
+        &self,
+        request: &Request,
+        event: impl FnOnce(Cow<'static, str>, Arc<str>) -> Event,
+    ) {
+        let event = || event(request.name(), request.key.shared());
+        self.telemetry.emit(request.delivery, event);
     }
 
     /// Tells `tracing` something away from timers and sockets, for a subscriber may block.

@@ -6,30 +6,28 @@ use once_cell::sync::OnceCell;
 
 use crate::manager::engine::core::Core;
 use crate::manager::engine::executor::Executor;
-use crate::manager::engine::hold::Hold;
 use crate::manager::engine::release;
 use crate::manager::engine::watch;
 use crate::manager::telemetry::report;
-use crate::manager::telemetry::report::AtStake;
-use crate::observer::delivery::Delivery;
-use crate::observer::event::{Event, Link};
+use crate::observer::event::Event;
+use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::words::{Grant, Owner, Revocation};
-use crate::store::{EventSink, Gap, StoreEvent};
+use crate::store::{EventSink, StoreEvent};
 
 /// Where a store's events go. It is there before the store is, and does not keep the manager alive.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Mailbox {
     core: Arc<OnceCell<Weak<Core>>>,
     executor: Executor,
-    observed: Option<Arc<Delivery>>,
+    telemetry: Arc<Telemetry>,
 }
 
 impl Mailbox {
-    pub(crate) fn new(executor: Executor, observed: Option<Arc<Delivery>>) -> Self {
+    pub(crate) fn new(executor: Executor, telemetry: Arc<Telemetry>) -> Self {
         Mailbox {
             core: Arc::default(),
             executor,
-            observed,
+            telemetry,
         }
     }
 
@@ -48,117 +46,33 @@ impl Mailbox {
         self.core.get().and_then(Weak::upgrade)
     }
 
-    /// Tells those who observe, if anybody does.
-    fn observe(&self, event: impl FnOnce() -> Event) {
-        if let Some(observed) = &self.observed {
-            observed.tell_always(event());
-        }
-    }
-
     fn receive(&self, event: StoreEvent) {
-        match event {
-            StoreEvent::Lost { address, trouble } => {
-                self.observe(|| Event::StoreLost {
-                    address: address.clone(),
-                    detail: trouble.to_string().into(),
-                });
-                let core = self.core();
-                self.executor.spawn_blocking(move || {
-                    if report::shows_outages() {
-                        report::store_lost(&address, &trouble, &at_stake(core.as_ref()));
-                    }
-                });
-            }
-            StoreEvent::NotAuthenticated(trouble) => {
-                let core = self.core();
-                self.executor.spawn_blocking(move || {
-                    let address = core.as_ref().and_then(|core| core.address());
-                    report::not_authenticated(address.unwrap_or_default(), &trouble);
-                });
-            }
-            StoreEvent::Back { address, gap } => {
-                self.observe(|| Event::StoreBack {
-                    address: address.clone(),
-                    gap,
-                });
-                self.executor
-                    .spawn_blocking(move || report::store_back(&address, gap));
-            }
-            StoreEvent::LinkUp {
-                link,
-                address,
-                namespace,
-                gap,
-            } => {
-                if let Some(observed) = &self.observed {
-                    observed.link_up(link, &address, gap.duration());
-                }
-                self.executor.spawn_blocking(move || match gap {
-                    Gap::First if link == Link::Commands => report::connected(&address, &namespace),
-                    Gap::Untold(gap) => report::reconnected(&address, link, gap),
-                    Gap::First | Gap::Told(_) => {}
-                });
-            }
-            StoreEvent::LinkDown { link, address } => {
-                if let Some(observed) = &self.observed {
-                    observed.link_down(link, &address);
+        let core = self.core();
+        match (event, core) {
+            (StoreEvent::Happened(event), core) => {
+                let delivery = match event {
+                    Event::ClockOffset { .. } => Delivery::BestEffort,
+                    _ => Delivery::Guaranteed,
+                };
+                self.telemetry.emit(delivery, || event.clone());
+                if matches!(event, Event::StoreLost { .. } | Event::StoreBack { .. }) {
+                    (self.executor).spawn_blocking(move || report::happened(&event, core.as_ref()));
                 }
             }
-            StoreEvent::ClockSeen { address, offset } => {
-                if let Some(observed) = &self.observed {
-                    observed.tell(Event::ClockOffset {
-                        address,
-                        seconds: offset as f64 / 1e6,
-                    });
-                }
+            (StoreEvent::Noted(note), core) => {
+                (self.executor).spawn_blocking(move || report::note(&note, core.as_ref()));
             }
-            StoreEvent::ClockJumped { address, by } => {
-                self.executor
-                    .spawn_blocking(move || report::clock_jumped(&address, by));
+            (StoreEvent::Granted(grant), Some(core)) => granted(&core, grant),
+            (StoreEvent::Revoked(revocation), Some(core)) => revoked(&core, &revocation),
+            (StoreEvent::Unheard(owners), Some(core)) => unheard(&core, owners),
+            (StoreEvent::Reconnected, Some(core)) => {
+                core.clone().executor.spawn_later(reconnected(core));
             }
+            (StoreEvent::Moved, Some(core)) => ask_again(&core),
+            (StoreEvent::RenewalsReconnected, Some(core)) => watch::renew_all(&core),
             // Before the manager is there, nothing was asked.
-            event => {
-                if let Some(core) = self.core() {
-                    act(core, event);
-                }
-            }
+            (_, None) => {}
         }
-    }
-}
-
-/// What a store's event changes for the claims of its manager.
-fn act(core: Arc<Core>, event: StoreEvent) {
-    match event {
-        StoreEvent::Granted(grant) => granted(&core, grant),
-        StoreEvent::Revoked(revocation) => revoked(&core, &revocation),
-        StoreEvent::Unheard(owners) => unheard(&core, owners),
-        StoreEvent::Reconnected => core.clone().executor.spawn_later(reconnected(core)),
-        StoreEvent::Moved => ask_again(&core),
-        StoreEvent::RenewalsReconnected => watch::renew_all(&core),
-        StoreEvent::Lost { .. }
-        | StoreEvent::NotAuthenticated(_)
-        | StoreEvent::Back { .. }
-        | StoreEvent::LinkUp { .. }
-        | StoreEvent::LinkDown { .. }
-        | StoreEvent::ClockSeen { .. }
-        | StoreEvent::ClockJumped { .. } => {}
-    }
-}
-
-/// What a manager has to lose.
-fn at_stake(core: Option<&Arc<Core>>) -> AtStake {
-    let Some(core) = core else {
-        return AtStake {
-            held: 0,
-            waiting: 0,
-            nearest: None,
-        };
-    };
-    let (held, waiting) = core.claims.count();
-    AtStake {
-        held,
-        waiting,
-        nearest: Hold::nearest(core, core.claims.held().iter()),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Where background work runs: a thread of its own, or (by explicit choice) the caller's runtime.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,12 +28,6 @@ pub(crate) struct Executor {
 
 /// Puts each task under somebody's rule before it is spawned.
 pub(crate) type Decorator = Arc<dyn Fn(Work) -> Work + Send + Sync>;
-
-impl fmt::Debug for Executor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Executor").finish_non_exhaustive()
-    }
-}
 
 impl Executor {
     /// On the runtime that this is called on.

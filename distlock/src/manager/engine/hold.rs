@@ -1,6 +1,5 @@
 //! One hold of a lock, as its guard and its body have it.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +9,13 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
-use crate::manager::engine::table::{Entry, RunningBody};
+use crate::manager::engine::table::Entry;
 use crate::protocol::claim::{Claim, Grip};
 use crate::protocol::outcome::End;
 use crate::util::clock::Moment;
 use crate::util::notified::until;
 
 /// A hold: shared by its guard, its body, and whoever was given a `Held`.
-#[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) core: Arc<Core>,
     pub(crate) entry: Arc<Entry>,
@@ -25,14 +23,11 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn new(core: Arc<Core>, entry: Arc<Entry>, grip: Grip) -> Self {
-        Hold { core, entry, grip }
-    }
-
     /// The hold of a claim, if it is or was one.
     pub(crate) fn of(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Self> {
         let grip = core.claims.peek(entry, |claim| claim.grip().cloned())?;
-        Some(Hold::new(core.clone(), entry.clone(), grip))
+        let (core, entry) = (core.clone(), entry.clone());
+        Some(Hold { core, entry, grip })
     }
 
     /// The hold among these that is lost first.
@@ -162,14 +157,5 @@ impl Hold {
             error = self.lost() => Err(error),
             () = confirmed => Ok(()),
         }
-    }
-
-    /// A future that is woken when the hold ends; the caller asks `is_held` itself.
-    pub(crate) fn over(&self) -> impl Future<Output = ()> + '_ {
-        self.entry.over.notified()
-    }
-
-    pub(crate) fn body(&self) -> RunningBody<'_> {
-        self.entry.body()
     }
 }

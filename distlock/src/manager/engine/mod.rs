@@ -3,7 +3,6 @@
 pub(crate) mod acquire;
 pub(crate) mod backlog;
 pub(crate) mod core;
-pub(crate) mod counted;
 pub(crate) mod events;
 pub(crate) mod executor;
 pub(crate) mod hold;

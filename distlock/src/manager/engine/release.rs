@@ -12,7 +12,6 @@ use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::hold::Hold;
 use crate::manager::engine::sole::Sole;
 use crate::manager::engine::table::Entry;
-use crate::manager::telemetry::call::name;
 use crate::manager::telemetry::lost;
 use crate::manager::telemetry::observed;
 use crate::manager::telemetry::report;
@@ -100,7 +99,7 @@ pub(crate) fn undo_unknown(core: &Arc<Core>, key: LockKey, owner: Owner, lease: 
     let now = core.clock.now();
     let request = Arc::new(Request::new(key, options, now));
     let claim = Claim::unknown(request, core.rules, now);
-    submit(core, &Entry::unknown(owner, claim, core.in_store()));
+    submit(core, &Entry::unknown(owner, claim, core.in_store.token()));
 }
 
 /// Sends the release of a claim that was given up.
@@ -120,7 +119,7 @@ fn leave(core: &Arc<Core>, entry: &Arc<Entry>, keep: Duration) -> bool {
 /// for a loss.
 fn hand_on_at(core: &Arc<Core>, entry: &Arc<Entry>, when: Moment) {
     let (after, request, owner) = (core.clone(), entry.request.clone(), entry.owner);
-    let kept = core.in_store();
+    let kept = core.in_store.token();
     let left = when.since(core.clock.now());
     core.spawn_while_open(async move {
         tokio::time::sleep(left).await;
@@ -135,7 +134,7 @@ fn new(core: &Core, entry: &Arc<Entry>, tell: Option<oneshot::Sender<Answered>>)
         tell,
         due: core.clock.now(),
         is_first: true,
-        _under_way: core.under_way.one(),
+        _under_way: core.under_way.token(),
     }
 }
 
@@ -161,7 +160,7 @@ async fn attempt(core: &Arc<Core>, mut release: Release) -> Option<Release> {
     let answers = !matches!(&answer, Err(trouble) if trouble.is_no_answer());
     let left = judge(core, &entry, answer);
     if std::mem::take(&mut release.is_first) {
-        observed::tell_released(core, &entry, now, left, failed);
+        observed::publish_release(core, &entry, now, left, failed);
     }
     if left == Left::Done && !keep.is_zero() {
         hand_on_at(core, &entry, now + keep);
@@ -227,21 +226,20 @@ pub(crate) fn sweep(core: &Core, is_past: impl Fn(&Release) -> bool) {
     if let Some(given_up) = core.releases.sweep(is_past) {
         let store = core.address().unwrap_or_default().to_owned();
         core.report(move || {
-            let lock = name(given_up.label.as_ref());
-            report::releases_given_up(&store, &lock, given_up.key.as_str(), given_up.releases);
+            let (lock, key) = (&given_up.lock, given_up.key.as_str());
+            report::releases_given_up(&store, lock, key, given_up.releases);
         });
     }
 }
 
 /// Tells once that a hold was lost.
 pub(crate) fn tell_loss(core: &Arc<Core>, entry: &Arc<Entry>) {
-    let Some(grip) = core.claims.peek(entry, |claim| claim.grip().cloned()) else {
+    let Some(hold) = Hold::of(core, entry) else {
         return;
     };
-    let hold = Hold::new(core.clone(), entry.clone(), grip);
     if let Some(error) = hold.untold_loss() {
-        hold.tell_lost(&error);
-        lost::tell(hold, error);
+        hold.publish_loss(&error);
+        lost::log(hold, error);
     }
 }
 
@@ -299,7 +297,7 @@ impl Here {
         let failed = answer.is_err();
         let left = judge(core, entry, answer);
         release.is_first = false;
-        observed::tell_released(core, entry, now, left, failed);
+        observed::publish_release(core, entry, now, left, failed);
         if left == Left::Done && !keep.is_zero() {
             hand_on_at(core, entry, now + keep);
         }

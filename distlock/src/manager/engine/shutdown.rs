@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::task::TaskTracker;
+
 use crate::manager::engine::core::{Core, Phase};
-use crate::manager::engine::counted::Counter;
 use crate::manager::engine::release;
 use crate::manager::engine::table::Entry;
 use crate::protocol::claim::Standing;
@@ -22,9 +23,9 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
     }
     core.phase.send_replace(Phase::Draining);
     let held = end_claims(&core);
-    let ending = Counter::default();
+    let ending = TaskTracker::new();
     for entry in held {
-        let (of_task, one) = (core.clone(), ending.one());
+        let (of_task, one) = (core.clone(), ending.token());
         core.executor.spawn(async move {
             let core = of_task;
             // A body notices the loss at its next await and ends by itself; one that does not await
@@ -35,7 +36,8 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
             drop(one);
         });
     }
-    ending.none().await;
+    ending.close();
+    ending.wait().await;
     drain(core.clone()).await;
 }
 
@@ -43,12 +45,11 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
 pub(crate) async fn drain(core: Arc<Core>) {
     core.phase
         .send_modify(|phase| *phase = (*phase).max(Phase::Draining));
-    let _ = tokio::time::timeout(DRAIN, core.under_way.none()).await;
+    core.under_way.close();
+    let _ = tokio::time::timeout(DRAIN, core.under_way.wait()).await;
     abandon(&core);
-    if let Some(observed) = &core.observed {
-        let _ = tokio::time::timeout(DRAIN, observed.all_told()).await;
-        observed.end();
-    }
+    let _ = tokio::time::timeout(DRAIN, core.telemetry.delivered()).await;
+    core.telemetry.end();
 }
 
 /// Closes at once. What is still believed to be held is lost, for nobody renews it any more.
@@ -57,9 +58,7 @@ pub(crate) fn abandon(core: &Arc<Core>) {
     end_claims(core);
     release::sweep(core, |_| true);
     core.store.close();
-    if let Some(observed) = &core.observed {
-        observed.links_down();
-    }
+    core.telemetry.links_down();
 }
 
 /// Calls that wait get an error, and what is held is lost; those whose hold that was.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::manager::engine::counted::Counted;
 use crate::protocol::claim::{Claim, Standing};
 use crate::protocol::request::Request;
 use crate::protocol::timing::TICK;
@@ -79,11 +79,11 @@ pub(crate) struct Entry {
     /// Its holder has released it: the work had ended.
     is_completed: AtomicBool,
     /// Its key may outlive the belief in it.
-    _in_store: Counted,
+    _in_store: TaskTrackerToken,
 }
 
 impl Entry {
-    fn new(owner: Owner, claim: Claim, arrival: u64, in_store: Counted) -> Arc<Self> {
+    fn new(owner: Owner, claim: Claim, arrival: u64, in_store: TaskTrackerToken) -> Arc<Self> {
         Arc::new(Entry {
             owner,
             request: claim.request().clone(),
@@ -102,7 +102,7 @@ impl Entry {
     }
 
     /// A claim that is in no table: an id that nobody here knows.
-    pub(crate) fn unknown(owner: Owner, claim: Claim, in_store: Counted) -> Arc<Self> {
+    pub(crate) fn unknown(owner: Owner, claim: Claim, in_store: TaskTrackerToken) -> Arc<Self> {
         Self::new(owner, claim, 0, in_store)
     }
 
@@ -188,7 +188,12 @@ impl Drop for RunningBody<'_> {
 
 impl Table {
     /// A new claim, of a call that is about to ask.
-    pub(crate) fn enter(&self, owner: Owner, claim: Claim, in_store: Counted) -> Arc<Entry> {
+    pub(crate) fn enter(
+        &self,
+        owner: Owner,
+        claim: Claim,
+        in_store: TaskTrackerToken,
+    ) -> Arc<Entry> {
         let mut rows = lock(&self.rows);
         rows.arrivals += 1;
         let entry = Entry::new(owner, claim, rows.arrivals, in_store);

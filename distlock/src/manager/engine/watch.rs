@@ -9,8 +9,9 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::hold::Hold;
 use crate::manager::engine::release;
 use crate::manager::engine::table::Entry;
-use crate::manager::telemetry::report;
+use crate::manager::telemetry::report::{self, TARGET};
 use crate::observer::event::Event;
+use crate::observer::telemetry::Delivery;
 use crate::protocol::claim::{Claim, Standing};
 use crate::protocol::outcome::Action;
 use crate::protocol::trouble::Trouble;
@@ -124,7 +125,7 @@ async fn renew(core: Arc<Core>, holds: Vec<Due>) {
     let now = core.clock.now();
     let (sent, failures) = match answer {
         Ok(renewed) => {
-            if report::shows_renewals() {
+            if tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
                 let (count, failures) = (holds.len(), renewed.failures.len());
                 core.report(move || report::renewed(count, failures, now.since(started)));
             }
@@ -149,13 +150,14 @@ async fn renew(core: Arc<Core>, holds: Vec<Due>) {
             .with(&entry, |claim| claim.handle_renewal(answer, sent, now));
         settle(&core, &entry);
     }
-    core.observe(|| Event::Renewed {
-        holds: seen.holds,
-        failed: seen.refused.len(),
-        gone: seen.gone,
-        took: now.since(started),
-        slack: seen.slack,
-    });
+    core.telemetry
+        .emit(Delivery::BestEffort, || Event::Renewed {
+            holds: seen.holds,
+            failed: seen.refused.len(),
+            gone: seen.gone,
+            took: now.since(started),
+            slack: seen.slack,
+        });
     tell_trouble(&core, &seen);
 }
 

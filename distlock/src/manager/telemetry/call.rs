@@ -1,150 +1,101 @@
-//! A call, as those see it who observe: it begins, and comes out in one way, also if it is dropped.
+//! The events of a call: one when it begins, and one when it ends, also if it is dropped.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::{Error, Holder};
 use crate::fencing::FencingToken;
-use crate::key::LockKey;
 use crate::manager::engine::core::Core;
-use crate::observer::delivery::Told;
-use crate::observer::event::{Event, Path, Refused, UNLABELLED};
+use crate::observer::event::{Event, Path, Refused};
+use crate::observer::telemetry::Delivery;
+use crate::protocol::request::Request;
 use crate::util::clock::Moment;
 
-/// A call that asks for a lock. Without observers there is nothing in it.
-pub(crate) struct Call {
-    begun: Option<Box<Begun>>,
-    /// It was told once that it stands in the queue.
+/// A call that asks for a lock.
+pub(crate) struct Call<'a> {
+    core: &'a Core,
+    pub(crate) request: Arc<Request>,
+    /// Its queueing was published.
     pub(crate) was_queued: bool,
+    /// Why it ends without its lock; `None` once it has the lock.
+    refused: Option<Refused>,
 }
 
-struct Begun {
-    core: Arc<Core>,
-    lock: Cow<'static, str>,
-    key: Arc<str>,
-    started: Moment,
-    told: Told,
+/// Returns how observers and spans name this error of a call; `None` for a mistake of the caller.
+pub(crate) fn refused(error: &Error) -> Option<Refused> {
+    match error {
+        Error::Busy {
+            queue_full: true, ..
+        } => Some(Refused::Full),
+        Error::Busy { .. } => Some(Refused::Busy),
+        Error::Unavailable { .. } => Some(Refused::Unavailable),
+        Error::ForeignKey { .. } => Some(Refused::Foreign),
+        Error::ShutDown { .. } => Some(Refused::Closed),
+        Error::Lost { .. } | Error::HoldLimit { .. } => Some(Refused::Lost),
+        _ => None,
+    }
 }
 
-/// A call that did not get its lock.
-#[derive(Debug)]
-pub(crate) struct NotAcquired {
-    pub(crate) error: Error,
-    /// Why, for those who observe; `None` for a mistake of its caller, which they are not told of.
-    pub(crate) outcome: Option<Refused>,
-}
-
-impl From<Error> for NotAcquired {
-    fn from(error: Error) -> Self {
-        let outcome = match &error {
-            Error::Busy { .. } => Some(Refused::Busy),
-            Error::Unavailable { .. } => Some(Refused::Unavailable),
-            Error::ForeignKey { .. } => Some(Refused::Foreign),
-            Error::ShutDown { .. } => Some(Refused::Closed),
-            Error::Lost { .. } | Error::HoldLimit { .. } => Some(Refused::Lost),
-            _ => None,
+impl<'a> Call<'a> {
+    pub(crate) fn begin(core: &'a Core, mut request: Request) -> Self {
+        let begun = || Event::Asking {
+            lock: request.name(),
+            key: request.key.shared(),
         };
-        NotAcquired { error, outcome }
-    }
-}
-
-/// The name of a lock that may have none.
-pub(crate) fn name(label: Option<&Cow<'static, str>>) -> Cow<'static, str> {
-    label.cloned().unwrap_or(Cow::Borrowed(UNLABELLED))
-}
-
-impl Call {
-    pub(crate) fn begin(
-        core: &Arc<Core>,
-        key: &LockKey,
-        label: Option<&Cow<'static, str>>,
-        started: Moment,
-    ) -> Self {
-        let begun = core.observed.as_ref().map(|observed| {
-            let (lock, key) = (name(label), key.shared());
-            let told = observed.tell(Event::Asking {
-                lock: lock.clone(),
-                key: key.clone(),
-            });
-            Box::new(Begun {
-                core: core.clone(),
-                lock,
-                key,
-                started,
-                told,
-            })
-        });
+        request.delivery = core.telemetry.emit(Delivery::BestEffort, begun);
         Call {
-            begun,
+            core,
+            request: Arc::new(request),
             was_queued: false,
+            refused: Some(Refused::Cancelled),
         }
     }
 
-    /// What is to be told of the hold that it becomes.
-    pub(crate) fn told(&self) -> Told {
-        self.begun
-            .as_ref()
-            .map_or(Told::Nothing, |begun| begun.told)
+    pub(crate) fn queued(&mut self, holder: Option<Holder>) {
+        self.was_queued = true;
+        self.core.publish(&self.request, |lock, key| Event::Queued {
+            lock,
+            key,
+            holder,
+        });
     }
 
-    pub(crate) fn queued(&self, holder: Option<Holder>) {
-        if let Some(begun) = &self.begun {
-            begun.tell(|| Event::Queued {
-                lock: begun.lock.clone(),
-                key: begun.key.clone(),
-                holder,
-            });
-        }
-    }
-
-    /// It has its lock, which was granted then at the earliest, if it was handed on and that is
-    /// known.
+    /// Ends the call with its lock. `granted_at` is the earliest time of a hand-off, where known.
     pub(crate) fn acquired(
         mut self,
         path: Path,
         fencing_token: FencingToken,
         granted_at: Option<Moment>,
     ) {
-        if let Some(begun) = self.begun.take() {
-            let now = begun.core.clock.now();
-            begun.tell(|| Event::Acquired {
-                lock: begun.lock.clone(),
-                key: begun.key.clone(),
-                waited: now.since(begun.started),
+        self.refused = None;
+        self.core.publish(&self.request, |lock, key| {
+            let now = self.core.clock.now();
+            Event::Acquired {
+                lock,
+                key,
+                waited: now.since(self.request.started),
                 path,
                 fencing_token,
                 handoff: granted_at.map(|granted_at| now.since(granted_at)),
-            });
-        }
-    }
-
-    pub(crate) fn refused(mut self, outcome: Refused) {
-        if let Some(begun) = self.begun.take() {
-            begun.refused(outcome);
-        }
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        if let Some(begun) = &self.begun {
-            begun.refused(Refused::Cancelled);
-        }
-    }
-}
-
-impl Begun {
-    fn refused(&self, outcome: Refused) {
-        let now = self.core.clock.now();
-        self.tell(|| Event::NotAcquired {
-            lock: self.lock.clone(),
-            key: self.key.clone(),
-            waited: now.since(self.started),
-            outcome,
+            }
         });
     }
 
-    fn tell(&self, event: impl FnOnce() -> Event) {
-        self.core.tell_more(self.told, event);
+    pub(crate) fn refused(mut self, error: &Error) {
+        self.refused = refused(error);
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if let Some(outcome) = self.refused {
+            let waited = || self.core.clock.now().since(self.request.started);
+            self.core
+                .publish(&self.request, |lock, key| Event::NotAcquired {
+                    lock,
+                    key,
+                    waited: waited(),
+                    outcome,
+                });
+        }
     }
 }

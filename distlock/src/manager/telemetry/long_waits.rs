@@ -9,8 +9,7 @@ use crate::error::Holder;
 use crate::key::LockKey;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::table::Entry;
-use crate::manager::telemetry::call::name;
-use crate::manager::telemetry::report::{self, LongWait};
+use crate::manager::telemetry::report::{self, TARGET};
 use crate::observer::event::Event;
 use crate::protocol::words::Occupant;
 use crate::util::clock::Moment;
@@ -27,7 +26,8 @@ pub(crate) struct LongWaits {
 
 impl LongWaits {
     pub(crate) fn report(&mut self, core: &Arc<Core>, now: Moment) {
-        if core.observed.is_none() && !report::shows_long_waits() {
+        if !core.telemetry.is_observed() && !tracing::enabled!(target: TARGET, tracing::Level::INFO)
+        {
             return;
         }
         let mut by_key: BTreeMap<LockKey, Vec<Arc<Entry>>> = BTreeMap::new();
@@ -38,7 +38,7 @@ impl LongWaits {
         self.logged
             .retain(|key, at| by_key.contains_key(key) || now < *at + LOG_INTERVAL);
         for (key, entries) in by_key {
-            observe(core, &entries, now);
+            publish(core, &entries, now);
             if self.is_due(&key, &entries, now) {
                 log(core, &entries, now);
                 self.logged.insert(key, now);
@@ -60,13 +60,13 @@ fn holder(core: &Core, entry: &Entry) -> Option<Holder> {
         .peek(entry, |claim| claim.occupant().map(Occupant::holder))
 }
 
-fn observe(core: &Arc<Core>, entries: &[Arc<Entry>], now: Moment) {
+fn publish(core: &Core, entries: &[Arc<Entry>], now: Moment) {
     for entry in entries {
         let request = &entry.request;
         if request.mark_long_wait(now) {
-            core.tell_more(request.told, || Event::WaitingLong {
-                lock: name(request.options.label.as_ref()),
-                key: request.key.shared(),
+            core.publish(request, |lock, key| Event::WaitingLong {
+                lock,
+                key,
                 waited: request.waited(now),
                 holder: holder(core, entry),
             });
@@ -81,16 +81,10 @@ fn log(core: &Arc<Core>, entries: &[Arc<Entry>], now: Moment) {
         return;
     };
     let refused = core.claims.peek(longest, |claim| claim.trouble().cloned());
-    let wait = LongWait {
-        request: longest.request.clone(),
-        waited: longest.request.waited(now),
-        waiters: entries.len(),
-        holder: holder(core, longest),
-        outage: core.store.outage().or(refused),
-    };
-    let of_report = core.clone();
+    let (waited, waiters) = (longest.request.waited(now), entries.len());
+    let (holder, outage) = (holder(core, longest), core.store.outage().or(refused));
+    let (of_report, request) = (core.clone(), longest.request.clone());
     core.report(move || {
-        let store = of_report.address().unwrap_or("in this process");
-        report::long_wait(store, of_report.shows_keys, &wait);
+        report::long_wait(&of_report, &request, waited, waiters, holder, outage);
     });
 }

@@ -1,14 +1,13 @@
 //! How a loss is told in the log: with who has the lock now, which is asked for first, but not
 //! waited for for long.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::hold::Hold;
 use crate::manager::telemetry::observed::loss;
-use crate::manager::telemetry::report;
+use crate::manager::telemetry::report::{self, TARGET};
 use crate::observer::event::Loss;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Inspection, Occupant};
@@ -17,38 +16,51 @@ use crate::store::command::Inspect;
 /// How long the line of a loss waits for the name of who has the lock now.
 const ASK_WITHIN: Duration = Duration::from_millis(250);
 
-/// Tells of a hold that ended by itself. The line comes in any case, also if who has the lock now
-/// is not known.
-pub(crate) fn tell(hold: Hold, error: Error) {
+/// Logs a hold that ended by itself.
+pub(crate) fn log(hold: Hold, error: Error) {
     let core = hold.core.clone();
-    // These were asked for, and nobody need have the lock now.
+    // A loss that was asked for says nothing about a present holder.
     let was_asked_for = matches!(loss(&error), None | Some(Loss::Closed | Loss::Revoked));
-    if was_asked_for || core.phase() != Phase::Running || !report::shows_losses() {
-        core.report(move || report::lost(&hold, &error, None));
+    let mut line = Line {
+        hold,
+        error,
+        held_by: None,
+    };
+    if was_asked_for
+        || core.phase() != Phase::Running
+        || !tracing::enabled!(target: TARGET, tracing::Level::ERROR)
+    {
+        core.report(move || drop(line));
         return;
     }
-    let line = Line(Some((hold, error)));
-    let under_way = core.under_way.one();
+    let in_flight = core.under_way.token();
     core.clone().executor.spawn_later(async move {
-        let now_held_by = line.who(&core).await;
-        line.write(&core, now_held_by);
-        drop(under_way);
+        line.held_by = Some(line.present_holder(&core).await);
+        core.report(move || drop(line));
+        drop(in_flight);
     });
 }
 
-/// A line that is still to be written. If it is dropped before, because its runtime ends, it is
-/// written then.
-struct Line(Option<(Hold, Error)>);
+/// The line of a loss. It is written when it is dropped, so also if its runtime ends before the
+/// present holder is known.
+struct Line {
+    hold: Hold,
+    error: Error,
+    held_by: Option<String>,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        report::lost(&self.hold, &self.error, self.held_by.as_deref());
+    }
+}
 
 impl Line {
-    async fn who(&self, core: &Arc<Core>) -> String {
-        let Some((hold, _)) = &self.0 else {
-            return String::new();
-        };
+    async fn present_holder(&self, core: &Core) -> String {
         let inspected = async {
             core.store.ready().await;
             let inspect = Inspect {
-                key: hold.key(),
+                key: self.hold.key(),
                 waiters: 0,
             };
             core.call(inspect, ASK_WITHIN).await
@@ -56,20 +68,6 @@ impl Line {
         match tokio::time::timeout(ASK_WITHIN, inspected).await {
             Ok(answer) => who(answer),
             Err(_) => format!("unknown: no answer within {ASK_WITHIN:?}"),
-        }
-    }
-
-    fn write(mut self, core: &Core, now_held_by: String) {
-        if let Some((hold, error)) = self.0.take() {
-            core.report(move || report::lost(&hold, &error, Some(&now_held_by)));
-        }
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        if let Some((hold, error)) = self.0.take() {
-            report::lost(&hold, &error, None);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What is told of holds to those who observe, each of it once.
+//! The events of a hold.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -9,8 +9,8 @@ use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::hold::Hold;
 use crate::manager::engine::table::Entry;
-use crate::manager::telemetry::call::name;
-use crate::observer::event::{Event, HoldOutcome, Loss, ReleaseOutcome};
+use crate::observer::event::{Event, HoldOutcome, Loss, ReleaseOutcome, UNLABELLED};
+use crate::observer::telemetry::Delivery;
 use crate::protocol::claim::leaving::Left;
 use crate::util::clock::Moment;
 
@@ -23,33 +23,29 @@ impl Hold {
         self.core.clock.now().since(proven.max(self.grip.since))
     }
 
-    /// Its holder is done with it, or has gone.
-    pub(crate) fn tell_ended(&self, outcome: HoldOutcome) {
-        if self.core.observed.is_none() || !self.entry.mark_ended() {
-            return;
+    /// Publishes that its holder has finished or gone; only the first call does.
+    pub(crate) fn publish_end(&self, outcome: HoldOutcome) {
+        if self.entry.mark_ended() {
+            self.core
+                .publish(&self.entry.request, |lock, key| Event::Ended {
+                    lock,
+                    key,
+                    fencing_token: self.token(),
+                    held: self.age(),
+                    outcome,
+                });
         }
-        self.core
-            .tell_more(self.entry.request.told, || Event::Ended {
-                lock: name(self.options().label.as_ref()),
-                key: self.key().shared(),
-                fencing_token: self.token(),
-                held: self.age(),
-                outcome,
-            });
     }
 
-    /// It ended by itself.
-    pub(crate) fn tell_lost(&self, error: &Error) {
-        if self.core.observed.is_none() {
-            return;
-        }
+    /// Publishes that it ended by itself.
+    pub(crate) fn publish_loss(&self, error: &Error) {
         let Some(reason) = loss(error) else {
-            return self.tell_ended(HoldOutcome::HoldLimit);
+            return self.publish_end(HoldOutcome::HoldLimit);
         };
         self.core
-            .tell_more(self.entry.request.told, || Event::Lost {
-                lock: name(self.options().label.as_ref()),
-                key: self.key().shared(),
+            .publish(&self.entry.request, |lock, key| Event::Lost {
+                lock,
+                key,
                 fencing_token: self.token(),
                 reason,
                 since_proof: self.since_proof(),
@@ -61,7 +57,7 @@ impl Hold {
                     }
                 ),
             });
-        self.tell_ended(HoldOutcome::Lost);
+        self.publish_end(HoldOutcome::Lost);
     }
 }
 
@@ -79,34 +75,32 @@ pub(crate) fn loss(error: &Error) -> Option<Loss> {
     }
 }
 
-/// The first attempt to release a hold is over.
-pub(crate) fn tell_released(core: &Core, entry: &Entry, began: Moment, left: Left, failed: bool) {
-    if core.observed.is_none() || core.claims.peek(entry, |claim| claim.grip().is_none()) {
-        return;
+/// Publishes the outcome of the first attempt to release a hold.
+pub(crate) fn publish_release(core: &Core, entry: &Entry, began: Moment, left: Left, failed: bool) {
+    if core.telemetry.is_observed() && core.claims.peek(entry, |claim| claim.grip().is_some()) {
+        core.publish(&entry.request, |lock, key| Event::Released {
+            lock,
+            key,
+            took: core.clock.now().since(began),
+            outcome: match left {
+                Left::NotOurs => ReleaseOutcome::NotHeld,
+                Left::Again(_) if failed => ReleaseOutcome::Unanswered,
+                Left::Done | Left::Again(_) => ReleaseOutcome::Released,
+            },
+        });
     }
-    let took = core.clock.now().since(began);
-    core.tell_more(entry.request.told, || Event::Released {
-        lock: name(entry.request.options.label.as_ref()),
-        key: entry.request.key.shared(),
-        took,
-        outcome: match left {
-            Left::NotOurs => ReleaseOutcome::NotHeld,
-            Left::Again(_) if failed => ReleaseOutcome::Unanswered,
-            Left::Done | Left::Again(_) => ReleaseOutcome::Released,
-        },
-    });
 }
 
-/// Somebody saw the queue of a lock, which has the name by which it is held or waited for here.
-pub(crate) fn tell_queue(core: &Arc<Core>, key: &LockKey, waiters: u64) {
-    core.observe(|| {
-        let known = core.claims.asking().into_iter().chain(core.claims.held());
-        let labels = known.filter_map(|entry| {
+/// Publishes the length of a lock's queue, under the name by which this client uses the lock.
+pub(crate) fn publish_queue(core: &Core, key: &LockKey, waiters: u64) {
+    core.telemetry.emit(Delivery::BestEffort, || {
+        let mut known = core.claims.asking().into_iter().chain(core.claims.held());
+        let label = known.find_map(|entry| {
             let label = entry.request.options.label.clone()?;
             entry.request.key.same_lock(key).then_some(label)
         });
         Event::QueueSeen {
-            lock: name(labels.into_iter().next().as_ref()),
+            lock: label.unwrap_or(Cow::Borrowed(UNLABELLED)),
             key: key.shared(),
             waiters,
         }

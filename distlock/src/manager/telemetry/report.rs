@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use crate::error::{Error, Holder};
 use crate::loss::LossReason;
+use crate::manager::engine::core::Core;
 use crate::manager::engine::hold::Hold;
 use crate::manager::engine::renewals::Failing;
 use crate::manager::telemetry::observed;
-use crate::observer::event::{Link, Path, UNLABELLED};
+use crate::observer::event::{Event, Path, UNLABELLED};
 use crate::protocol::request::Request;
 use crate::protocol::trouble::Trouble;
+use crate::store::Note;
 use crate::util::visible::Visible;
 
 /// The name of the target, so that one filter line finds it all.
@@ -38,15 +40,6 @@ fn address(hold: &Hold) -> &str {
     hold.core.address().unwrap_or("in this process")
 }
 
-pub(crate) fn connected(store: &str, namespace: &str) {
-    tracing::info!(target: TARGET, store, namespace, "connected to the lock store");
-}
-
-/// Whether anybody listens to each call that stands in a queue.
-pub(crate) fn shows_queues() -> bool {
-    tracing::enabled!(target: TARGET, tracing::Level::DEBUG)
-}
-
 pub(crate) fn queued(request: &Request, holder: Option<&Holder>) {
     tracing::debug!(
         target: TARGET,
@@ -57,53 +50,32 @@ pub(crate) fn queued(request: &Request, holder: Option<&Holder>) {
     );
 }
 
-/// Returns true if the log shows long waits.
-pub(crate) fn shows_long_waits() -> bool {
-    tracing::enabled!(target: TARGET, tracing::Level::INFO)
-}
-
-/// The calls of a manager that wait for one key, the oldest of them for long.
-#[derive(Debug)]
-pub(crate) struct LongWait {
-    /// Of the call that has waited longest.
-    pub(crate) request: Arc<Request>,
-    pub(crate) waited: Duration,
-    pub(crate) waiters: usize,
-    pub(crate) holder: Option<Holder>,
-    /// Why the store cannot be used, during an outage.
-    pub(crate) outage: Option<Trouble>,
-}
-
-pub(crate) fn long_wait(store: &str, shows_key: bool, wait: &LongWait) {
-    let request = &wait.request;
-    let lock = name(request.options.label.as_deref());
-    let key = shows_key.then(|| request.key.as_str());
-    let (waited_ms, wait_ms) = (millis(wait.waited), millis(request.options.wait));
-    let waiters = wait.waiters;
-    match &wait.outage {
-        None => tracing::info!(
-            target: TARGET,
-            lock,
-            key,
-            store,
-            waiters,
-            waited_ms,
-            wait_ms,
-            holder = wait.holder.as_ref().map(tracing::field::display),
-            "a call waits for long: it is one of `waiters` here for this key, and fails as busy when its `wait` ends before its turn"
-        ),
-        Some(outage) => tracing::info!(
-            target: TARGET,
-            lock,
-            key,
-            store,
-            waiters,
-            waited_ms,
-            wait_ms,
-            detail = %outage,
-            "a call waits for long: the lock store cannot be used, and the call fails when its `wait` ends before the store is back"
-        ),
-    }
+pub(crate) fn long_wait(
+    core: &Core,
+    request: &Request,
+    waited: Duration,
+    waiters: usize,
+    holder: Option<Holder>,
+    outage: Option<Trouble>,
+) {
+    let text = if outage.is_some() {
+        "a call waits for long: the lock store cannot be used, and the call fails when its `wait` ends before the store is back"
+    } else {
+        "a call waits for long: it is one of `waiters` here for this key, and fails as busy when its `wait` ends before its turn"
+    };
+    let holder = holder.filter(|_| outage.is_none());
+    tracing::info!(
+        target: TARGET,
+        lock = &*request.name(),
+        key = core.shows_keys.then(|| request.key.as_str()),
+        store = core.address().unwrap_or("in this process"),
+        waiters,
+        waited_ms = millis(waited),
+        wait_ms = millis(request.options.wait),
+        holder = holder.as_ref().map(tracing::field::display),
+        detail = outage.as_ref().map(tracing::field::display),
+        "{text}"
+    );
 }
 
 pub(crate) fn acquired(hold: &Hold, path: Path, waited: Duration) {
@@ -120,11 +92,6 @@ pub(crate) fn acquired(hold: &Hold, path: Path, waited: Duration) {
 
 pub(crate) fn refused(label: Option<&str>, error: &Error) {
     tracing::debug!(target: TARGET, lock = name(label), %error, "not acquired");
-}
-
-/// Whether anybody listens to losses.
-pub(crate) fn shows_losses() -> bool {
-    tracing::enabled!(target: TARGET, tracing::Level::ERROR)
 }
 
 /// `held_by` has it now, as far as that is known.
@@ -222,79 +189,76 @@ pub(crate) fn releases_given_up(store: &str, lock: &str, key: &str, releases: us
     );
 }
 
-/// What a store that cannot be used is a danger to.
-#[derive(Debug)]
-pub(crate) struct AtStake {
-    pub(crate) held: usize,
-    pub(crate) waiting: usize,
-    /// The hold that is lost first.
-    pub(crate) nearest: Option<Hold>,
+/// Logs an event of the store that the log shows.
+pub(crate) fn happened(event: &Event, core: Option<&Arc<Core>>) {
+    match event {
+        Event::StoreLost {
+            address, detail, ..
+        } => store_lost(address, detail, core),
+        Event::StoreBack { address, gap, .. } => tracing::info!(
+            target: TARGET,
+            store = &**address,
+            gap_ms = millis(*gap),
+            "the lock store can be used again"
+        ),
+        _ => {}
+    }
 }
 
-pub(crate) fn shows_outages() -> bool {
-    tracing::enabled!(target: TARGET, tracing::Level::WARN)
-}
-
-pub(crate) fn store_lost(store: &str, trouble: &Trouble, at_stake: &AtStake) {
-    let nearest = at_stake.nearest.as_ref();
+/// Logs that a server cannot be used, with what the manager has to lose.
+fn store_lost(store: &str, detail: &str, core: Option<&Arc<Core>>) {
+    if !tracing::enabled!(target: TARGET, tracing::Level::WARN) {
+        return;
+    }
+    let (held, waiting) = core.map_or((0, 0), |core| core.claims.count());
+    let nearest = core.and_then(|core| Hold::nearest(core, core.claims.held().iter()));
+    let nearest = nearest.as_ref();
     tracing::warn!(
         target: TARGET,
         store,
-        held = at_stake.held,
-        waiting = at_stake.waiting,
+        held,
+        waiting,
         lock = nearest.map(label),
         key = nearest.and_then(shown),
         lost_in_ms = nearest.map(|hold| millis(hold.remaining())),
-        detail = %trouble,
+        %detail,
         "the lock store cannot be used: calls wait or fail, and what is held is lost when its lease cannot be renewed in time \
          (`lock` is the first, in `lost_in_ms`); look at the store, and at the way to it"
     );
 }
 
-pub(crate) fn not_authenticated(store: &str, trouble: &Trouble) {
-    tracing::warn!(
-        target: TARGET,
-        store,
-        detail = %trouble,
-        "the connections that live could not be told the credentials of the moment: they go on with those they have, until \
-         the server takes them no more; see that source and server have the same user and password"
-    );
-}
-
-pub(crate) fn store_back(store: &str, gap: Duration) {
-    tracing::info!(
-        target: TARGET,
-        store,
-        gap_ms = millis(gap),
-        "the lock store can be used again"
-    );
-}
-
-/// A connection was replaced before it was told that the store cannot be used.
-pub(crate) fn reconnected(store: &str, link: Link, gap: Duration) {
-    tracing::warn!(
-        target: TARGET,
-        store,
-        link = link.as_str(),
-        gap_ms = millis(gap),
-        "a connection to the lock store was lost and is back: what is held is renewed and what is waited for is asked for \
-         again; if this repeats, look at the server's log and its limits, and at what closes connections on the way"
-    );
-}
-
-pub(crate) fn clock_jumped(store: &str, micros: i64) {
-    tracing::warn!(
-        target: TARGET,
-        store,
-        jumped_ms = micros / 1_000,
-        "the clock of the lock store jumped (a machine that slept here looks the same): locks may end earlier there than they \
-         were to; have its clock slewed, not set"
-    );
-}
-
-/// Whether anybody listens to each single renewal.
-pub(crate) fn shows_renewals() -> bool {
-    tracing::enabled!(target: TARGET, tracing::Level::DEBUG)
+/// Logs what only the log shows of a store.
+pub(crate) fn note(note: &Note, core: Option<&Arc<Core>>) {
+    match note {
+        Note::Connected { address, namespace } => tracing::info!(
+            target: TARGET,
+            store = &**address,
+            namespace = &**namespace,
+            "connected to the lock store"
+        ),
+        Note::Reconnected { address, link, gap } => tracing::warn!(
+            target: TARGET,
+            store = &**address,
+            link = link.as_str(),
+            gap_ms = millis(*gap),
+            "a connection to the lock store was lost and is back: what is held is renewed and what is waited for is asked for \
+             again; if this repeats, look at the server's log and its limits, and at what closes connections on the way"
+        ),
+        Note::NotAuthenticated(trouble) => tracing::warn!(
+            target: TARGET,
+            store = core.and_then(|core| core.address()).unwrap_or_default(),
+            detail = %trouble,
+            "the connections that live could not be told the credentials of the moment: they go on with those they have, until \
+             the server takes them no more; see that source and server have the same user and password"
+        ),
+        Note::ClockJumped { address, by } => tracing::warn!(
+            target: TARGET,
+            store = &**address,
+            jumped_ms = by / 1_000,
+            "the clock of the lock store jumped (a machine that slept here looks the same): locks may end earlier there than they \
+             were to; have its clock slewed, not set"
+        ),
+    }
 }
 
 pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {

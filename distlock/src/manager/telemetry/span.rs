@@ -12,7 +12,7 @@ use crate::config::options::Options;
 use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::manager::engine::core::Core;
-use crate::manager::telemetry::call::NotAcquired;
+use crate::manager::telemetry::call;
 use crate::manager::telemetry::report::TARGET;
 use crate::observer::event::{HoldOutcome, Path, UNLABELLED};
 
@@ -62,9 +62,9 @@ impl RunSpan {
         self.span.record("path", path.as_str());
     }
 
-    pub(crate) fn refused(&mut self, why: &NotAcquired, waited: Option<Duration>) {
+    pub(crate) fn refused(&mut self, error: &Error, waited: Option<Duration>) {
         self.span.record("waited_ms", waited.map(millis));
-        self.over(refusal(why));
+        self.over(refusal(error));
     }
 
     /// The run is over, with the error of its hold, if that ended before. The body has taken so
@@ -154,11 +154,7 @@ pub(crate) fn acquire(core: &Core, key: &str, label: Option<&str>) -> Span {
 }
 
 /// Records in the span of an acquisition how that came out.
-pub(crate) fn acquired(
-    span: &Span,
-    waited: Duration,
-    how: Result<(Path, FencingToken), &NotAcquired>,
-) {
+pub(crate) fn acquired(span: &Span, waited: Duration, how: Result<(Path, FencingToken), &Error>) {
     span.record("waited_ms", millis(waited));
     match how {
         Ok((path, fencing_token)) => {
@@ -166,12 +162,12 @@ pub(crate) fn acquired(
             span.record("fencing_token", fencing_token.get());
             span.record("path", path.as_str());
         }
-        Err(why) => {
-            span.record("outcome", refusal(why));
+        Err(error) => {
+            span.record("outcome", refusal(error));
         }
     }
 }
 
-fn refusal(why: &NotAcquired) -> &'static str {
-    why.outcome.map_or("misused", |outcome| outcome.as_str())
+fn refusal(error: &Error) -> &'static str {
+    call::refused(error).map_or("misused", |outcome| outcome.as_str())
 }

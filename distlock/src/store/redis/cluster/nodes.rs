@@ -9,6 +9,7 @@ use redis::ConnectionAddr;
 use tokio::runtime::Handle;
 
 use crate::error::{Error, Outage};
+use crate::observer::event::Event;
 use crate::protocol::trouble::Trouble;
 use crate::store::StoreEvent;
 use crate::store::redis::cluster::map::Address;
@@ -55,7 +56,7 @@ impl Nodes {
         let client = Client {
             scripts,
             events: Arc::new(move |event| {
-                if let StoreEvent::Lost { .. } = event {
+                if let StoreEvent::Happened(Event::StoreLost { .. }) = event {
                     of_events.doubt();
                 }
                 events(event);

@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use crate::observer::event::Link;
+use crate::observer::event::{Event, Link};
 use crate::protocol::trouble::Trouble;
-use crate::store::{EventSink, Gap, StoreEvent};
+use crate::store::{EventSink, Note, StoreEvent};
 use crate::util::clock::{Clock, Moment};
 use crate::util::mutex::lock;
 
@@ -84,9 +84,10 @@ impl Health {
         self.causes.fetch_or(cause.bit(), Ordering::Relaxed);
         if told.lost_at.is_none() {
             (told.lost_at, told.last) = (Some(now), Some(now));
-            (self.events)(StoreEvent::Lost {
+            let trouble = trouble.clone().at(&self.address);
+            self.publish(Event::StoreLost {
                 address: self.address.clone(),
-                trouble: trouble.clone().at(&self.address),
+                detail: trouble.to_string().into(),
             });
         }
     }
@@ -105,7 +106,7 @@ impl Health {
         if before & !causes == 0
             && let Some(since) = told.lost_at.take()
         {
-            (self.events)(StoreEvent::Back {
+            self.publish(Event::StoreBack {
                 address: self.address.clone(),
                 gap: self.clock.now().since(since),
             });
@@ -115,32 +116,41 @@ impl Health {
     /// A connection is up, in the place of one that went away then.
     pub(crate) fn link_up(&self, link: Link, since: Option<Moment>) {
         let now = self.clock.now();
-        let gap = since.map_or(Gap::First, |since| {
-            let mut told = lock(&self.told);
-            let lately = told.replaced.is_some_and(|last| now < last + TELL_EVERY);
-            if lately || told.lost_at.is_some() {
-                Gap::Told(now.since(since))
-            } else {
-                told.replaced = Some(now);
-                Gap::Untold(now.since(since))
-            }
-        });
-        (self.events)(StoreEvent::LinkUp {
-            link,
-            address: self.address.clone(),
-            namespace: self.namespace.clone(),
-            gap,
-        });
+        let address = self.address.clone();
+        let gap = since.map(|since| now.since(since));
+        self.publish(Event::LinkUp { link, address, gap });
+        if let Some(note) = self.note_of(link, gap, now) {
+            (self.events)(StoreEvent::Noted(note));
+        }
         self.recovers(Cause::No(link));
+    }
+
+    /// Returns what the log shows of a connection that is up: nothing if it has shown an outage, or
+    /// another new connection a moment ago.
+    fn note_of(&self, link: Link, gap: Option<Duration>, now: Moment) -> Option<Note> {
+        let address = self.address.clone();
+        let Some(gap) = gap else {
+            let namespace = self.namespace.clone();
+            return (link == Link::Commands).then_some(Note::Connected { address, namespace });
+        };
+        let mut told = lock(&self.told);
+        let lately = told.replaced.is_some_and(|last| now < last + TELL_EVERY);
+        if lately || told.lost_at.is_some() {
+            return None;
+        }
+        told.replaced = Some(now);
+        Some(Note::Reconnected { address, link, gap })
     }
 
     /// A connection went away. When that was.
     pub(crate) fn link_down(&self, link: Link) -> Moment {
-        (self.events)(StoreEvent::LinkDown {
-            link,
-            address: self.address.clone(),
-        });
+        let address = self.address.clone();
+        self.publish(Event::LinkDown { link, address });
         self.clock.now()
+    }
+
+    fn publish(&self, event: Event) {
+        (self.events)(StoreEvent::Happened(event));
     }
 
     /// Nobody needs the server any more.
@@ -167,7 +177,10 @@ mod tests {
         let told = Arc::new(Mutex::new(Vec::new()));
         let tell = told.clone();
         let events: EventSink = Arc::new(move |event| {
-            lock(&tell).push(matches!(event, StoreEvent::Lost { .. }));
+            lock(&tell).push(matches!(
+                event,
+                StoreEvent::Happened(Event::StoreLost { .. })
+            ));
         });
         let health = Health::new("a:1".into(), "d", Arc::new(BootClock), events);
         let trouble = Trouble::timed_out(TELL_EVERY);

@@ -9,13 +9,13 @@ use futures_util::future::join_all;
 use crate::config::credentials::{Credentials, Source};
 use crate::error::Outage;
 use crate::protocol::trouble::{Code, Trouble};
-use crate::store::StoreEvent;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::login;
 use crate::store::redis::wire::trouble;
+use crate::store::{Note, StoreEvent};
 
 /// How soon it is tried again when it failed.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ async fn keep(node: Weak<Node>, source: Source) {
             Err(trouble) => {
                 if !is_told {
                     let trouble = trouble.at(node.address());
-                    (node.shared.events)(StoreEvent::NotAuthenticated(trouble));
+                    (node.shared.events)(StoreEvent::Noted(Note::NotAuthenticated(trouble)));
                 }
                 is_told = true;
                 source.every.min(AGAIN)

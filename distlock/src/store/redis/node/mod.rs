@@ -25,6 +25,7 @@ use redis::Cmd;
 use tokio::sync::watch;
 
 use crate::error::{Error, Outage};
+use crate::observer::event::Event;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply};
 use crate::store::redis::conn::client::{Client, Shared};
@@ -42,7 +43,7 @@ use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::slots::Slot;
 use crate::store::redis::wire::trouble;
-use crate::store::{BoxFuture, StoreEvent};
+use crate::store::{BoxFuture, Note, StoreEvent};
 use crate::util::clock::Moment;
 use crate::util::mutex::lock;
 
@@ -317,10 +318,13 @@ impl Node {
         let address: Arc<str> = self.address.as_str().into();
         if let Some(by) = seen.jump {
             let address = address.clone();
-            (shared.events)(StoreEvent::ClockJumped { address, by });
+            (shared.events)(StoreEvent::Noted(Note::ClockJumped { address, by }));
         }
-        let offset = seen.offset;
-        (shared.events)(StoreEvent::ClockSeen { address, offset });
+        let seconds = seen.offset as f64 / 1e6;
+        (shared.events)(StoreEvent::Happened(Event::ClockOffset {
+            address,
+            seconds,
+        }));
     }
 }
 

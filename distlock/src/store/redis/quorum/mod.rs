@@ -179,14 +179,9 @@ impl Quorum {
                 }
                 (self.polls.events)(StoreEvent::RenewalsReconnected);
             }
-            event @ (StoreEvent::NotAuthenticated(_)
-            | StoreEvent::Lost { .. }
-            | StoreEvent::Back { .. }
-            | StoreEvent::LinkUp { .. }
-            | StoreEvent::LinkDown { .. }
-            | StoreEvent::ClockSeen { .. }
-            | StoreEvent::ClockJumped { .. }
-            | StoreEvent::Revoked(_)) => (self.polls.events)(event),
+            event @ (StoreEvent::Happened(_) | StoreEvent::Noted(_) | StoreEvent::Revoked(_)) => {
+                (self.polls.events)(event);
+            }
             StoreEvent::Granted(_) | StoreEvent::Unheard(_) | StoreEvent::Moved => {}
         }
     }

@@ -1,0 +1,225 @@
+//! Delivers the events of a manager to its observers. An event is only queued where it happens; one
+//! blocking task at a time takes events from the queue, in order.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use once_cell::sync::OnceCell;
+use tokio::sync::Notify;
+
+use crate::observer::Observer;
+use crate::observer::event::{Event, Link};
+use crate::util::mutex::lock;
+use crate::util::notified::until;
+
+/// Events that wait. Events that must be delivered exceed it, but each belongs to a call or a
+/// connection whose first event fitted, so there are never many more.
+const ROOM: usize = 8_192;
+
+/// Events taken at a time. It bounds how long an emitter waits for the queue.
+const BATCH: usize = 64;
+
+/// Runs code that may block, away from timers and sockets.
+pub(crate) type Spawn = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+
+/// The events of a manager.
+pub(crate) struct Telemetry {
+    observers: Vec<Observing>,
+    /// Receives each event where it happens, before it is queued. Must not block.
+    pub(crate) inline: OnceCell<Arc<dyn Observer>>,
+    queue: Mutex<Queue>,
+    /// Wakes tasks that wait until the queue is empty.
+    idle: Notify,
+    spawn: Spawn,
+}
+
+struct Observing {
+    observer: Arc<dyn Observer>,
+    has_panicked: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    events: VecDeque<Event>,
+    missed: u64,
+    /// The connections that are up, as far as was published.
+    up: BTreeSet<(Link, Arc<str>)>,
+    is_draining: bool,
+    /// The executor has ended, so events are delivered where they happen.
+    has_ended: bool,
+}
+
+/// What happens to an event for which the queue has no room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Delivery {
+    /// It is dropped and counted.
+    BestEffort,
+    /// It is queued nevertheless.
+    Guaranteed,
+    /// It is dropped and counted in any case, as was the first event of its call.
+    Dropped,
+}
+
+impl Telemetry {
+    pub(crate) fn new(observers: Vec<Arc<dyn Observer>>, spawn: Spawn) -> Arc<Self> {
+        let observing = |observer| Observing {
+            observer,
+            has_panicked: AtomicBool::new(false),
+        };
+        Arc::new(Telemetry {
+            observers: observers.into_iter().map(observing).collect(),
+            inline: OnceCell::new(),
+            queue: Mutex::default(),
+            idle: Notify::new(),
+            spawn,
+        })
+    }
+
+    /// Returns true if any consumer receives events. Otherwise none are made.
+    pub(crate) fn is_observed(&self) -> bool {
+        !self.observers.is_empty() || self.inline.get().is_some()
+    }
+
+    /// Publishes an event. Returns the delivery of the later events of the same call.
+    pub(crate) fn emit(
+        self: &Arc<Self>,
+        delivery: Delivery,
+        event: impl FnOnce() -> Event,
+    ) -> Delivery {
+        if !self.is_observed() {
+            return delivery;
+        }
+        let event = event();
+        if let Some(inline) = self.inline.get() {
+            inline.observe(&event);
+        }
+        if self.observers.is_empty() {
+            return delivery;
+        }
+        let mut queue = lock(&self.queue);
+        let is_full = queue.events.len() >= ROOM;
+        let is_dropped = match delivery {
+            Delivery::BestEffort => is_full,
+            Delivery::Guaranteed => false,
+            Delivery::Dropped => true,
+        };
+        if is_dropped {
+            queue.missed += 1;
+            return Delivery::Dropped;
+        }
+        match &event {
+            Event::LinkUp { link, address, .. } => {
+                queue.up.insert((*link, address.clone()));
+            }
+            // It is down already, by the end of the manager.
+            Event::LinkDown { link, address } if !queue.up.remove(&(*link, address.clone())) => {
+                return delivery;
+            }
+            _ => {}
+        }
+        if !is_full {
+            queue.push_missed();
+        }
+        queue.events.push_back(event);
+        let is_first = !std::mem::replace(&mut queue.is_draining, true);
+        let has_ended = queue.has_ended;
+        drop(queue);
+        if is_first {
+            let drain = Drain {
+                telemetry: self.clone(),
+                is_over: false,
+            };
+            if has_ended {
+                drain.run();
+            } else {
+                (self.spawn)(Box::new(move || drain.run()));
+            }
+        }
+        Delivery::Guaranteed
+    }
+
+    /// Publishes that every connection which is up goes down.
+    pub(crate) fn links_down(self: &Arc<Self>) {
+        let up = lock(&self.queue).up.clone();
+        for (link, address) in up {
+            self.emit(Delivery::Guaranteed, || Event::LinkDown { link, address });
+        }
+    }
+
+    /// Waits until the observers have received all events.
+    pub(crate) async fn delivered(&self) {
+        let is_idle = || !lock(&self.queue).is_draining;
+        until(&self.idle, || is_idle().then_some(())).await;
+    }
+
+    /// Delivers later events where they happen.
+    pub(crate) fn end(&self) {
+        lock(&self.queue).has_ended = true;
+    }
+
+    /// Returns the next events; none ends the drain.
+    fn next(&self) -> Vec<Event> {
+        let mut queue = lock(&self.queue);
+        if queue.events.is_empty() {
+            queue.push_missed();
+        }
+        let count = queue.events.len().min(BATCH);
+        queue.is_draining = count > 0;
+        queue.events.drain(..count).collect()
+    }
+}
+
+impl Queue {
+    /// Reports missed events in their place among the others.
+    fn push_missed(&mut self) {
+        match std::mem::take(&mut self.missed) {
+            0 => {}
+            events => self.events.push_back(Event::Missed { events }),
+        }
+    }
+}
+
+/// The one delivery at a time. If it is dropped early, because its runtime ends, the next event
+/// starts another one.
+struct Drain {
+    telemetry: Arc<Telemetry>,
+    is_over: bool,
+}
+
+impl Drain {
+    fn run(mut self) {
+        while !self.is_over {
+            let batch = self.telemetry.next();
+            for event in &batch {
+                for observing in &self.telemetry.observers {
+                    observing.observe(event);
+                }
+            }
+            self.is_over = batch.is_empty();
+        }
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        if !self.is_over {
+            lock(&self.telemetry.queue).is_draining = false;
+        }
+        self.telemetry.idle.notify_waiters();
+    }
+}
+
+impl Observing {
+    fn observe(&self, event: &Event) {
+        let observed = catch_unwind(AssertUnwindSafe(|| self.observer.observe(event)));
+        if observed.is_err() && !self.has_panicked.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                target: "distlock",
+                "an observer of this manager panicked, and is told of what happens next all the same: see the panic's own \
+                 message, and mend the observer; further panics of it are not logged"
+            );
+        }
+    }
+}
