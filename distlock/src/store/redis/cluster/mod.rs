@@ -21,7 +21,7 @@ use crate::store::command::{Command, Release, Reply, Revoke};
 use crate::store::redis::cluster::elsewhere::Elsewhere;
 use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::nodes::Nodes;
-use crate::store::redis::cluster::route::{Hop, Route};
+use crate::store::redis::cluster::route::{Hop, Route, slot};
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::health::Health;
@@ -30,7 +30,6 @@ use crate::store::redis::node::way::Way;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::redis::wire::call::ScriptCall;
-use crate::store::redis::wire::slots::Slot;
 use crate::store::{BoxFuture, LockStore, Opened};
 use crate::util::notified::until;
 
@@ -300,10 +299,6 @@ impl ClusterStore {
         });
         looked.await
     }
-}
-
-fn slot(key: &LockKey) -> Slot {
-    Slot::of(&key.tagged().to_string())
 }
 
 impl LockStore for ClusterStore {

@@ -12,7 +12,6 @@ use crate::protocol::trouble::Trouble;
 use crate::store::redis::cluster::map::Address;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::redirect::Redirect;
-use crate::store::redis::cluster::slot;
 use crate::store::redis::node::Node;
 use crate::store::redis::wire::call::ScriptCall;
 use crate::store::redis::wire::slots::Slot;
@@ -53,6 +52,11 @@ pub(super) struct Route<'a> {
     hops: u32,
     backoff: Backoff,
     last: Option<Trouble>,
+}
+
+/// The slot of a lock.
+pub(super) fn slot(key: &LockKey) -> Slot {
+    Slot::of(&key.tagged().to_string())
 }
 
 /// Where it goes next.

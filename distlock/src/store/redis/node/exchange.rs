@@ -23,7 +23,7 @@ use crate::store::redis::wire::trouble;
 use crate::util::clock::Moment;
 
 impl Node {
-    /// Runs a script over the connection that it is for, `before` it in the same write what must be.
+    /// Runs a script over the connection that it is for; `before` is sent in the same write.
     pub(crate) async fn run<S: ScriptCall + ?Sized>(
         &self,
         before: Option<Cmd>,

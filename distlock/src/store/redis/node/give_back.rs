@@ -16,8 +16,8 @@ use crate::store::redis::wire::commands::Removed;
 use crate::store::redis::wire::trouble;
 
 impl Node {
-    /// Takes back whatever an owner has there, by a release. Its asks come before that: what was not
-    /// answered on a lane is followed there, or the lane is killed (R2).
+    /// Takes back whatever an owner has there, by a release. Its asks come before that: what was
+    /// not answered on a lane is followed there, or the lane is killed (R2).
     pub(crate) async fn release(
         &self,
         owner: Owner,
