@@ -40,9 +40,13 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
         cpu += &format!("; {PEER}: {}", shares(&peer));
     }
     rows.push(
-        Row::new(format!("{MANY} tasks: CPU of a pair"), of_a_pair(&ours), "us")
-            .against("of a bare pair", of_a_pair(&bare))
-            .note(cpu),
+        Row::new(
+            format!("{MANY} tasks: CPU of a pair"),
+            of_a_pair(&ours),
+            "us",
+        )
+        .against("of a bare pair", of_a_pair(&bare))
+        .note(cpu),
     );
     Ok(rows.into())
 }
