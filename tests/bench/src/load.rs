@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use tokio::task::JoinSet;
 
+use crate::used::Used;
+
 /// The tasks of the sparse load, each with a [`Locker`] of its own.
 pub(crate) const TASKS: usize = 16;
 const HOLD: Duration = Duration::from_millis(2);
@@ -36,6 +38,54 @@ pub(crate) async fn pairs(locker: &impl Locker, count: usize) -> anyhow::Result<
         samples.push(started.elapsed());
     }
     Ok(samples)
+}
+
+/// The tasks of [`many`], each with a key of its own.
+pub(crate) const MANY: usize = 256;
+/// Pairs of each of them in a round.
+const PAIRS: usize = 20;
+/// Rounds before another lock has its turn.
+const ROUNDS: usize = 4;
+
+/// The result of [`many`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Many {
+    /// Pairs per second, by round.
+    pub(crate) per_second: Vec<f64>,
+    /// Processor time of all rounds.
+    pub(crate) used: Used,
+}
+
+impl Many {
+    pub(crate) fn add(&mut self, turn: Many) {
+        self.per_second.extend(turn.per_second);
+        self.used.client += turn.used.client;
+        self.used.server += turn.used.server;
+    }
+
+    pub(crate) fn pairs(&self) -> f64 {
+        (self.per_second.len() * MANY * PAIRS) as f64
+    }
+}
+
+/// Many tasks acquire and release without contention, each with one of the lockers. The first round
+/// warms up.
+pub(crate) async fn many<L: Locker>(lockers: &[L], server: u32) -> anyhow::Result<Many> {
+    let mut turn = Many::default();
+    for round in 0..=ROUNDS {
+        let (before, started) = (Used::now(server)?, Instant::now());
+        let pairs_of = |locker: L| async move { pairs(&locker, PAIRS).await.map(drop) };
+        let mut tasks: JoinSet<_> = lockers.iter().cloned().map(pairs_of).collect();
+        while let Some(ended) = tasks.join_next().await {
+            ended??;
+        }
+        if round > 0 {
+            let took = started.elapsed().as_secs_f64();
+            turn.per_second.push((lockers.len() * PAIRS) as f64 / took);
+            turn.used.add_since(before, server)?;
+        }
+    }
+    Ok(turn)
 }
 
 /// What came of a sparse load.

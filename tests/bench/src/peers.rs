@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-use crate::load::Sparse;
+use crate::load::{Many, Sparse};
 use crate::place::Place;
+use crate::used::Used;
 
 /// How they are called, as crates and in orders.
 pub(crate) const NAMES: [&str; 3] = ["rslock", "async-redis-lock", "rlock"];
@@ -97,6 +98,19 @@ impl Peers {
             per_second: answer["per_second"].as_f64().context("not a number")?,
             gaps: numbers(&answer["gaps_us"])?,
             waits: numbers(&answer["waits_ms"])?,
+        })
+    }
+
+    /// One turn of many tasks of a peer.
+    pub(crate) async fn many(&self, peer: &str, url: &str, server: u32) -> anyhow::Result<Many> {
+        let answer = self.order(format!("many {peer} {url} {server}")).await?;
+        let seconds = |of: &str| answer[of].as_f64().context("not a number");
+        Ok(Many {
+            per_second: numbers(&answer["per_second"])?,
+            used: Used {
+                client: seconds("client_s")?,
+                server: seconds("server_s")?,
+            },
         })
     }
 

@@ -42,6 +42,12 @@ pub(crate) fn micros(duration: Duration) -> f64 {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds(Vec<f64>);
 
+impl From<Vec<f64>> for Rounds {
+    fn from(values: Vec<f64>) -> Self {
+        Rounds(values)
+    }
+}
+
 impl Rounds {
     pub(crate) fn push(&mut self, value: f64) {
         self.0.push(value);

@@ -18,6 +18,9 @@ pub(crate) trait Connect: Sized {
 
     /// A client of its own, and the key that it is to lock.
     fn connect(url: &str, key: &str) -> impl Future<Output = anyhow::Result<Self>> + Send;
+
+    /// The same client, for another key.
+    fn with_key(&self, key: &str) -> Self;
 }
 
 /// `acquire` asks three times with up to 200 ms between, and begins again without end.
@@ -35,6 +38,14 @@ impl Connect for Rslock {
             manager: rslock::LockManager::new(url.split(',').collect()),
             key: key.into(),
         })
+    }
+
+    fn with_key(&self, key: &str) -> Self {
+        let key = key.into();
+        Rslock {
+            key,
+            ..self.clone()
+        }
     }
 }
 
@@ -69,6 +80,14 @@ impl Connect for AsyncRedisLock {
             key: key.into(),
         })
     }
+
+    fn with_key(&self, key: &str) -> Self {
+        let key = key.into();
+        AsyncRedisLock {
+            key,
+            ..self.clone()
+        }
+    }
 }
 
 impl Locker for AsyncRedisLock {
@@ -99,6 +118,14 @@ impl Connect for Rlock {
             manager: RLock::new(url).await?,
             key: key.into(),
         })
+    }
+
+    fn with_key(&self, key: &str) -> Self {
+        let key = key.into();
+        Rlock {
+            key,
+            ..self.clone()
+        }
     }
 }
 

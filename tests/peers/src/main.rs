@@ -5,7 +5,8 @@
 //!   `-` for none;
 //! * `pair PEER COUNT`: its pairs of acquire and release, `{"samples_us": [...]}`;
 //! * `close`: all callers go;
-//! * `sparse PEER URL MS`: `{"per_second": ..., "gaps_us": [...], "waits_ms": [...]}`.
+//! * `sparse PEER URL MS`: `{"per_second": ..., "gaps_us": [...], "waits_ms": [...]}`;
+//! * `many PEER URL PID`: many tasks, `PID` being the server's: `{"per_second": [...], "client_s": ..., "server_s": ...}`.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
@@ -22,8 +23,10 @@ mod lockers;
 #[path = "../../bench/src/place.rs"]
 mod place;
 mod session;
+#[path = "../../bench/src/used.rs"]
+mod used;
 
-use load::{Locker, Sparse, TASKS};
+use load::{Locker, MANY, Many, Sparse, TASKS};
 use lockers::{AsyncRedisLock, Connect, Rlock, Rslock};
 use place::Place;
 use session::Session;
@@ -85,6 +88,20 @@ fn obey(words: &[&str], sessions: &mut HashMap<String, Session>) -> anyhow::Resu
                 "waits_ms": sparse.waits,
             }))
         }
+        ["many", peer, url, server] => {
+            let server = server.parse()?;
+            let many = match peer {
+                Rslock::NAME => many::<Rslock>(url, server)?,
+                AsyncRedisLock::NAME => many::<AsyncRedisLock>(url, server)?,
+                Rlock::NAME => many::<Rlock>(url, server)?,
+                _ => bail!("there is no peer `{peer}`"),
+            };
+            Ok(json!({
+                "per_second": many.per_second,
+                "client_s": many.used.client,
+                "server_s": many.used.server,
+            }))
+        }
         _ => bail!("`{}` is no order", words.join(" ")),
     }
 }
@@ -97,5 +114,15 @@ fn sparse<L: Connect + Locker>(url: &str, window: Duration) -> anyhow::Result<Sp
             lockers.push(L::connect(&url, SPARSE_KEY).await?);
         }
         load::sparse(lockers, window).await
+    })
+}
+
+fn many<L: Connect + Locker>(url: &str, server: u32) -> anyhow::Result<Many> {
+    let url = url.to_owned();
+    Place::Task.run(None, move || async move {
+        let locker = L::connect(&url, "").await?;
+        let keys = (0..MANY).map(|task| format!("bench:throughput:{}:{task}", L::NAME));
+        let lockers: Vec<_> = keys.map(|key| locker.with_key(&key)).collect();
+        load::many(&lockers, server).await
     })
 }

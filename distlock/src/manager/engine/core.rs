@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
 use crate::manager::engine::backlog::Backlog;
-use crate::manager::engine::executor::Executor;
+use crate::manager::engine::executor::{Executor, Work};
 use crate::manager::engine::renewals::Renewals;
 use crate::manager::engine::table::Table;
 use crate::observer::event::{CallOutcome, Event, Operation};
@@ -123,7 +123,7 @@ impl Core {
 
     /// Spawns work that ends with the manager.
     pub(crate) fn spawn_while_open(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let mut phase = self.phase.subscribe();
+        let (work, mut phase): (Work, _) = (Box::pin(work), self.phase.subscribe());
         self.executor.spawn_later(async move {
             tokio::select! {
                 biased;

@@ -57,6 +57,7 @@ impl Executor {
         tokio::time::sleep(duration)
     }
 
+    /// All work is boxed: each type of task that tokio spawns costs 6 kB of a program.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if !self.inline {
             self.spawn_later(work);
@@ -72,14 +73,16 @@ impl Executor {
 
     /// Spawns work that is not to be polled on this stack.
     pub(crate) fn spawn_later(&self, work: impl Future<Output = ()> + Send + 'static) {
-        match &self.decorator {
-            None => self.handle.spawn(work),
-            Some(decorator) => self.handle.spawn(decorator(Box::pin(work))),
-        };
+        let work: Work = Box::pin(work);
+        self.handle.spawn(match &self.decorator {
+            None => work,
+            Some(decorator) => decorator(work),
+        });
     }
 
     /// Runs code that may block, such as a tracing subscriber, away from timers and sockets.
     pub(crate) fn spawn_blocking(&self, work: impl FnOnce() + Send + 'static) {
+        let work: Box<dyn FnOnce() + Send> = Box::new(work);
         match &self.decorator {
             None => drop(self.handle.spawn_blocking(work)),
             Some(_) => self.spawn_later(async move { work() }),

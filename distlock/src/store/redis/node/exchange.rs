@@ -70,11 +70,11 @@ impl Node {
             script.write(&Scope { apply_by, ..scope }, by)
         };
         let answered = match (&way.lane, script.owner()) {
-            (Some(lane), Some(owner)) => self.call_on(lane, owner, within, command).await,
+            (Some(lane), Some(owner)) => self.call_on(lane, owner, within, &command).await,
             _ => {
                 let link = self.link::<S>();
                 let before = way.before.as_slice();
-                self.call(link, session, before, within, command).await
+                self.call(link, session, before, within, &command).await
             }
         };
         let id = shared.id();
@@ -145,7 +145,7 @@ impl Node {
         lane: &Lane,
         owner: Owner,
         within: Duration,
-        command: impl Fn(By) -> Cmd,
+        command: &Command<'_>,
     ) -> Result<(Moment, Value), Trouble> {
         let session = &lane.session;
         let loaded = session.scripts.loaded();
@@ -186,7 +186,7 @@ impl Node {
         session: &Session,
         before: &[Cmd],
         within: Duration,
-        command: impl Fn(By) -> Cmd,
+        command: &Command<'_>,
     ) -> Result<(Moment, Value), Trouble> {
         let _place = link.place(within).await?;
         let loaded = session.scripts.loaded();
@@ -304,6 +304,9 @@ fn send<'a>(
         last.unwrap_or(Ok(Value::Nil))
     })
 }
+
+/// Writes a command. It has no type parameter, so that what sends it is compiled once.
+pub(crate) type Command<'a> = dyn Fn(By) -> Cmd + Sync + 'a;
 
 /// Why there is no answer.
 enum Failure {

@@ -24,7 +24,7 @@ impl Node {
                 let proxied = "a proxy is before the server, and does not list keys; list at the server itself";
                 return Err(Trouble::new(Outage::Unsupported, proxied).unsent());
             }
-            let step = self.call(&self.commands, &session, &[], timeout, |_| {
+            let step = self.call(&self.commands, &session, &[], timeout, &|_| {
                 encode::scan(scope.names, &cursor)
             });
             let (some, next) = scope.scanned(step.await?.1)?;

@@ -53,8 +53,9 @@ impl Quorum {
         if leaves {
             ballot.end();
             let (quorum, leaving) = (self.clone(), ballot.clone());
-            let leaving = async move { quorum.take_back(&leaving, Duration::ZERO, timeout).await };
-            let _ = tokio::time::timeout(PATIENCE, polls.runtime.spawn(leaving)).await;
+            let leaving =
+                async move { drop(quorum.take_back(&leaving, Duration::ZERO, timeout).await) };
+            let _ = tokio::time::timeout(PATIENCE, polls.spawn(leaving)).await;
             // Whatever could not be taken back yet is, in the background; the call may ask again,
             // under another number.
             self.forget(&ballot);

@@ -156,7 +156,7 @@ impl Quorum {
             return;
         }
         let member = self.polls.members.nodes[node].clone();
-        self.polls.runtime.spawn(async move {
+        self.polls.spawn(async move {
             // It is short, and ends by itself otherwise.
             let release = Release {
                 key: &told.key,

@@ -58,8 +58,8 @@ impl Quorum {
                         Some(Err(_)) => true,
                     };
                     if is_again && ballot.mark_owed(node) {
-                        let runtime = polls.runtime.clone();
-                        runtime.spawn(release_later(polls, ballot, node, within));
+                        let spawning = polls.clone();
+                        spawning.spawn(release_later(polls, ballot, node, within));
                     }
                     released
                 },

@@ -114,8 +114,8 @@ impl Quorum {
             return;
         }
         let (polls, token) = (self.polls.clone(), *token);
-        let runtime = polls.runtime.clone();
-        runtime.spawn(async move {
+        let spawning = polls.clone();
+        spawning.spawn(async move {
             let repair = Repair {
                 asks: &ballot.asks,
                 token,
