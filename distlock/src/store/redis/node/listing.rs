@@ -24,9 +24,8 @@ impl Node {
                 let proxied = "a proxy is before the server, and does not list keys; list at the server itself";
                 return Err(Trouble::new(Outage::Unsupported, proxied).unsent());
             }
-            let step = self.call(&self.commands, &session, &[], timeout, &|_| {
-                encode::scan(scope.names, &cursor)
-            });
+            let scan = |_| encode::scan(scope.names, &cursor);
+            let step = self.call(&self.commands, &session, &[], timeout, &scan);
             let (some, next) = scope.scanned(step.await?.1)?;
             let some = some.into_iter();
             keys.extend(some.filter(|key| key.as_str().starts_with(list.prefix)));
