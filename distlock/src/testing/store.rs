@@ -88,7 +88,10 @@ impl TestStore {
     pub(crate) fn attach(self: &Arc<Self>, core: &Arc<Core>) {
         // Both are set once.
         let _ = self.core.set(Arc::downgrade(core));
-        let _ = core.telemetry.inline.set(Arc::new(Arc::downgrade(self)));
+        let _ = core
+            .telemetry
+            .inline
+            .set(Arc::new(Recorder(Arc::downgrade(self))));
     }
 
     fn core(&self) -> Option<Arc<Core>> {
@@ -268,7 +271,10 @@ impl TestStore {
     }
 }
 
-impl Observer for Weak<TestStore> {
+/// Receives the events of the manager.
+struct Recorder(Weak<TestStore>);
+
+impl Observer for Recorder {
     fn observe(&self, event: &Event) {
         let Event::Acquired {
             key,
@@ -280,7 +286,9 @@ impl Observer for Weak<TestStore> {
         else {
             return;
         };
-        let Some(store) = self.upgrade() else { return };
+        let Some(store) = self.0.upgrade() else {
+            return;
+        };
         let Some(core) = store.core() else { return };
         let held = core.claims.held();
         let mut holds = held.iter().filter_map(|entry| Hold::of(&core, entry));

@@ -102,7 +102,7 @@ impl Asker {
     /// Has done what the claim says until it has come out.
     async fn outcome(&mut self, call: &mut Call<'_>) -> Outcome {
         loop {
-            // TaskTrackerToken before it is decided: a shutdown that leaves the claim alone, for it is
+            // Counted before it is decided: a shutdown that leaves the claim alone, for it is
             // asking, waits for that.
             let under_way = self.core.under_way.token();
             let now = self.core.clock.now();
