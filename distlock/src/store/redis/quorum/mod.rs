@@ -1,10 +1,11 @@
 //! The store over independent servers: a lock is its holder's once a quorum of them has voted for
 //! it, and confirmed that.
 //!
-//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`; by the registry of
-//! their connections none of them votes twice. A `candidate` collects the votes for one owner, without I/O; its `ballot`
-//! says to the nodes what it wants said, by the `verbs`. `asking`, `renewing`, `releasing` and
-//! `looking` are what a client wants of all of them, and `seen` is for those who look on.
+//! `members` are the servers, each a `Node` with the scripts of `lua/quorum`; the registry of their
+//! connections sees to it that none of them votes twice. A `candidate` collects the votes for one
+//! owner, without I/O; its `ballot` sends the nodes its commands, which are in `verbs`. `asking`,
+//! `renewing`, `releasing` and `looking` are what a client wants of all of them, and `seen` is for
+//! inspection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
