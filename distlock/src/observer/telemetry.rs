@@ -88,10 +88,14 @@ impl Telemetry {
         delivery: Delivery,
         event: impl FnOnce() -> Event,
     ) -> Delivery {
-        if !self.is_observed() {
-            return delivery;
+        if self.is_observed() {
+            self.deliver(delivery, event())
+        } else {
+            delivery
         }
-        let event = event();
+    }
+
+    fn deliver(self: &Arc<Self>, delivery: Delivery, event: Event) -> Delivery {
         if let Some(inline) = self.inline.get() {
             inline.observe(&event);
         }

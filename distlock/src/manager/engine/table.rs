@@ -206,16 +206,20 @@ impl Table {
     pub(crate) fn with<T>(&self, entry: &Arc<Entry>, act: impl FnOnce(&mut Claim) -> T) -> T {
         let mut claim = lock(&entry.claim);
         let before = State::of(&claim);
-        let was_granted = before.standing == Standing::Held && !claim.is_confirmed();
+        let was_confirmed = claim.is_confirmed();
         let result = act(&mut claim);
-        let after = State::of(&claim);
+        self.update(entry, &claim, before, was_confirmed);
+        result
+    }
+
+    fn update(&self, entry: &Arc<Entry>, claim: &Claim, before: State, was_confirmed: bool) {
+        let after = State::of(claim);
         if before != after {
             self.publish(entry, before.standing, after);
         }
-        if was_granted && claim.is_confirmed() {
+        if before.standing == Standing::Held && !was_confirmed && claim.is_confirmed() {
             entry.confirmed.notify_waiters();
         }
-        result
     }
 
     /// The claim is locked meanwhile, so that nobody publishes something older.

@@ -10,6 +10,7 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
 use tokio::task::AbortHandle;
 
 use crate::config::limits::Limits;
@@ -317,9 +318,10 @@ impl LockStore for ClusterStore {
                 // One by one, since no command spans slots. They are written together.
                 Command::Renew(batch) => {
                     let now = self.nodes.topology.clock.now();
-                    let renewals = batch
-                        .iter()
-                        .map(|renewal| self.past_queues(&renewal.key, from_ref(renewal), timeout));
+                    let renewals = batch.iter().map(|renewal| {
+                        let renewing = self.past_queues(&renewal.key, from_ref(renewal), timeout);
+                        renewing.boxed()
+                    });
                     let renewed = at_once::renew(now, renewals.collect()).await;
                     renewed.map(Reply::Renewed)
                 }
@@ -328,7 +330,7 @@ impl LockStore for ClusterStore {
                     released.map(Reply::Released)
                 }
                 Command::Look(looks) => {
-                    let looks = looks.iter().map(|look| self.look(look, timeout));
+                    let looks = looks.iter().map(|look| self.look(look, timeout).boxed());
                     at_once::look(looks.collect()).await.map(Reply::Looked)
                 }
                 Command::Inspect(inspect) => {

@@ -11,6 +11,7 @@ use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value, from_redis_value};
 use crate::config::credentials::{Credentials, Source};
 use crate::error::Outage;
 use crate::protocol::trouble::{Code, Trouble};
+use crate::store::BoxFuture;
 use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::group::{ClusterNode, Group};
 use crate::store::redis::conn::known::Known;
@@ -84,7 +85,14 @@ impl Dialer {
 
     /// Opens a connection. On a command connection the first command kills the old one, so that
     /// what it still had under way is never applied; then it subscribes; asks come after that.
-    pub(crate) async fn dial(&self, old: Option<&Predecessor>) -> Result<Session, Trouble> {
+    pub(crate) fn dial<'a>(
+        &'a self,
+        old: Option<&'a Predecessor>,
+    ) -> BoxFuture<'a, Result<Session, Trouble>> {
+        Box::pin(self.connect(old))
+    }
+
+    async fn connect(&self, old: Option<&Predecessor>) -> Result<Session, Trouble> {
         // Whatever an old connection still delivers is discarded.
         let epoch = self.current.fetch_add(1, Ordering::AcqRel) + 1;
         let end = Arc::new(End::default());

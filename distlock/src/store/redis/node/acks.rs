@@ -15,6 +15,7 @@ use tokio::time::{self, Instant};
 use crate::config::options::Durability;
 use crate::error::Outage;
 use crate::protocol::trouble::{Code, Trouble};
+use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::Health;
 use crate::store::redis::conn::link::{IN_FLIGHT, LONGEST_SILENCE, Link};
@@ -152,31 +153,33 @@ impl Acks {
 
     /// Sends an idempotent write, and waits until as many have it as need be. Whatever the error,
     /// it may have been applied.
-    pub(crate) async fn write(
+    pub(crate) fn write(
         &self,
         before: Option<Cmd>,
         command: Cmd,
         within: Duration,
-    ) -> Result<Told, Trouble> {
-        let deadline = Instant::now() + within;
-        let _place = self.link.place(within).await?;
-        // The first one opens it.
-        let _ = time::timeout_at(deadline, self.link.ready()).await;
-        self.link.session()?;
-        let (told, answer) = oneshot::channel();
-        let write = Write {
-            before,
-            command,
-            within,
-            deadline,
-            told,
-        };
-        self.writes.send(write).map_err(|_| closed())?;
-        match time::timeout_at(deadline, answer).await {
-            Ok(answer) => answer.unwrap_or_else(|_| Err(closed().sent())),
-            Err(_) if self.is_acknowledging() => Err(too_few(self.need, within)),
-            Err(_) => Err(Trouble::timed_out(within)),
-        }
+    ) -> BoxFuture<'_, Result<Told, Trouble>> {
+        Box::pin(async move {
+            let deadline = Instant::now() + within;
+            let _place = self.link.place(within).await?;
+            // The first one opens it.
+            let _ = time::timeout_at(deadline, self.link.ready()).await;
+            self.link.session()?;
+            let (told, answer) = oneshot::channel();
+            let write = Write {
+                before,
+                command,
+                within,
+                deadline,
+                told,
+            };
+            self.writes.send(write).map_err(|_| closed())?;
+            match time::timeout_at(deadline, answer).await {
+                Ok(answer) => answer.unwrap_or_else(|_| Err(closed().sent())),
+                Err(_) if self.is_acknowledging() => Err(too_few(self.need, within)),
+                Err(_) => Err(Trouble::timed_out(within)),
+            }
+        })
     }
 
     /// Whether the server has answered what is under way, so that only `WAIT` is to come.

@@ -1,22 +1,20 @@
 //! Looks and renewals of many locks, with a command for each: no command may have keys of two that
 //! need not be in one place.
 
-use std::future::Future;
-
 use futures_util::stream::{self, StreamExt};
 
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{LookReply, RenewalFailure, Renewed};
+use crate::store::BoxFuture;
 use crate::util::clock::Moment;
 
 /// Upper limit of the commands in flight.
 const AT_ONCE: usize = 256;
 
 /// Runs a look at each of several locks.
-pub(crate) async fn look<F>(looks: Vec<F>) -> Result<Vec<LookReply>, Trouble>
-where
-    F: Future<Output = Result<Vec<LookReply>, Trouble>>,
-{
+pub(crate) async fn look(
+    looks: Vec<BoxFuture<'_, Result<Vec<LookReply>, Trouble>>>,
+) -> Result<Vec<LookReply>, Trouble> {
     let count = looks.len();
     let mut replies = stream::iter(looks).buffered(AT_ONCE);
     let mut all = Vec::with_capacity(count);
@@ -31,10 +29,10 @@ where
 }
 
 /// Runs a renewal of each of several holds. `now` is before any of them is sent.
-pub(crate) async fn renew<F>(now: Moment, renewals: Vec<F>) -> Result<Renewed, Trouble>
-where
-    F: Future<Output = Result<Renewed, Trouble>>,
-{
+pub(crate) async fn renew(
+    now: Moment,
+    renewals: Vec<BoxFuture<'_, Result<Renewed, Trouble>>>,
+) -> Result<Renewed, Trouble> {
     let count = renewals.len();
     let mut replies = stream::iter(renewals).buffered(AT_ONCE).enumerate();
     let mut failures = Vec::new();

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt, join_all};
 
 use crate::config::credentials::{Credentials, Source};
 use crate::error::Outage;
@@ -64,7 +64,7 @@ async fn tell(node: &Node, source: &Source) -> Result<(), Trouble> {
     // A runtime that does not run may leave its lane as it is: that one is closed then, or refused
     // and opened anew.
     let sessions = lanes.iter().map(|lane| &lane.session);
-    join_all(sessions.map(|session| authenticate(session, &credentials))).await;
+    join_all(sessions.map(|session| authenticate(session, &credentials).boxed())).await;
     Ok(())
 }
 

@@ -139,65 +139,70 @@ impl Node {
         }
     }
 
-    /// Runs a script on a lane. No timer of the caller's runtime is needed for that.
-    async fn call_on(
-        &self,
-        lane: &Lane,
+    /// Runs a script on a lane. No timer of the caller's runtime is needed for that. Boxed, as
+    /// `call` is, so that it is compiled once and not with each script.
+    fn call_on<'a>(
+        &'a self,
+        lane: &'a Lane,
         owner: Owner,
         within: Duration,
-        command: &Command<'_>,
-    ) -> Result<(Moment, Value), Trouble> {
-        let session = &lane.session;
-        let loaded = session.scripts.loaded();
-        let heard = session.connection.pulse();
-        let attempt = |by| {
-            let command = command(by);
-            async move {
-                let sent = self.shared.clock.now();
-                let answer = session.connection.send(command);
-                match lane.answer(owner, sent, within, answer).await {
-                    Some(Ok(value)) => Ok((sent, value)),
-                    Some(Err(error)) => Err(Failure::Error(error)),
-                    None => Err(Failure::TimedOut),
+        command: &'a Command<'a>,
+    ) -> BoxFuture<'a, Result<(Moment, Value), Trouble>> {
+        Box::pin(async move {
+            let session = &lane.session;
+            let loaded = session.scripts.loaded();
+            let heard = session.connection.pulse();
+            let attempt = |by| {
+                let command = command(by);
+                async move {
+                    let sent = self.shared.clock.now();
+                    let answer = session.connection.send(command);
+                    match lane.answer(owner, sent, within, answer).await {
+                        Some(Ok(value)) => Ok((sent, value)),
+                        Some(Err(error)) => Err(Failure::Error(error)),
+                        None => Err(Failure::TimedOut),
+                    }
+                }
+            };
+            let load = async {
+                let now = self.shared.clock.now();
+                let loading = session.scripts.load_again(&*session.connection, loaded);
+                lane.answer(owner, now, within, loading).await;
+            };
+            let answered = by_hash_or_source(attempt, load).await;
+            if let Err(Failure::TimedOut) = answered {
+                // Home finds out whether the server is away.
+                self.commands.suspect(within);
+                if session.connection.pulse() == heard {
+                    self.lanes.give_up(lane.name.number);
                 }
             }
-        };
-        let load = async {
-            let now = self.shared.clock.now();
-            let loading = session.scripts.load_again(&*session.connection, loaded);
-            lane.answer(owner, now, within, loading).await;
-        };
-        let answered = by_hash_or_source(attempt, load).await;
-        if let Err(Failure::TimedOut) = answered {
-            // Home finds out whether the server is away.
-            self.commands.suspect(within);
-            if session.connection.pulse() == heard {
-                self.lanes.give_up(lane.name.number);
-            }
-        }
-        self.or_trouble(session, within, answered)
+            self.or_trouble(session, within, answered)
+        })
     }
 
     /// Runs a script under our own deadline, `before` it in the same write what must be. The moment
     /// returned is before the command was sent.
-    pub(crate) async fn call(
-        &self,
-        link: &Link,
-        session: &Session,
-        before: &[Cmd],
+    pub(crate) fn call<'a>(
+        &'a self,
+        link: &'a Link,
+        session: &'a Session,
+        before: &'a [Cmd],
         within: Duration,
-        command: &Command<'_>,
-    ) -> Result<(Moment, Value), Trouble> {
-        let _place = link.place(within).await?;
-        let loaded = session.scripts.loaded();
-        let attempt = |by| self.attempt(link, session, within, before, command(by));
-        let load = async {
-            let loading = session.scripts.load_again(&*session.connection, loaded);
-            // Where it is not done in time the next attempt says so.
-            let _ = tokio::time::timeout(within, loading).await;
-        };
-        let answered = by_hash_or_source(attempt, load).await;
-        self.or_trouble(session, within, answered)
+        command: &'a Command<'a>,
+    ) -> BoxFuture<'a, Result<(Moment, Value), Trouble>> {
+        Box::pin(async move {
+            let _place = link.place(within).await?;
+            let loaded = session.scripts.loaded();
+            let attempt = |by| self.attempt(link, session, within, before, command(by));
+            let load = async {
+                let loading = session.scripts.load_again(&*session.connection, loaded);
+                // Where it is not done in time the next attempt says so.
+                let _ = tokio::time::timeout(within, loading).await;
+            };
+            let answered = by_hash_or_source(attempt, load).await;
+            self.or_trouble(session, within, answered)
+        })
     }
 
     fn or_trouble<T>(

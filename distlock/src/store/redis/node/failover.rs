@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt, join_all};
 use tokio::sync::Notify;
 
 use crate::protocol::trouble::Trouble;
@@ -21,7 +21,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from
 
 /// Has a node leave a server that is not the master any more.
 pub(crate) async fn watch(node: Weak<Node>, sentinels: Arc<Sentinels>) {
-    join_all((sentinels.hosts.iter()).map(|host| watch_by(host, &node, &sentinels))).await;
+    let hosts = sentinels.hosts.iter();
+    join_all(hosts.map(|host| watch_by(host, &node, &sentinels).boxed())).await;
 }
 
 async fn watch_by(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {

@@ -6,6 +6,7 @@ use std::slice::from_ref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
 use tokio::time::Instant;
 
 use crate::protocol::timing::LOOK_EVERY;
@@ -77,7 +78,7 @@ pub(crate) async fn look(
 ) -> Result<Vec<LookReply>, Trouble> {
     let looks = looks
         .iter()
-        .map(|look| node.run(None, from_ref(look), timeout));
+        .map(|look| node.run(None, from_ref(look), timeout).boxed());
     at_once::look(looks.collect()).await
 }
 
@@ -90,6 +91,6 @@ pub(crate) async fn renew(
     let now = node.shared.clock.now();
     let renewals = batch
         .iter()
-        .map(|renewal| node.run(None, from_ref(renewal), timeout));
+        .map(|renewal| node.run(None, from_ref(renewal), timeout).boxed());
     at_once::renew(now, renewals.collect()).await
 }

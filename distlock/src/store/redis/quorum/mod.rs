@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt, join_all};
 use tokio::runtime::Handle;
 
 use crate::config::limits::Limits;
@@ -239,7 +239,7 @@ impl LockStore for Arc<Quorum> {
                     released.map(Reply::Released)
                 }
                 Command::Look(looks) => {
-                    let looks = looks.iter().map(|look| quorum.look(look, timeout));
+                    let looks = looks.iter().map(|look| quorum.look(look, timeout).boxed());
                     Ok(Reply::Looked(join_all(looks).await))
                 }
                 Command::Inspect(inspect) => {

@@ -1,13 +1,13 @@
 //! What those who look on, and those who step in, say to all nodes.
 
-use std::future::Future;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt, join_all};
 
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{AtServer, Inspection, Occupant, Revoked};
+use crate::store::BoxFuture;
 use crate::store::command::{Inspect, List, Revoke};
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::Quorum;
@@ -21,10 +21,13 @@ impl Quorum {
     ) -> Result<Inspection, Trouble> {
         let members = &self.polls.members;
         let quorum = members.quorum;
-        let servers = join_all(members.nodes.iter().map(|node| async move {
-            let seen = node.run(None, inspect, within).await;
-            let address = node.address().to_owned();
-            AtServer { address, seen }
+        let servers = join_all(members.nodes.iter().map(|node| {
+            let inspecting = async move {
+                let seen = node.run(None, inspect, within).await;
+                let address = node.address().to_owned();
+                AtServer { address, seen }
+            };
+            inspecting.boxed()
         }));
         let servers = servers.await;
         let seen = || {
@@ -76,7 +79,7 @@ impl Quorum {
         list: &List<'_>,
         within: Duration,
     ) -> Result<Vec<LockKey>, Trouble> {
-        let (listed, last) = self.at_each(|node| node.list(list, within)).await;
+        let (listed, last) = self.at_each(|node| node.list(list, within).boxed()).await;
         match last {
             Some(trouble) if listed.len() < self.polls.members.quorum => Err(trouble),
             _ => Ok(listed.concat()),
@@ -90,7 +93,9 @@ impl Quorum {
         within: Duration,
     ) -> Result<Revoked, Trouble> {
         let (nodes, quorum) = (self.polls.members.nodes.len(), self.polls.members.quorum);
-        let (revoked, last) = self.at_each(|node| node.run(None, revoke, within)).await;
+        let (revoked, last) = self
+            .at_each(|node| node.run(None, revoke, within).boxed())
+            .await;
         let tokens = revoked.iter().filter_map(|revoked| match revoked {
             Revoked::Ending(newest) => Some(*newest),
             _ => None,
@@ -109,9 +114,9 @@ impl Quorum {
     }
 
     /// Does something at every node. Returns the replies, and an error of a node without one.
-    async fn at_each<'a, T, F: Future<Output = Result<T, Trouble>>>(
+    async fn at_each<'a, T>(
         &'a self,
-        work: impl Fn(&'a Node) -> F,
+        work: impl Fn(&'a Node) -> BoxFuture<'a, Result<T, Trouble>>,
     ) -> (Vec<T>, Option<Trouble>) {
         let nodes = &self.polls.members.nodes;
         let (mut replies, mut last) = (Vec::new(), None);
