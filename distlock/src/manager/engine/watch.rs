@@ -1,6 +1,6 @@
 //! Renews all holds, in batches from one timer, and ends those that could not be renewed.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ impl Due {
 
 /// Holds of one kind, and no more than one script may renew.
 fn batches(mut holds: Vec<Due>) -> Vec<Vec<Due>> {
-    holds.sort_by_key(Due::kind);
+    holds.sort_unstable_by_key(Due::kind);
     holds
         .chunk_by(|a, b| a.kind() == b.kind())
         .flat_map(|group| group.chunks(RENEW_BATCH))
@@ -138,7 +138,7 @@ async fn renew(core: Arc<Core>, holds: Vec<Due>) {
     };
     let mut seen = Seen::default();
     // By index: a store may report them in any order.
-    let mut failures: BTreeMap<_, _> = failures.into_iter().collect();
+    let mut failures: HashMap<_, _> = failures.into_iter().collect();
     for (index, Due { entry, .. }) in holds.into_iter().enumerate() {
         let failure = failures.remove(&index);
         let (answer, sent) = match failure {

@@ -336,7 +336,7 @@ impl Lanes {
             _ => None,
         });
         let mut open: Vec<_> = open.chain(rows.retired.iter().cloned()).collect();
-        open.sort_by_key(|lane| lane.name.number);
+        open.sort_unstable_by_key(|lane| lane.name.number);
         open
     }
 }

@@ -70,7 +70,7 @@ impl RedisConfig {
         | Place::Quorum(hosts) = &mut place
         {
             // In any order they are the same.
-            hosts.sort();
+            hosts.sort_unstable();
         }
         format!(
             "{}/{} {}",

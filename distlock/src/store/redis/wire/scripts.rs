@@ -1,6 +1,6 @@
 //! The Lua scripts, sent by hash and, where the server does not know them, by source.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
@@ -34,7 +34,7 @@ const EPOCH: &str = include_str!("../../../../lua/quorum/epoch.lua");
 const VOTES: &str = include_str!("../../../../lua/quorum/votes.lua");
 
 /// The scripts of a client: one for each verb, and the probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ScriptId {
     Ask,
     Confirm,
@@ -83,9 +83,9 @@ const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
 
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    used: BTreeMap<ScriptId, Arc<Script>>,
+    used: HashMap<ScriptId, Arc<Script>>,
     /// Replace those at a node of a quorum.
-    of_quorum: BTreeMap<ScriptId, Arc<Script>>,
+    of_quorum: HashMap<ScriptId, Arc<Script>>,
 }
 
 impl Scripts {
@@ -110,8 +110,8 @@ impl Scripts {
 
     /// The same for a node of a quorum.
     pub(crate) fn in_quorum(&self) -> Self {
-        let (mut used, mut of_quorum) = (self.used.clone(), self.of_quorum.clone());
-        used.append(&mut of_quorum);
+        let (mut used, of_quorum) = (self.used.clone(), self.of_quorum.clone());
+        used.extend(of_quorum.clone());
         Scripts { used, of_quorum }
     }
 
@@ -124,7 +124,7 @@ impl Scripts {
         };
         Scripts {
             used: self.used.iter().map(sharded).collect(),
-            of_quorum: BTreeMap::new(),
+            of_quorum: HashMap::new(),
         }
     }
 
