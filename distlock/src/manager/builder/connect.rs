@@ -190,7 +190,8 @@ impl LockManagerBuilder {
 
     async fn redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let assembly = Assembly::on_io_thread(self.parts())?;
-        let connecting = open::connect(config, assembly.client(self.settings()));
+        let client = assembly.client(self.settings());
+        let connecting = Box::pin(open::connect(config, client));
         let (mut reply, answer) = oneshot::channel();
         assembly.executor.spawn_later(async move {
             tokio::select! {

@@ -87,11 +87,11 @@ impl RedisStore {
     ) -> Opened {
         let node = Arc::new(node);
         let polling = polling::keep(Arc::downgrade(&node), node.polls.clone());
-        transport.spawn(node.while_open(polling));
+        transport.spawn(node.while_open(Box::pin(polling)));
         authentication::begin(&node, config, transport);
         if let Some(sentinels) = sentinels {
             let watching = failover::watch(Arc::downgrade(&node), sentinels);
-            tokio::spawn(node.while_open(watching));
+            tokio::spawn(node.while_open(Box::pin(watching)));
         }
         Opened {
             store: Box::new(RedisStore { node }),

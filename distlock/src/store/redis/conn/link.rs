@@ -94,6 +94,9 @@ impl Kept {
     }
 }
 
+/// Notified of each connection that was opened.
+pub(crate) type Connected = dyn Fn() + Send + Sync;
+
 impl Link {
     /// Keeps a session, or opens the first one; `connected` is called after each that was opened
     /// here. A server that is far away needs as long to reconnect as it `needed` to connect.
@@ -102,7 +105,7 @@ impl Link {
         first: Option<Session>,
         needed: Duration,
         health: Arc<Health>,
-        connected: impl Fn() + Send + Sync + 'static,
+        connected: Arc<Connected>,
     ) -> Self {
         let first = first.map(Arc::new);
         let kept = Arc::new(Kept {
@@ -221,22 +224,22 @@ impl Drop for Link {
     }
 }
 
-struct Supervisor<F> {
+struct Supervisor {
     dialer: Dialer,
     longest_redial: Duration,
     kept: Arc<Kept>,
     health: Arc<Health>,
-    connected: F,
+    connected: Arc<Connected>,
 }
 
 /// There is no connection any more, whatever ends the supervisor.
-impl<F> Drop for Supervisor<F> {
+impl Drop for Supervisor {
     fn drop(&mut self) {
         self.kept.becomes(State::Closed);
     }
 }
 
-impl<F: Fn()> Supervisor<F> {
+impl Supervisor {
     async fn keep(&self, mut first: Option<Arc<Session>>) {
         let mut old = None;
         let mut down_since = None;

@@ -2,7 +2,6 @@
 //! and counts the writes of that one alone: so they go over a connection of their own. All that
 //! come while one `WAIT` is under way share the next.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -18,7 +17,7 @@ use crate::protocol::trouble::{Code, Trouble};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::Health;
-use crate::store::redis::conn::link::{IN_FLIGHT, LONGEST_SILENCE, Link};
+use crate::store::redis::conn::link::{Connected, IN_FLIGHT, LONGEST_SILENCE, Link};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::scripts;
 use crate::store::redis::wire::trouble;
@@ -31,15 +30,12 @@ use crate::util::mutex::lock;
 /// needs it.
 pub(crate) struct AcksByNeed {
     /// `None` once they are closed for good.
-    opened: Mutex<Option<BTreeMap<Durability, Arc<Acks>>>>,
+    opened: Mutex<Option<Vec<Arc<Acks>>>>,
     dialer: Dialer,
     needed: Duration,
     health: Arc<Health>,
     connected: Arc<Connected>,
 }
-
-/// Told of each connection that was opened.
-type Connected = dyn Fn() + Send + Sync;
 
 impl AcksByNeed {
     /// Connections as this one dials them; a server that is far away needs as long as it `needed`
@@ -51,7 +47,7 @@ impl AcksByNeed {
         connected: Arc<Connected>,
     ) -> Self {
         AcksByNeed {
-            opened: Mutex::new(Some(BTreeMap::new())),
+            opened: Mutex::new(Some(Vec::new())),
             dialer,
             needed,
             health,
@@ -63,20 +59,24 @@ impl AcksByNeed {
     pub(crate) fn of(&self, need: Durability) -> Result<Arc<Acks>, Trouble> {
         let mut opened = lock(&self.opened);
         let opened = opened.as_mut().ok_or_else(closed)?;
-        let acks = opened.entry(need);
-        Ok((acks.or_insert_with(|| Arc::new(Acks::open(self, need)))).clone())
+        if let Some(acks) = opened.iter().find(|acks| acks.need == need) {
+            return Ok(acks.clone());
+        }
+        let acks = Arc::new(Acks::open(self, need));
+        opened.push(acks.clone());
+        Ok(acks)
     }
 
     /// Those that are up.
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
         let opened = lock(&self.opened);
-        let acks = opened.iter().flat_map(BTreeMap::values);
+        let acks = opened.iter().flatten();
         acks.filter_map(|acks| acks.link.session().ok()).collect()
     }
 
     pub(crate) fn close(&self) {
         let opened = lock(&self.opened).take();
-        for acks in opened.iter().flat_map(BTreeMap::values) {
+        for acks in opened.iter().flatten() {
             acks.link.close();
         }
     }
@@ -130,9 +130,13 @@ impl Acks {
     fn open(of: &AcksByNeed, need: Durability) -> Self {
         let dialer = of.dialer.another();
         let (transport, shared) = (dialer.transport.clone(), dialer.shared.clone());
-        let connected = of.connected.clone();
-        let connected = move || connected();
-        let link = Link::keep(dialer, None, of.needed, of.health.clone(), connected);
+        let link = Link::keep(
+            dialer,
+            None,
+            of.needed,
+            of.health.clone(),
+            of.connected.clone(),
+        );
         let link = Arc::new(link);
         let under_way = Arc::default();
         let (writes, queue) = mpsc::unbounded_channel();

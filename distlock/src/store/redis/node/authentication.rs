@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub(crate) fn begin(node: &Arc<Node>, config: &RedisConfig, transport: &dyn Transport) {
     if let Some(source) = &config.credentials {
         let keeper = keep(Arc::downgrade(node), source.clone());
-        transport.spawn(node.while_open(keeper));
+        transport.spawn(node.while_open(Box::pin(keeper)));
     }
 }
 

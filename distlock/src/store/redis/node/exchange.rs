@@ -43,66 +43,68 @@ impl Node {
 
     /// Runs a script, whose reply says what time it is at the server. An ask without an answer is
     /// remembered.
-    pub(crate) async fn run_on<S: ScriptCall + ?Sized>(
-        &self,
-        way: &Way,
-        script: &S,
+    pub(crate) fn run_on<'a, S: ScriptCall + ?Sized>(
+        &'a self,
+        way: &'a Way,
+        script: &'a S,
         within: Duration,
-    ) -> Result<S::Reply, Trouble> {
-        let (shared, session) = (&*self.shared, &*way.session);
-        // The connection for renewals does not listen: the name is that of the other.
-        let renewing = S::RENEWS.then(|| shared.id());
-        let scope = Scope {
-            run: session.server.as_deref().unwrap_or_default(),
-            ..shared.scope(renewing.as_ref().unwrap_or(&session.client))
-        };
-        let asks = script.owner().filter(|_| script.asks());
-        let mut pending = asks.map(|owner| self.unanswered.ask(owner, way.carrier()));
-        let command = |by| {
-            let apply_by = match &pending {
-                Some(pending) => {
-                    let apply_by = shared.server_time.latest(shared.clock.now(), within);
-                    pending.is_sent(apply_by);
-                    apply_by
-                }
-                None => 0,
+    ) -> BoxFuture<'a, Result<S::Reply, Trouble>> {
+        Box::pin(async move {
+            let (shared, session) = (&*self.shared, &*way.session);
+            // The connection for renewals does not listen: the name is that of the other.
+            let renewing = S::RENEWS.then(|| shared.id());
+            let scope = Scope {
+                run: session.server.as_deref().unwrap_or_default(),
+                ..shared.scope(renewing.as_ref().unwrap_or(&session.client))
             };
-            script.write(&Scope { apply_by, ..scope }, by)
-        };
-        let answered = match (&way.lane, script.owner()) {
-            (Some(lane), Some(owner)) => self.call_on(lane, owner, within, &command).await,
-            _ => {
-                let link = self.link::<S>();
-                let before = way.before.as_slice();
-                self.call(link, session, before, within, &command).await
+            let asks = script.owner().filter(|_| script.asks());
+            let mut pending = asks.map(|owner| self.unanswered.ask(owner, way.carrier()));
+            let command = |by| {
+                let apply_by = match &pending {
+                    Some(pending) => {
+                        let apply_by = shared.server_time.latest(shared.clock.now(), within);
+                        pending.is_sent(apply_by);
+                        apply_by
+                    }
+                    None => 0,
+                };
+                script.write(&Scope { apply_by, ..scope }, by)
+            };
+            let answered = match (&way.lane, script.owner()) {
+                (Some(lane), Some(owner)) => self.call_on(lane, owner, within, &command).await,
+                _ => {
+                    let link = self.link::<S>();
+                    let before = way.before.as_slice();
+                    self.call(link, session, before, within, &command).await
+                }
+            };
+            let id = shared.id();
+            let scope = shared.scope(&id);
+            let foreign = match &answered {
+                Err(refusal) if refusal.code == Code::Foreign => {
+                    script.foreign(&scope, &refusal.detail)
+                }
+                _ => None,
+            };
+            let is_answered = match &answered {
+                Ok(_) => true,
+                Err(refusal) => foreign.is_some() || trouble::is_redirect(refusal),
+            };
+            if let Some(pending) = pending.as_mut().filter(|_| is_answered) {
+                pending.is_answered();
             }
-        };
-        let id = shared.id();
-        let scope = shared.scope(&id);
-        let foreign = match &answered {
-            Err(refusal) if refusal.code == Code::Foreign => {
-                script.foreign(&scope, &refusal.detail)
+            let (sent, answer) = match (answered, foreign) {
+                (Ok(answered), _) => answered,
+                (Err(_), Some(foreign)) => return Ok(foreign),
+                (Err(refusal), None) => return Err(refusal),
+            };
+            let Dated { at, said } = script.read(&scope, sent, answer)?;
+            if let Some(at) = at {
+                self.learn(sent, at);
             }
-            _ => None,
-        };
-        let is_answered = match &answered {
-            Ok(_) => true,
-            Err(refusal) => foreign.is_some() || trouble::is_redirect(refusal),
-        };
-        if let Some(pending) = pending.as_mut().filter(|_| is_answered) {
-            pending.is_answered();
-        }
-        let (sent, answer) = match (answered, foreign) {
-            (Ok(answered), _) => answered,
-            (Err(_), Some(foreign)) => return Ok(foreign),
-            (Err(refusal), None) => return Err(refusal),
-        };
-        let Dated { at, said } = script.read(&scope, sent, answer)?;
-        if let Some(at) = at {
-            self.learn(sent, at);
-        }
-        self.note_failures::<S>(session, &said);
-        Ok(said)
+            self.note_failures::<S>(session, &said);
+            Ok(said)
+        })
     }
 
     /// Runs a script whose write counts once it is where it is to be.

@@ -16,7 +16,6 @@ pub(crate) mod polls;
 pub(crate) mod unanswered;
 pub(crate) mod way;
 
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,7 +31,7 @@ use crate::store::redis::conn::client::{Client, Shared};
 use crate::store::redis::conn::clock_watch::ClockWatch;
 use crate::store::redis::conn::handshake::{self, Dialer, Role};
 use crate::store::redis::conn::health::{Cause, Health};
-use crate::store::redis::conn::link::{self, Link};
+use crate::store::redis::conn::link::{self, Connected, Link};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::acks::AcksByNeed;
 use crate::store::redis::node::lanes::Lanes;
@@ -283,10 +282,7 @@ impl Node {
     }
 
     /// What works for the node, until that is closed or dropped.
-    pub(crate) fn while_open(
-        &self,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) -> BoxFuture<'static, ()> {
+    pub(crate) fn while_open(&self, work: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
         let mut closed = self.closed.subscribe();
         Box::pin(async move {
             tokio::select! {
@@ -335,13 +331,13 @@ impl Drop for Node {
 }
 
 /// Tells each time, or from the second time on.
-fn but_for_the_first(is_first: bool, tell: impl Fn()) -> impl Fn() {
+fn but_for_the_first(is_first: bool, tell: impl Fn() + Send + Sync + 'static) -> Arc<Connected> {
     let is_first = AtomicBool::new(is_first);
-    move || {
+    Arc::new(move || {
         if !is_first.swap(false, Ordering::AcqRel) {
             tell();
         }
-    }
+    })
 }
 
 /// How the two connections are opened.

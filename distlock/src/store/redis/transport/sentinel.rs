@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
 
@@ -59,7 +60,7 @@ impl Sentinels {
     /// most have said the same; if most are silent, those who are left decide, as long as none
     /// contradicts: who is cut off from the others may know an old master.
     pub(crate) async fn master(&self) -> Result<Host, Trouble> {
-        let asked = self.hosts.iter().map(|host| self.asked(host));
+        let asked = self.hosts.iter().map(|host| self.asked(host).boxed());
         let mut asked: FuturesUnordered<_> = asked.collect();
         let mut votes: BTreeMap<Host, usize> = BTreeMap::new();
         let mut unknown = 0;
