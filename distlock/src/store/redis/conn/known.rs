@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis::{Cmd, RedisResult};
 use tokio::sync::Mutex;
 
+use crate::store::BoxFuture;
 use crate::store::redis::transport::Connection;
 
 /// The scripts that a connection uses. The server was made to know them when it was opened, and is
@@ -33,17 +34,19 @@ impl Known {
     }
 
     /// Loads them, unless that was done since `seen`.
-    pub(crate) async fn load_again(
-        &self,
-        connection: &dyn Connection,
+    pub(crate) fn load_again<'a>(
+        &'a self,
+        connection: &'a dyn Connection,
         seen: u64,
-    ) -> RedisResult<()> {
-        let _turn = self.loading.lock().await;
-        if self.loaded() != seen {
-            return Ok(());
-        }
-        let replies = connection.send_all(&self.loads).await?;
-        self.loaded.fetch_add(1, Ordering::Release);
-        replies.into_iter().try_for_each(|reply| reply.map(drop))
+    ) -> BoxFuture<'a, RedisResult<()>> {
+        Box::pin(async move {
+            let _turn = self.loading.lock().await;
+            if self.loaded() != seen {
+                return Ok(());
+            }
+            let replies = connection.send_all(&self.loads).await?;
+            self.loaded.fetch_add(1, Ordering::Release);
+            replies.into_iter().try_for_each(|reply| reply.map(drop))
+        })
     }
 }

@@ -108,23 +108,25 @@ impl Node {
     }
 
     /// Runs a script whose write counts once it is where it is to be.
-    async fn run_durably<S: ScriptCall + ?Sized>(
-        &self,
+    fn run_durably<'a, S: ScriptCall + ?Sized>(
+        &'a self,
         before: Option<Cmd>,
-        script: &S,
+        script: &'a S,
         durability: Durability,
         within: Duration,
-    ) -> Result<S::Reply, Trouble> {
-        // This connection does not listen: the name is that of the other.
-        let id = self.shared.id();
-        let scope = self.shared.scope(&id);
-        let command = script.write(&scope, By::Hash);
-        let acks = self.acks.of(durability)?;
-        let Told { session, answer } = acks.write(before, command, within).await?;
-        let (sent, answer) = answer.inspect_err(|trouble| self.note_role(&session, trouble))?;
-        let said = script.read(&scope, sent, answer)?.said;
-        self.note_failures::<S>(&session, &said);
-        Ok(said)
+    ) -> BoxFuture<'a, Result<S::Reply, Trouble>> {
+        Box::pin(async move {
+            // This connection does not listen: the name is that of the other.
+            let id = self.shared.id();
+            let scope = self.shared.scope(&id);
+            let command = script.write(&scope, By::Hash);
+            let acks = self.acks.of(durability)?;
+            let Told { session, answer } = acks.write(before, command, within).await?;
+            let (sent, answer) = answer.inspect_err(|trouble| self.note_role(&session, trouble))?;
+            let said = script.read(&scope, sent, answer)?.said;
+            self.note_failures::<S>(&session, &said);
+            Ok(said)
+        })
     }
 
     fn link<S: ScriptCall + ?Sized>(&self) -> &Link {
