@@ -131,13 +131,14 @@ async fn a_short_black_hole_loses_nothing() {
     let server = RedisServer::start();
     let proxy = server.proxy();
     let manager = connect(&server.url_via(&proxy)).await;
-    let lease = ms(12_000);
+    let lease = ms(24_000);
     let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
     let mut raw = server.client();
     expiry_after_renewal(&mut raw, "k").await;
     proxy.black_hole(true);
-    // A renewal is lost in it, and seven seconds are left for the next one.
-    tokio::time::sleep(lease * 5 / 12).await;
+    // A renewal is lost in it, and fifteen seconds are left for the next one. An attempt to connect
+    // that began in it may last for some of them.
+    tokio::time::sleep(lease * 3 / 8).await;
     proxy.heal();
     until_renewed_twice(&guard).await;
     guard.release().await.unwrap();
