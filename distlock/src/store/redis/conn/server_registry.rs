@@ -31,18 +31,19 @@ impl ServerRegistry {
     /// by now, so the connections to that address that lead elsewhere are ended, whatever they are
     /// used for. Where a server does not say who it is, all follow the connection for commands.
     ///
-    /// With `votes` a connection for commands is rejected while the server has its vote under
-    /// another address.
+    /// With `votes` a connection is rejected if the server has no run id: a script without one would
+    /// take the server for a restarted one. A connection for commands is also rejected while the
+    /// server has its vote under another address.
     pub(crate) fn enter(&self, reached: Reached, votes: bool) -> Result<bool, Trouble> {
         let mut known = lock(&self.0);
         known.retain(|other| other.end.upgrade().is_some_and(|end| !end.is_told()));
+        if votes && reached.run_id.is_none() {
+            return Err(Trouble::new(
+                Outage::Denied,
+                "the user needs INFO: it must be known whether the server was restarted, and whether it has another name",
+            ));
+        }
         if votes && reached.is_first {
-            if reached.run_id.is_none() {
-                return Err(Trouble::new(
-                    Outage::Denied,
-                    "the user needs INFO: it must be known whether the server was restarted, and whether it has another name",
-                ));
-            }
             known
                 .iter()
                 .try_for_each(|other| reached.check_vote(other))?;
@@ -134,6 +135,9 @@ mod tests {
         assert!(take("b", Some("run"), 1).is_err());
         ends[2].tell(Trouble::new(Outage::Unreachable, "gone"));
         take("b", Some("run"), 1).unwrap();
-        assert!(take("a", None, 1).is_err());
+        for is_first in [true, false] {
+            let unnamed = reached("a", None, &ends[1], is_first);
+            assert!(servers.enter(unnamed, true).is_err(), "first: {is_first}");
+        }
     }
 }
