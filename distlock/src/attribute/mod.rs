@@ -244,7 +244,7 @@ pub const fn returns<T>() -> Option<T> {
 /// variables one after the other. The first two arguments are temporaries of the caller that live
 /// as long as this future: they make it prove first what is deep in the runtime, which is then
 /// known wherever the chain ends, and next the body, with nothing between it and its caller. What
-/// is erased is not looked into at all.
+/// is erased stops it altogether.
 pub fn run<F: Future>(
     _runtime: &mut PhantomData<LockGuard>,
     _body: &mut PhantomData<F>,

@@ -1,5 +1,5 @@
-//! A body under a lock: acquire, run, release. What does not depend on the body's type is compiled
-//! once; each annotated function adds little to it.
+//! Runs a body under a lock. Code that does not depend on the body's type is compiled once, so that
+//! each annotated function adds little to a program.
 
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
@@ -56,8 +56,8 @@ impl<F: Future> Drop for Run<F> {
     }
 }
 
-/// A body of any type. It is lent for each poll: a future that kept it would be `Send` for all
-/// bodies or for none.
+/// A body of any type, borrowed for each poll. A future that owned a `dyn Body` would be `Send`
+/// for all bodies or for none.
 trait Body {
     /// Returns true once it has ended.
     fn poll(&mut self, context: &mut Context<'_>) -> bool;
@@ -182,7 +182,7 @@ impl Running {
         finish: bool,
     ) -> Poll<Result<(), Error>> {
         let hold = self.guard.hold();
-        // Registered before the check, so that no end is missed between the two.
+        // Registered before the check, so that an end between the two is not missed.
         let _ = self.over.as_mut().poll(context);
         if !(finish && self.has_started)
             && let Some(error) = hold.error()
@@ -214,7 +214,7 @@ impl Running {
         let gone = span::within(span.span(), pin!(guard.give_back(success))).await;
         span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
         match gone {
-            // The log says so; the caller chose to have the body's own result.
+            // The loss is logged; the caller chose to get the body's own result.
             Some(error) if !finish => result.and(Err(error)),
             _ => result,
         }

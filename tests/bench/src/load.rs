@@ -43,7 +43,7 @@ pub(crate) async fn pairs(locker: &impl Locker, count: usize) -> anyhow::Result<
 /// The tasks of [`many`], each with a key of its own.
 pub(crate) const MANY: usize = 256;
 /// Pairs of each of them in a round.
-const PAIRS: usize = 20;
+pub(crate) const PAIRS: usize = 20;
 /// Rounds before another lock has its turn.
 const ROUNDS: usize = 4;
 
@@ -54,18 +54,6 @@ pub(crate) struct Many {
     pub(crate) per_second: Vec<f64>,
     /// Processor time of all rounds.
     pub(crate) used: Used,
-}
-
-impl Many {
-    pub(crate) fn add(&mut self, turn: Many) {
-        self.per_second.extend(turn.per_second);
-        self.used.client += turn.used.client;
-        self.used.server += turn.used.server;
-    }
-
-    pub(crate) fn pairs(&self) -> f64 {
-        (self.per_second.len() * MANY * PAIRS) as f64
-    }
 }
 
 /// Many tasks acquire and release without contention, each with one of the lockers. The first round

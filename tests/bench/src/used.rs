@@ -65,10 +65,6 @@ impl Used {
         self.server += now.server - earlier.server;
         Ok(())
     }
-
-    pub(crate) fn total(self) -> f64 {
-        self.client + self.server
-    }
 }
 
 #[cfg(test)]

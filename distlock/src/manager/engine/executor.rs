@@ -57,7 +57,7 @@ impl Executor {
         tokio::time::sleep(duration)
     }
 
-    /// All work is boxed: each type of task that tokio spawns costs 6 kB of a program.
+    /// Boxes the work, because every type of task that is spawned adds about 6 kB to a program.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if !self.inline {
             self.spawn_later(work);

@@ -52,7 +52,7 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
             )),
         Row::new(
             what("client + server CPU"),
-            used.total() * percent,
+            (used.client + used.server) * percent,
             "% of a core",
         )
         .at_most(10.0)

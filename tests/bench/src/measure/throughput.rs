@@ -7,12 +7,12 @@ use distlock_tests::RedisServer;
 use super::lockers::{Ours, Polling};
 use super::{Context, connect, in_task, two_workers};
 use crate::baseline::Bare;
-use crate::load::{self, MANY, Many};
+use crate::load::{self, MANY, Many, PAIRS};
 use crate::peers::Peers;
 use crate::report::{Findings, Row};
 use crate::stats::Rounds;
 
-/// A client of one manager, which keeps up with it best under this load.
+/// The other lock that runs under the same load.
 const PEER: &str = "rslock";
 
 pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
@@ -40,25 +40,32 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<Findings> {
         cpu += &format!("; {PEER}: {}", shares(&peer));
     }
     rows.push(
-        Row::new(
-            format!("{MANY} tasks: CPU of a pair"),
-            of_a_pair(&ours),
-            "us",
-        )
-        .against("of a bare pair", of_a_pair(&bare))
-        .note(cpu),
+        Row::new(format!("{MANY} tasks: CPU of a pair"), total(&ours), "us")
+            .against("of a bare pair", total(&bare))
+            .note(cpu),
     );
     Ok(rows.into())
 }
 
-fn of_a_pair(many: &Many) -> f64 {
-    many.used.total() / many.pairs() * 1e6
+/// Processor time of a pair in the client and in the server, in µs.
+fn of_a_pair(many: &Many) -> [f64; 2] {
+    let pairs = (many.per_second.len() * MANY * PAIRS) as f64;
+    [many.used.client, many.used.server].map(|used| used / pairs * 1e6)
+}
+
+fn total(many: &Many) -> f64 {
+    of_a_pair(many).iter().sum()
 }
 
 fn shares(many: &Many) -> String {
-    let [client, server] =
-        [many.used.client, many.used.server].map(|used| used / many.pairs() * 1e6);
+    let [client, server] = of_a_pair(many);
     format!("client {client:.1} us, server {server:.1} us")
+}
+
+fn add(sum: &mut Many, turn: Many) {
+    sum.per_second.extend(turn.per_second);
+    sum.used.client += turn.used.client;
+    sum.used.server += turn.used.server;
 }
 
 /// Ours, the bare pair, and a peer if there are peers.
@@ -83,10 +90,10 @@ async fn measure(
         .collect();
     let mut all = [Many::default(), Many::default(), Many::default()];
     for _ in 0..turns {
-        all[0].add(load::many(&our_lockers, server).await?);
-        all[1].add(load::many(&bare_lockers, server).await?);
+        add(&mut all[0], load::many(&our_lockers, server).await?);
+        add(&mut all[1], load::many(&bare_lockers, server).await?);
         if let Some(peers) = &peers {
-            all[2].add(peers.many(PEER, &url, server).await?);
+            add(&mut all[2], peers.many(PEER, &url, server).await?);
         }
     }
     manager.shutdown().await;

@@ -187,7 +187,7 @@ impl Flights {
         }
     }
 
-    /// A command is sent; its number.
+    /// Records a command that is sent, and returns its number.
     fn begin(&mut self, owner: Owner, sent: Moment, within: Duration) -> u64 {
         self.sent += 1;
         self.last_used = sent;
@@ -203,7 +203,7 @@ impl Flights {
         self.sent
     }
 
-    /// All are late from now on, and those that follow. Who is to be woken.
+    /// Marks all commands as late, and those that follow. Returns the wakers of their callers.
     fn abandon(&mut self) -> Vec<Waker> {
         self.is_abandoned = true;
         let late = self.under_way.values_mut().map(|flight| {

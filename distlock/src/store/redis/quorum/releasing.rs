@@ -58,8 +58,9 @@ impl Quorum {
                         Some(Err(_)) => true,
                     };
                     if is_again && ballot.mark_owed(node) {
-                        let spawning = polls.clone();
-                        spawning.spawn(release_later(polls, ballot, node, within));
+                        polls
+                            .clone()
+                            .spawn(release_later(polls, ballot, node, within));
                     }
                     released
                 },

@@ -114,8 +114,7 @@ impl Quorum {
             return;
         }
         let (polls, token) = (self.polls.clone(), *token);
-        let spawning = polls.clone();
-        spawning.spawn(async move {
+        polls.clone().spawn(async move {
             let repair = Repair {
                 asks: &ballot.asks,
                 token,

@@ -111,7 +111,7 @@ impl Scripts {
     /// The same for a node of a quorum.
     pub(crate) fn in_quorum(&self) -> Self {
         let (mut used, of_quorum) = (self.used.clone(), self.of_quorum.clone());
-        used.extend(of_quorum.clone());
+        used.extend(self.of_quorum.clone());
         Scripts { used, of_quorum }
     }
 
