@@ -31,9 +31,9 @@ impl ServerRegistry {
     /// by now, so the connections to that address that lead elsewhere are ended, whatever they are
     /// used for. Where a server does not say who it is, all follow the connection for commands.
     ///
-    /// With `votes` a connection is rejected if the server has no run id: a script without one would
-    /// take the server for a restarted one. A connection for commands is also rejected while the
-    /// server has its vote under another address.
+    /// With `votes`, a connection is rejected if the run id is not known, because a script without
+    /// one takes the server for a restarted one. A connection for commands is also rejected while
+    /// the server has its vote under another address.
     pub(crate) fn enter(&self, reached: Reached, votes: bool) -> Result<bool, Trouble> {
         let mut known = lock(&self.0);
         known.retain(|other| other.end.upgrade().is_some_and(|end| !end.is_told()));
