@@ -8,7 +8,6 @@ mod axum;
 mod config;
 mod error;
 mod fencing;
-mod from_lock_error;
 mod key;
 mod lock;
 mod loss;
@@ -42,17 +41,16 @@ pub use attribute::{AsManager, FromLockErrorBehindImpl, KeyValue};
 #[doc(hidden)]
 pub use manager::admin::doctor as __doctor;
 
+pub use attribute::from_lock_error::FromLockError;
 pub use config::credentials::Credentials;
 pub use config::quorum::Quorum;
 #[cfg(feature = "tls")]
 pub use config::tls::Tls;
 pub use error::{Error, Holder, Outage};
 pub use fencing::FencingToken;
-pub use from_lock_error::FromLockError;
 pub use key::escape;
 pub use lock::Lock;
 pub use lock::guard::LockGuard;
-pub use lock::held::Held;
 pub use lock::installed::{install, installed, shutdown};
 pub use lock::scope::{current, try_current, with_manager};
 pub use loss::LossReason;
@@ -60,6 +58,7 @@ pub use manager::LockManager;
 pub use manager::admin::inspect::{KeyState, ServerState, Waiter};
 pub use manager::admin::unlock::{HowUnlocked, Unlock, Unlocked};
 pub use manager::builder::LockManagerBuilder;
+pub use manager::engine::held::Held;
 
 #[cfg(feature = "macros")]
 #[doc = include_str!("uses.md")]

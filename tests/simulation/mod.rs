@@ -152,7 +152,7 @@ async fn audit(world: &Arc<World>, auditor: &Arc<Client>) {
             tokio::spawn(async move {
                 match lock.acquire().await {
                     Ok(guard) => {
-                        let hold = guard.hold().clone();
+                        let hold = guard.held();
                         world.oracle.acquired(&world.server, auditor.index, &hold);
                         // Nothing goes wrong any more.
                         let released = guard.release().await;

@@ -10,8 +10,7 @@ use crate::__inside::seeded::SeededRandom;
 use crate::__inside::simulation::faulty::{Fault, Role, Witness};
 use crate::lock::Lock;
 use crate::lock::guard::LockGuard;
-use crate::lock::held::Held;
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::protocol::timing::Timing;
 
 /// How much later than its deadline a command on a lane is found to be late.
@@ -123,7 +122,7 @@ impl User {
         let limit = order.wait + order.timing.command_deadline() + ON_LANE;
         oracle.called(index, &call, limit, result.as_ref().map(drop));
         let guard = result.ok()?;
-        oracle.acquired(&self.world.server, index, guard.hold());
+        oracle.acquired(&self.world.server, index, &guard.held);
         Some(guard)
     }
 
@@ -137,7 +136,7 @@ impl User {
         let limit = 2 * (order.timing.command_deadline() + ON_LANE);
         oracle.called(index, &call, limit, result.as_ref().map(drop));
         if let Ok(Some(guard)) = result {
-            oracle.acquired(&self.world.server, index, guard.hold());
+            oracle.acquired(&self.world.server, index, &guard.held);
             self.hold(guard, self.plan(&order), self.random.chance(500))
                 .await;
         }
@@ -146,7 +145,7 @@ impl User {
     /// Works under a guard, which does not stop anybody.
     async fn hold(&self, guard: LockGuard, plan: Plan, drops: bool) {
         self.steps(&guard, plan).await;
-        let hold = guard.hold().clone();
+        let hold = guard.held();
         let (oracle, index) = (&self.world.oracle, self.client.index);
         if drops {
             drop(guard);
@@ -168,11 +167,11 @@ impl User {
             tokio::select! {
                 biased;
                 _ = guard.lost() => {
-                    oracle.told_of_end(index, guard.hold());
+                    oracle.told_of_end(index, &guard.held);
                     // A late answer to a renewal may still come.
                     self.world.pause(self.random.below(60)).await;
                     if guard.is_held() {
-                        let owner = guard.hold().entry.owner;
+                        let owner = guard.held.entry.owner;
                         oracle.violated(format_args!("c{index} #{owner} is held after its loss"));
                     }
                     return;
@@ -182,7 +181,7 @@ impl User {
             if !guard.is_held() {
                 return;
             }
-            oracle.step(&self.world.server, index, guard.hold());
+            oracle.step(&self.world.server, index, &guard.held);
             if self.world.is_over() {
                 return;
             }
@@ -197,7 +196,7 @@ impl User {
         oracle.count("calls");
         let run = order
             .lock
-            .run(async |held: Held| self.body(held.hold.clone(), plan).await);
+            .run(async |held: Held| self.body(held.clone(), plan).await);
         let result = match dropped_after {
             None => Some(run.await),
             Some(after) => tokio::time::timeout(Duration::from_millis(after), run)
@@ -211,7 +210,7 @@ impl User {
         }
     }
 
-    async fn body(&self, hold: Arc<Hold>, plan: Plan) -> (Arc<Hold>, bool) {
+    async fn body(&self, hold: Held, plan: Plan) -> (Held, bool) {
         let (oracle, index) = (&self.world.oracle, self.client.index);
         oracle.count("calls: ok");
         oracle.acquired(&self.world.server, index, &hold);
@@ -236,7 +235,7 @@ impl User {
         let after = Duration::from_millis(self.random.between(0, 400));
         match tokio::time::timeout(after, order.lock.acquire()).await {
             Ok(Ok(guard)) => {
-                oracle.acquired(&self.world.server, index, guard.hold());
+                oracle.acquired(&self.world.server, index, &guard.held);
                 self.hold(guard, self.plan(&order), true).await;
             }
             Ok(Err(_)) => {}
@@ -267,7 +266,7 @@ impl User {
             biased;
             acquired = order.lock.acquire() => {
                 if let Ok(guard) = acquired {
-                    oracle.acquired(&self.world.server, index, guard.hold());
+                    oracle.acquired(&self.world.server, index, &guard.held);
                     self.hold(guard, self.plan(&order), true).await;
                 }
             }
@@ -308,7 +307,7 @@ impl User {
 /// Sees a body end, whatever ends it.
 struct Probe<'a> {
     user: &'a User,
-    hold: Arc<Hold>,
+    hold: Held,
 }
 
 impl Drop for Probe<'_> {

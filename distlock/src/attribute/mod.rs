@@ -1,17 +1,20 @@
 //! What generated code calls. Not public API: it changes without notice.
 
+pub(crate) mod from_lock_error;
 pub(crate) mod templates;
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::attribute::from_lock_error::FromLockError;
 use crate::config::options::Options;
 use crate::error::Error;
-use crate::from_lock_error::FromLockError;
 use crate::key::{Escaped, shortened};
 use crate::lock::guard::LockGuard;
 use crate::lock::installed::installed;
@@ -255,8 +258,32 @@ pub fn run<F: Future>(
 ) -> impl Future<Output = F::Output> + use<F> {
     let finish = request.finish_on_loss;
     let acquiring = Stage::Acquiring(Box::pin(request.acquire()));
-    let mut run = Run::new(acquiring, finish, body, succeeded);
-    poll_fn(move |context| run.poll(context).map(|ended| ended.unwrap_or_else(fail)))
+    Locked {
+        run: Run::new(acquiring, finish, body, succeeded),
+        fail,
+    }
+}
+
+/// The future of [`run`]. It has a type of its own, because each adapter of the standard library
+/// would be compiled once per annotated function.
+struct Locked<F: Future> {
+    run: Run<F>,
+    fail: Fail<F::Output>,
+}
+
+/// Nothing in it is pinned in place: the body is in a box.
+impl<F: Future> Unpin for Locked<F> {}
+
+impl<F: Future> Future for Locked<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        match self.run.poll(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(output)) => Poll::Ready(output),
+            Poll::Ready(Err(error)) => Poll::Ready((self.fail)(error)),
+        }
+    }
 }
 
 /// `succeeded` of a function without `min_hold`: nobody asks.

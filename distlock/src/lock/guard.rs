@@ -9,11 +9,10 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::error::Error;
 use crate::fencing::FencingToken;
-use crate::lock::held::Held;
 use crate::lock::scope::{self, Children, Frame};
 use crate::manager::LockManager;
 use crate::manager::engine::backlog::Answered;
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::manager::engine::release::{self, Tried};
 use crate::manager::telemetry::report;
 use crate::manager::telemetry::span;
@@ -43,7 +42,7 @@ use crate::protocol::outcome::End;
 #[must_use = "if unused the lock is released at once; keep it in a variable, not in `_`"]
 pub struct LockGuard {
     manager: LockManager,
-    held: Held,
+    pub(crate) held: Held,
     /// Whose turn it is among the branches inside of this hold.
     children: Children,
     kind: Kind,
@@ -60,10 +59,10 @@ enum Kind {
 }
 
 impl LockGuard {
-    pub(crate) fn new(manager: LockManager, hold: Arc<Hold>) -> Self {
+    pub(crate) fn new(manager: LockManager, held: Held) -> Self {
         LockGuard {
             manager,
-            held: Held { hold },
+            held,
             children: Children::default(),
             kind: Kind::Owner,
         }
@@ -270,7 +269,7 @@ impl LockGuard {
     ///
     /// Dropping the future does not stop the release.
     pub async fn release(self) -> Result<(), Error> {
-        let ended = self.hold().error();
+        let ended = self.held.error();
         let gone = self.give_back(ended.is_none()).await;
         match ended.map(Error::after_completion).or(gone) {
             Some(error) => Err(error),
@@ -302,19 +301,15 @@ impl LockGuard {
     ///
     /// That of the future itself.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        let _body = self.hold().entry.body();
+        let _body = self.held.entry.body();
         scope::within(self.frame(), future).await
-    }
-
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.held.hold
     }
 
     /// How it came to its call.
     pub(crate) fn path(&self) -> Path {
         match self.kind {
             Kind::Reentered { .. } => Path::Reentered,
-            Kind::Owner | Kind::Spent => self.hold().grip.path,
+            Kind::Owner | Kind::Spent => self.held.grip.path,
         }
     }
 
@@ -327,7 +322,7 @@ impl LockGuard {
     /// lock had been lost is the error of the call: the body ran without it.
     pub(crate) async fn give_back(mut self, success: bool) -> Option<Error> {
         match self.start_release(success, true)?.wait().await {
-            Answered::NotOurs => Some(self.hold().ended_by(&End::NotOurs)),
+            Answered::NotOurs => Some(self.held.ended_by(&End::NotOurs)),
             Answered::Released => None,
         }
     }
@@ -337,30 +332,30 @@ impl LockGuard {
         let Kind::Owner = std::mem::replace(&mut self.kind, Kind::Spent) else {
             return None;
         };
-        let (core, hold) = (self.manager.core(), self.hold());
-        let is_lost = hold.error().is_some();
-        let held_for = hold.age();
-        let keep = match hold.options().min_hold {
+        let (core, held) = (self.manager.core(), &self.held);
+        let is_lost = held.error().is_some();
+        let held_for = held.age();
+        let keep = match held.options().min_hold {
             Some(shortest) if success && !is_lost => shortest.saturating_sub(held_for),
             _ => Duration::ZERO,
         };
         if !is_lost {
-            hold.publish_end(if awaited {
+            held.publish_end(if awaited {
                 HoldOutcome::Released
             } else {
                 span::dropped()
             });
         }
         let tried = if awaited {
-            Some(release::release(core, hold, keep))
+            Some(release::release(core, held, keep))
         } else {
-            release::release_in_background(core, &hold.entry);
+            release::release_in_background(core, &held.entry);
             None
         };
         if is_lost {
-            release::tell_loss(core, &hold.entry);
+            release::tell_loss(core, &held.entry);
         } else {
-            report::released(hold, held_for);
+            report::released(held, held_for);
         }
         tried
     }

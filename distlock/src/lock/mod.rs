@@ -1,7 +1,6 @@
 //! A lock: what to acquire, and how.
 
 pub(crate) mod guard;
-pub(crate) mod held;
 pub(crate) mod installed;
 pub(crate) mod run;
 pub(crate) mod scope;
@@ -15,11 +14,11 @@ use crate::config::options::Options;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
-use crate::lock::held::Held;
 use crate::lock::run::{Run, Running, Stage};
 use crate::lock::scope::Frame;
 use crate::manager::LockManager;
 use crate::manager::engine::acquire;
+use crate::manager::engine::held::Held;
 use crate::manager::telemetry::call::Call;
 use crate::manager::telemetry::report;
 use crate::manager::telemetry::span::{self, RunSpan};
@@ -421,26 +420,26 @@ impl Lock {
         #[cfg(feature = "testing")]
         let options = core.store.begin(&key, options);
         let started = core.clock.now();
-        let hold = acquire::acquire(core, Request::new(key, options, started)).await?;
-        report::acquired(&hold, hold.grip.path, core.clock.now().since(started));
-        Ok(LockGuard::new(self.manager.clone(), hold))
+        let held = acquire::acquire(core, Request::new(key, options, started)).await?;
+        report::acquired(&held, held.grip.path, core.clock.now().since(started));
+        Ok(LockGuard::new(self.manager.clone(), held))
     }
 
     /// Takes the lock again inside of its own call tree: no round trip, but siblings take turns.
     async fn reenter(&self, frame: &Frame, options: Options) -> Result<LockGuard, Error> {
-        let (core, hold) = (self.manager.core(), &frame.held.hold);
-        let request = Request::new(hold.key().clone(), options, core.clock.now());
+        let (core, held) = (self.manager.core(), &frame.held);
+        let request = Request::new(held.lock_key().clone(), options, core.clock.now());
         let call = Call::begin(core, request);
         let entered = self.take_turn(frame, &call.request).await;
         match &entered {
-            Ok(_) => call.acquired(Path::Reentered, hold.token(), None),
+            Ok(_) => call.acquired(Path::Reentered, held.fencing_token(), None),
             Err(error) => call.refused(error),
         }
         entered
     }
 
     async fn take_turn(&self, frame: &Frame, request: &Request) -> Result<LockGuard, Error> {
-        let (core, hold) = (self.manager.core(), &frame.held.hold);
+        let (core, held) = (self.manager.core(), &frame.held);
         let children = frame.children.clone();
         let turn = if request.tries_once() {
             children.try_lock_owned().ok()
@@ -448,12 +447,12 @@ impl Lock {
             tokio::select! {
                 biased;
                 turn = children.lock_owned() => Some(turn),
-                _ = hold.lost() => None,
+                _ = held.lost() => None,
                 // The manager's timer, for there need not be a tokio runtime here.
                 () = core.executor.sleep(request.options.wait) => None,
             }
         };
-        match (turn, hold.error()) {
+        match (turn, held.error()) {
             (_, Some(error)) => Err(error),
             (Some(turn), None) => Ok(LockGuard::reentered(
                 self.manager.clone(),
@@ -464,7 +463,7 @@ impl Lock {
                 key: self.key.clone(),
                 waited: core.clock.now().since(request.started),
                 queue_full: false,
-                holders: vec![self.manager.as_holder(hold.age())],
+                holders: vec![self.manager.as_holder(held.age())],
             }),
         }
     }

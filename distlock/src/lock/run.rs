@@ -30,7 +30,7 @@ impl<F: Future> Run<F> {
         succeeded: fn(&F::Output) -> bool,
     ) -> Self {
         let body = Boxed {
-            future: Box::pin(Some(body)),
+            future: Some(Box::pin(body)),
             output: None,
             succeeded,
         };
@@ -42,11 +42,14 @@ impl<F: Future> Run<F> {
     }
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<F::Output, Error>> {
-        let ended = self.stage.poll(context, &mut self.body, self.finish);
-        ended.map_ok(|()| match self.body.output.take() {
-            Some(output) => output,
-            None => unreachable!("a run without an error has an output"),
-        })
+        match self.stage.poll(context, &mut self.body, self.finish) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => match self.body.output.take() {
+                Some(output) => Poll::Ready(Ok(output)),
+                None => unreachable!("a run without an error has an output"),
+            },
+        }
     }
 }
 
@@ -66,15 +69,15 @@ trait Body {
 }
 
 struct Boxed<F: Future> {
-    future: Pin<Box<Option<F>>>,
+    future: Option<Pin<Box<F>>>,
     output: Option<F::Output>,
     succeeded: fn(&F::Output) -> bool,
 }
 
 impl<F: Future> Body for Boxed<F> {
     fn poll(&mut self, context: &mut Context<'_>) -> bool {
-        if let Some(future) = self.future.as_mut().as_pin_mut()
-            && let Poll::Ready(output) = future.poll(context)
+        if let Some(future) = &mut self.future
+            && let Poll::Ready(output) = future.as_mut().poll(context)
         {
             self.output = Some(output);
         }
@@ -82,7 +85,7 @@ impl<F: Future> Body for Boxed<F> {
     }
 
     fn drop_future(&mut self) {
-        self.future.set(None);
+        self.future = None;
     }
 
     fn succeeded(&self) -> bool {
@@ -159,10 +162,10 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn new(guard: LockGuard, span: RunSpan) -> Box<Self> {
-        let hold = guard.hold().clone();
+        let held = guard.held();
         let over = async move {
-            let _running = hold.entry.body();
-            hold.entry.over.notified().await;
+            let _running = held.entry.body();
+            held.entry.over.notified().await;
             // It may be polled again.
             pending().await
         };
@@ -181,11 +184,11 @@ impl Running {
         body: &mut dyn Body,
         finish: bool,
     ) -> Poll<Result<(), Error>> {
-        let hold = self.guard.hold();
+        let held = &self.guard.held;
         // Registered before the check, so that an end between the two is not missed.
         let _ = self.over.as_mut().poll(context);
         if !(finish && self.has_started)
-            && let Some(error) = hold.error()
+            && let Some(error) = held.error()
         {
             return Poll::Ready(Err(error.after_stop()));
         }
@@ -194,7 +197,7 @@ impl Running {
         if !scope::sync_within(&self.frame, || body.poll(context)) {
             return Poll::Pending;
         }
-        Poll::Ready(match hold.error() {
+        Poll::Ready(match held.error() {
             Some(error) if !finish => Err(error.after_completion()),
             _ => Ok(()),
         })
@@ -210,7 +213,7 @@ impl Running {
             over, span, guard, ..
         } = *self;
         drop(over);
-        let held_for = span.is_seen().then(|| guard.hold().age());
+        let held_for = span.is_seen().then(|| guard.held.age());
         let gone = span::within(span.span(), pin!(guard.give_back(success))).await;
         span.ended(held_for, result.as_ref().err().or(gone.as_ref()));
         match gone {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::key::LockKey;
-use crate::lock::held::Held;
 use crate::manager::LockManager;
+use crate::manager::engine::held::Held;
 
 tokio::task_local! {
     static FRAMES: Arc<Frame>;
@@ -84,7 +84,7 @@ pub(crate) fn innermost(store: &str, key: &LockKey) -> Option<Arc<Frame>> {
         .try_with(|top| {
             let mut frame = Some(top);
             while let Some(this) = frame {
-                if &*this.store == store && this.held.hold.key().same_lock(key) {
+                if &*this.store == store && this.held.lock_key().same_lock(key) {
                     return Some(this.clone());
                 }
                 frame = this.below.as_ref();

@@ -8,7 +8,7 @@ use crate::attribute::AsManager;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::testing::acquisition::Acquisition;
 use crate::testing::loss::Loss;
 use crate::testing::outcomes::Outcomes;
@@ -324,16 +324,16 @@ impl TestLocks {
     }
 
     /// Returns the holds of this moment.
-    fn holds(&self) -> impl Iterator<Item = Hold> {
+    fn holds(&self) -> impl Iterator<Item = Held> {
         let core = self.manager.core();
         let held = core.claims.held().into_iter();
-        let holds = held.filter_map(move |entry| Hold::of(core, &entry));
-        holds.filter(Hold::is_held)
+        let holds = held.filter_map(move |entry| Held::of(core, &entry));
+        holds.filter(Held::is_held)
     }
 
     /// The hold of this key.
-    pub(crate) fn hold(&self, key: &str) -> Option<Hold> {
-        self.holds().find(|hold| same(hold.key().as_str(), key))
+    pub(crate) fn hold(&self, key: &str) -> Option<Held> {
+        self.holds().find(|hold| same(hold.key(), key))
     }
 
     /// What is held, for those whose expectations were wrong.

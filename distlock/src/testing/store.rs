@@ -17,7 +17,7 @@ use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::engine::core::Core;
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::manager::engine::table::Entry;
 use crate::manager::engine::watch;
 use crate::observer::Observer;
@@ -128,7 +128,7 @@ impl TestStore {
     }
 
     /// Ends a hold as the rule says.
-    pub(crate) async fn lose(&self, hold: Hold, how: Loss, rule: RuleId) {
+    pub(crate) async fn lose(&self, hold: Held, how: Loss, rule: RuleId) {
         let (core, entry) = (&hold.core, &hold.entry);
         let timeout = entry.request.timing.command_deadline();
         match how {
@@ -137,8 +137,8 @@ impl TestStore {
             }
             Loss::Revoked => {
                 let revoke = Revoke {
-                    key: hold.key(),
-                    token: hold.token(),
+                    key: hold.lock_key(),
+                    token: hold.fencing_token(),
                     deletes: false,
                 };
                 // The store notifies the holder, which is all that the test wants.
@@ -243,14 +243,14 @@ impl TestStore {
     }
 
     /// Records that a call has acquired its lock, and begins what a rule says of its hold.
-    fn record(self: Arc<Self>, hold: Hold, waited: Duration) {
+    fn record(self: Arc<Self>, hold: Held, waited: Duration) {
         let options = hold.options();
         let mut state = lock(&self.state);
         state.holds.insert(hold.entry.owner, hold.entry.clone());
         state.acquisitions.push(Acquisition {
             key: hold.key().to_string(),
             label: options.label.as_deref().map(str::to_owned),
-            fencing_token: hold.token(),
+            fencing_token: hold.fencing_token(),
             waited,
         });
         self.acquired.notify_waiters();
@@ -291,9 +291,8 @@ impl Observer for Recorder {
         };
         let Some(core) = store.core() else { return };
         let held = core.claims.held();
-        let mut holds = held.iter().filter_map(|entry| Hold::of(&core, entry));
-        let is_meant =
-            |hold: &Hold| hold.token() == *fencing_token && hold.key().as_str() == &**key;
+        let mut holds = held.iter().filter_map(|entry| Held::of(&core, entry));
+        let is_meant = |hold: &Held| hold.fencing_token() == *fencing_token && hold.key() == &**key;
         if let Some(hold) = holds.find(is_meant) {
             store.record(hold, *waited);
         }

@@ -1,12 +1,11 @@
 //! At most one believes in a lock; and who believes has it on the server, for a grace longer.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Oracle, State};
 use crate::__inside::simulation::faulty::FaultyServer;
 use crate::key::LockKey;
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::protocol::timing::Timing;
 use crate::store::memory::hooks::{SeenHold, owner_text};
 use crate::util::mutex::lock;
@@ -16,7 +15,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 impl Oracle {
     /// A caller was given a hold. It may be over already, but if it is believed, it is the only one.
-    pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &Arc<Hold>) {
+    pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &Held) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         let how = state.proven.get(&(client, hold.entry.owner)).copied();
@@ -26,9 +25,9 @@ impl Oracle {
             now,
             format_args!(
                 "c{client} {how} {} #{} token {}",
-                hold.key(),
+                hold.lock_key(),
                 hold.entry.owner,
-                hold.token()
+                hold.fencing_token()
             ),
         );
         let believed = state.is_believed(client, hold);
@@ -36,7 +35,8 @@ impl Oracle {
             self.check_server(&mut state, server, client, hold);
             let others: Vec<_> = (state.holds.iter())
                 .filter(|(other, theirs)| {
-                    theirs.key().same_lock(hold.key()) && state.is_believed(*other, theirs)
+                    theirs.lock_key().same_lock(hold.lock_key())
+                        && state.is_believed(*other, theirs)
                 })
                 .cloned()
                 .collect();
@@ -52,7 +52,7 @@ impl Oracle {
                         "c{client} #{} and c{other} #{} both believe to hold {}",
                         hold.entry.owner,
                         theirs.entry.owner,
-                        hold.key()
+                        hold.lock_key()
                     ),
                 );
             }
@@ -61,7 +61,7 @@ impl Oracle {
     }
 
     /// A body does something with what the lock protects.
-    pub(crate) fn step(&self, server: &FaultyServer, client: usize, hold: &Arc<Hold>) {
+    pub(crate) fn step(&self, server: &FaultyServer, client: usize, hold: &Held) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count("steps");
@@ -75,36 +75,33 @@ impl Oracle {
             );
         }
         self.check_server(&mut state, server, client, hold);
-        let token = hold.token().get();
-        let used = state.used.get(hold.key()).copied().unwrap_or(0);
+        let token = hold.fencing_token().get();
+        let used = state.used.get(hold.lock_key()).copied().unwrap_or(0);
         if token < used {
             if self.server_broke(&state, hold.entry.request.timing)
-                || state.inverted.contains(hold.key())
+                || state.inverted.contains(hold.lock_key())
             {
                 state.trace.count("excused: older tokens");
             } else {
                 state.trace.violated(
                     now,
-                    format_args!("c{client} uses {} with {token} after {used}", hold.key()),
+                    format_args!(
+                        "c{client} uses {} with {token} after {used}",
+                        hold.lock_key()
+                    ),
                 );
             }
         }
-        state.used.insert(hold.key().clone(), token.max(used));
+        state.used.insert(hold.lock_key().clone(), token.max(used));
     }
 
     /// Whoever believes to hold a lock has it in the server.
-    fn check_server(
-        &self,
-        state: &mut State,
-        server: &FaultyServer,
-        client: usize,
-        hold: &Arc<Hold>,
-    ) {
-        let there = server.snapshot(hold.key()).hold;
+    fn check_server(&self, state: &mut State, server: &FaultyServer, client: usize, hold: &Held) {
+        let there = server.snapshot(hold.lock_key()).hold;
         let me = owner_text(&state.clients[client].id, hold.entry.owner);
         if let Some(there) = &there
             && there.owner == me
-            && there.token == hold.token()
+            && there.token == hold.fencing_token()
         {
             self.check_grace(state, client, hold, there.left);
             return;
@@ -117,15 +114,15 @@ impl Oracle {
             self.network.now(),
             format_args!(
                 "c{client} believes to hold {} as {me} token {}, and the server says {there:?}",
-                hold.key(),
-                hold.token()
+                hold.lock_key(),
+                hold.fencing_token()
             ),
         );
     }
 
     /// Whoever believes to hold a lock stops a grace before the server lets go of it: a belief counts from
     /// when its proof was asked for, and the server counts from later.
-    fn check_grace(&self, state: &mut State, client: usize, hold: &Hold, left: Duration) {
+    fn check_grace(&self, state: &mut State, client: usize, hold: &Held, left: Duration) {
         let Some(until) = hold.grip.belief.until() else {
             return;
         };
@@ -144,7 +141,7 @@ impl Oracle {
             self.network.now(),
             format_args!(
                 "c{client} believes to hold {} #{} for {believed:?}, and the server keeps it for {left:?}",
-                hold.key(), hold.entry.owner
+                hold.lock_key(), hold.entry.owner
             ),
         );
     }
@@ -152,8 +149,8 @@ impl Oracle {
     /// Compares what the server kept of a lock with what its holder believes of it.
     pub(super) fn check_belief(&self, state: &mut State, key: &LockKey, there: &SeenHold) {
         let holder = (state.holds.iter()).find(|(client, hold)| {
-            hold.key().same_lock(key)
-                && hold.token() == there.token
+            hold.lock_key().same_lock(key)
+                && hold.fencing_token() == there.token
                 && owner_text(&state.clients[*client].id, hold.entry.owner) == there.owner
                 && state.is_believed(*client, hold)
         });
@@ -177,7 +174,7 @@ impl Oracle {
 
 impl State {
     /// Whether a client believes in a hold at this moment. Asking the hold itself would end it.
-    pub(super) fn is_believed(&self, client: usize, hold: &Hold) -> bool {
+    pub(super) fn is_believed(&self, client: usize, hold: &Held) -> bool {
         let known = &self.clients[client];
         !known.host.is_killed()
             && hold

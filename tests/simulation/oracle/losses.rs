@@ -1,11 +1,10 @@
 //! Who loses a hold is told in time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Oracle, State};
 use crate::__inside::simulation::faulty::Millis;
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::protocol::timing::TICK;
 use crate::util::mutex::lock;
 
@@ -14,13 +13,13 @@ const GRANULARITY: Duration = Duration::from_millis(2);
 
 impl Oracle {
     /// A caller learned that its hold is over.
-    pub(crate) fn told_of_end(&self, client: usize, hold: &Arc<Hold>) {
+    pub(crate) fn told_of_end(&self, client: usize, hold: &Held) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count("losses");
         state.trace.line(
             now,
-            format_args!("c{client} lost {} #{}", hold.key(), hold.entry.owner),
+            format_args!("c{client} lost {} #{}", hold.lock_key(), hold.entry.owner),
         );
         let until = hold.believed_until();
         let late = state.clients[client].clock.now().since(until);

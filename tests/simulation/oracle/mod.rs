@@ -17,7 +17,7 @@ use crate::__inside::simulation::faulty::{
 };
 use crate::error::Error;
 use crate::key::LockKey;
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::protocol::words::{AskReply, Owner};
 use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
@@ -41,7 +41,7 @@ struct State {
     trace: Trace,
     clients: Vec<Known>,
     /// Who is believed to hold what.
-    holds: Vec<(usize, Arc<Hold>)>,
+    holds: Vec<(usize, Held)>,
     /// The last token of each key, and whether the server forgot it since.
     tokens: BTreeMap<LockKey, (u64, bool)>,
     /// Keys whose tokens started again: the server forgot them, and its clock had stepped back.
@@ -210,7 +210,7 @@ impl Oracle {
     }
 
     /// What a body returned was taken for a success.
-    pub(crate) fn succeeded(&self, client: usize, hold: &Arc<Hold>, was_valid: bool) {
+    pub(crate) fn succeeded(&self, client: usize, hold: &Held, was_valid: bool) {
         if !was_valid {
             self.violated(format_args!(
                 "c{client} #{} ended after validity, and the call says Ok",
@@ -220,16 +220,22 @@ impl Oracle {
     }
 
     /// The hold is released, or dropped.
-    pub(crate) fn gave_back(&self, client: usize, hold: &Arc<Hold>) {
+    pub(crate) fn gave_back(&self, client: usize, hold: &Held) {
         let mut state = lock(&self.state);
-        state.holds.retain(|(_, held)| !Arc::ptr_eq(held, hold));
+        state
+            .holds
+            .retain(|(_, held)| !Arc::ptr_eq(&held.entry, &hold.entry));
         state.trace.line(
             self.network.now(),
-            format_args!("c{client} gives back {} #{}", hold.key(), hold.entry.owner),
+            format_args!(
+                "c{client} gives back {} #{}",
+                hold.lock_key(),
+                hold.entry.owner
+            ),
         );
     }
 
-    pub(crate) fn is_believed(&self, client: usize, hold: &Hold) -> bool {
+    pub(crate) fn is_believed(&self, client: usize, hold: &Held) -> bool {
         lock(&self.state).is_believed(client, hold)
     }
 

@@ -124,7 +124,7 @@ pub(crate) struct Parts {
 
 impl Default for Parts {
     fn default() -> Self {
-        Parts {
+        let parts = Parts {
             clock: Arc::new(BootClock),
             random: Arc::new(SystemRandom),
             elsewhere: None,
@@ -134,7 +134,10 @@ impl Default for Parts {
             way: |sockets| Arc::new(sockets),
             observers: Vec::new(),
             shows_keys: false,
-        }
+        };
+        #[cfg(sabotage)]
+        let parts = crate::__inside::sabotage::sabotaged(parts);
+        parts
     }
 }
 

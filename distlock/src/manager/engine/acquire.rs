@@ -11,7 +11,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::error::{Error, Outage};
 use crate::manager::engine::core::{Core, Phase, shut_down_error};
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::manager::engine::release;
 use crate::manager::engine::sole::Sole;
 use crate::manager::engine::table::Entry;
@@ -27,7 +27,7 @@ use crate::util::clock::Moment;
 
 /// Acquires, with as many owner ids as it takes. What was asked is taken back if this future is
 /// dropped.
-pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Arc<Hold>, Error> {
+pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Held, Error> {
     let mut call = Call::begin(core, request);
     let request = call.request.clone();
     let mut obstacle = None;
@@ -35,10 +35,10 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<Arc<Ho
         let mut asker = Asker::new(core, &request, obstacle.take());
         match asker.outcome(&mut call).await {
             Outcome::Held => match asker.hold() {
-                Some(hold) => {
-                    let grip = &hold.grip;
+                Some(held) => {
+                    let grip = &held.grip;
                     call.acquired(grip.path, grip.token, grip.granted_at);
-                    return Ok(hold);
+                    return Ok(held);
                 }
                 None => break Refusal::ShutDown,
             },
@@ -141,20 +141,18 @@ impl Asker {
         }
     }
 
-    /// Tells once that the call stands in the queue.
+    /// Reports once that the call is queued.
     fn note_queue(&self, call: &mut Call<'_>) {
-        let core = &*self.core;
         if call.was_queued {
             return;
         }
-        let queued = core.claims.peek(&self.entry, |claim| {
-            let is_queued = claim.standing() == Standing::Queued;
-            is_queued.then(|| claim.occupant().map(Occupant::holder))
-        });
-        if let Some(holder) = queued {
-            report::queued(&self.entry.request, holder.as_ref());
-            call.queued(holder);
+        let claims = &self.core.claims;
+        if claims.peek(&self.entry, |claim| claim.standing()) != Standing::Queued {
+            return;
         }
+        let holder = || claims.peek(&self.entry, |claim| claim.occupant().map(Occupant::holder));
+        report::queued(&self.entry.request, holder);
+        call.queued(holder);
     }
 
     /// The way of this runtime's own, for an ask whose answer is the whole of it.
@@ -235,11 +233,11 @@ impl Asker {
         }
     }
 
-    fn hold(&mut self) -> Option<Arc<Hold>> {
-        let hold = Hold::of(&self.core, &self.entry)?;
-        // From here on the hold's guard answers for the id.
+    fn hold(&mut self) -> Option<Held> {
+        let held = Held::of(&self.core, &self.entry)?;
+        // From here on the guard releases the id.
         self.holds = true;
-        Some(Arc::new(hold))
+        Some(held)
     }
 }
 

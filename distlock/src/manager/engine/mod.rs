@@ -5,7 +5,7 @@ pub(crate) mod backlog;
 pub(crate) mod core;
 pub(crate) mod events;
 pub(crate) mod executor;
-pub(crate) mod hold;
+pub(crate) mod held;
 pub(crate) mod look;
 pub(crate) mod release;
 pub(crate) mod renewals;

@@ -9,7 +9,7 @@ use crate::config::options::Options;
 use crate::key::LockKey;
 use crate::manager::engine::backlog::{Answered, Release};
 use crate::manager::engine::core::{Core, Phase};
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::manager::engine::sole::Sole;
 use crate::manager::engine::table::Entry;
 use crate::manager::telemetry::lost;
@@ -31,7 +31,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Releases a hold whose holder waits for the answer. With `keep`, its key stays taken for that
 /// long.
-pub(crate) fn release(core: &Arc<Core>, hold: &Hold, keep: Duration) -> Tried {
+pub(crate) fn release(core: &Arc<Core>, hold: &Held, keep: Duration) -> Tried {
     hold.entry.complete();
     if !leave(core, &hold.entry, keep) {
         return Tried::Nothing;
@@ -234,7 +234,7 @@ pub(crate) fn sweep(core: &Core, is_past: impl Fn(&Release) -> bool) {
 
 /// Tells once that a hold was lost.
 pub(crate) fn tell_loss(core: &Arc<Core>, entry: &Arc<Entry>) {
-    let Some(hold) = Hold::of(core, entry) else {
+    let Some(hold) = Held::of(core, entry) else {
         return;
     };
     if let Some(error) = hold.untold_loss() {

@@ -50,12 +50,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub(crate) fn queued(&mut self, holder: Option<Holder>) {
+    /// `holder` is called only if the event is observed.
+    pub(crate) fn queued(&mut self, holder: impl FnOnce() -> Option<Holder>) {
         self.was_queued = true;
         self.core.publish(&self.request, |lock, key| Event::Queued {
             lock,
             key,
-            holder,
+            holder: holder(),
         });
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::manager::engine::core::{Core, Phase};
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::manager::telemetry::observed::loss;
 use crate::manager::telemetry::report::{self, TARGET};
 use crate::observer::event::Loss;
@@ -17,7 +17,7 @@ use crate::store::command::Inspect;
 const ASK_WITHIN: Duration = Duration::from_millis(250);
 
 /// Logs a hold that ended by itself.
-pub(crate) fn log(hold: Hold, error: Error) {
+pub(crate) fn log(hold: Held, error: Error) {
     let core = hold.core.clone();
     // A loss that was asked for says nothing about a present holder.
     let was_asked_for = matches!(loss(&error), None | Some(Loss::Closed | Loss::Revoked));
@@ -44,7 +44,7 @@ pub(crate) fn log(hold: Hold, error: Error) {
 /// The line of a loss. It is written when it is dropped, so also if its runtime ends before the
 /// present holder is known.
 struct Line {
-    hold: Hold,
+    hold: Held,
     error: Error,
     held_by: Option<String>,
 }
@@ -60,7 +60,7 @@ impl Line {
         let inspected = async {
             core.store.ready().await;
             let inspect = Inspect {
-                key: self.hold.key(),
+                key: self.hold.lock_key(),
                 waiters: 0,
             };
             core.call(inspect, ASK_WITHIN).await

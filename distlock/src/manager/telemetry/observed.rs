@@ -7,14 +7,14 @@ use crate::error::Error;
 use crate::key::LockKey;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::manager::engine::table::Entry;
 use crate::observer::event::{Event, HoldOutcome, Loss, ReleaseOutcome, UNLABELLED};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::claim::leaving::Left;
 use crate::util::clock::Moment;
 
-impl Hold {
+impl Held {
     /// Since when nothing proves that it is ours: from the send of the last command that did.
     pub(crate) fn since_proof(&self) -> Duration {
         let validity = self.entry.request.timing.validity();
@@ -30,7 +30,7 @@ impl Hold {
                 .publish(&self.entry.request, |lock, key| Event::Ended {
                     lock,
                     key,
-                    fencing_token: self.token(),
+                    fencing_token: self.fencing_token(),
                     held: self.age(),
                     outcome,
                 });
@@ -46,7 +46,7 @@ impl Hold {
             .publish(&self.entry.request, |lock, key| Event::Lost {
                 lock,
                 key,
-                fencing_token: self.token(),
+                fencing_token: self.fencing_token(),
                 reason,
                 since_proof: self.since_proof(),
                 completed: matches!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, Holder};
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
-use crate::manager::engine::hold::Hold;
+use crate::manager::engine::held::Held;
 use crate::manager::engine::renewals::Failing;
 use crate::manager::telemetry::observed;
 use crate::observer::event::{Event, Path, UNLABELLED};
@@ -19,7 +19,7 @@ use crate::util::visible::Visible;
 /// The name of the target, so that one filter line finds it all.
 pub(crate) const TARGET: &str = "distlock";
 
-pub(crate) fn label(hold: &Hold) -> &str {
+pub(crate) fn label(hold: &Held) -> &str {
     name(hold.options().label.as_deref())
 }
 
@@ -32,20 +32,21 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 }
 
 /// The key, where managers show keys.
-fn shown(hold: &Hold) -> Option<&str> {
-    hold.core.shows_keys.then(|| hold.key().as_str())
+fn shown(hold: &Held) -> Option<&str> {
+    hold.core.shows_keys.then(|| hold.key())
 }
 
-fn address(hold: &Hold) -> &str {
+fn address(hold: &Held) -> &str {
     hold.core.address().unwrap_or("in this process")
 }
 
-pub(crate) fn queued(request: &Request, holder: Option<&Holder>) {
+/// `holder` is called only if the line is written.
+pub(crate) fn queued(request: &Request, holder: impl FnOnce() -> Option<Holder>) {
     tracing::debug!(
         target: TARGET,
         lock = name(request.options.label.as_deref()),
         key = %Visible(request.key.as_str()),
-        holder = holder.map(tracing::field::display),
+        holder = holder().map(tracing::field::display),
         "queued"
     );
 }
@@ -78,12 +79,12 @@ pub(crate) fn long_wait(
     );
 }
 
-pub(crate) fn acquired(hold: &Hold, path: Path, waited: Duration) {
+pub(crate) fn acquired(hold: &Held, path: Path, waited: Duration) {
     tracing::debug!(
         target: TARGET,
         lock = label(hold),
-        key = %Visible(hold.key().as_str()),
-        fencing_token = hold.token().get(),
+        key = %Visible(hold.key()),
+        fencing_token = hold.fencing_token().get(),
         path = path.as_str(),
         ?waited,
         "acquired"
@@ -95,8 +96,8 @@ pub(crate) fn refused(label: Option<&str>, error: &Error) {
 }
 
 /// `held_by` has it now, as far as that is known.
-pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
-    let (lock, fencing_token) = (label(hold), hold.token().get());
+pub(crate) fn lost(hold: &Held, error: &Error, held_by: Option<&str>) {
+    let (lock, fencing_token) = (label(hold), hold.fencing_token().get());
     let reason = observed::loss(error).map_or("hold_limit", |loss| loss.as_str());
     match error {
         Error::Lost {
@@ -105,7 +106,7 @@ pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
         } => tracing::warn!(
             target: TARGET,
             lock,
-            key = %Visible(hold.key().as_str()),
+            key = %Visible(hold.key()),
             store = address(hold),
             reason,
             fencing_token,
@@ -121,7 +122,7 @@ pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
         | Error::HoldLimit { .. } => tracing::warn!(
             target: TARGET,
             lock,
-            key = %Visible(hold.key().as_str()),
+            key = %Visible(hold.key()),
             store = address(hold),
             reason,
             fencing_token,
@@ -148,7 +149,7 @@ pub(crate) fn lost(hold: &Hold, error: &Error, held_by: Option<&str>) {
         _ => tracing::error!(
             target: TARGET,
             lock,
-            key = %Visible(hold.key().as_str()),
+            key = %Visible(hold.key()),
             store = address(hold),
             reason,
             since_proof_ms = millis(hold.since_proof()),
@@ -173,8 +174,8 @@ fn cause(error: &Error) -> String {
     }
 }
 
-pub(crate) fn released(hold: &Hold, held: Duration) {
-    tracing::debug!(target: TARGET, lock = label(hold), key = %Visible(hold.key().as_str()), ?held, "released");
+pub(crate) fn released(hold: &Held, held: Duration) {
+    tracing::debug!(target: TARGET, lock = label(hold), key = %Visible(hold.key()), ?held, "released");
 }
 
 pub(crate) fn releases_given_up(store: &str, lock: &str, key: &str, releases: usize) {
@@ -211,7 +212,7 @@ fn store_lost(store: &str, detail: &str, core: Option<&Arc<Core>>) {
         return;
     }
     let (held, waiting) = core.map_or((0, 0), |core| core.claims.count());
-    let nearest = core.and_then(|core| Hold::nearest(core, core.claims.held().iter()));
+    let nearest = core.and_then(|core| Held::nearest(core, core.claims.held().iter()));
     let nearest = nearest.as_ref();
     tracing::warn!(
         target: TARGET,
@@ -266,7 +267,7 @@ pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
 }
 
 /// `nearest` is the hold among them that is lost first.
-pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &Hold, detail: &str) {
+pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &Held, detail: &str) {
     let lost_in = nearest.remaining();
     if failing.failed > 0 {
         tracing::warn!(

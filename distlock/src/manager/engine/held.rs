@@ -1,12 +1,20 @@
-//! A held lock, as those see it who work under it.
+//! A lock that is held.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::options::Options;
 use crate::error::Error;
 use crate::fencing::FencingToken;
-use crate::manager::engine::hold::Hold;
+use crate::key::LockKey;
+use crate::loss::LossReason;
+use crate::manager::engine::core::Core;
+use crate::manager::engine::table::Entry;
+use crate::protocol::claim::{Claim, Grip};
+use crate::protocol::outcome::End;
+use crate::util::clock::Moment;
+use crate::util::notified::until;
 
 /// A lock that is held, as its body sees it. Cheap to clone, and it may outlive the hold.
 ///
@@ -26,7 +34,9 @@ use crate::manager::engine::hold::Hold;
 /// ```
 #[derive(Clone)]
 pub struct Held {
-    pub(crate) hold: Arc<Hold>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) grip: Grip,
 }
 
 impl Held {
@@ -46,7 +56,7 @@ impl Held {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.hold.token()
+        self.grip.token
     }
 
     /// The key of the lock.
@@ -62,7 +72,7 @@ impl Held {
     /// ```
     #[must_use]
     pub fn key(&self) -> &str {
-        self.hold.key().as_str()
+        self.lock_key().as_str()
     }
 
     /// Whether the lock can be proven ours at this moment, by the local clock and without asking
@@ -82,7 +92,7 @@ impl Held {
     /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.hold.is_held()
+        self.grip.belief.holds_at(self.core.clock.now())
     }
 
     /// For how long the lock is still ours if no further renewal succeeds; zero once it is over.
@@ -110,7 +120,11 @@ impl Held {
     /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
+        if !self.is_held() {
+            return Duration::ZERO;
+        }
+        let until = self.grip.belief.until().unwrap_or(Moment(0));
+        until.since(self.core.clock.now())
     }
 
     /// Waits until the store has confirmed the full lease: call it before work that needs the lock
@@ -149,7 +163,19 @@ impl Held {
     ///
     /// Dropping the future changes nothing: the watchdog confirms the lock without it.
     pub async fn confirmed(&self) -> Result<(), Error> {
-        self.hold.confirmed().await
+        let confirmed = until(&self.entry.confirmed, || {
+            let now = self.core.clock.now();
+            let is_confirmed = self.core.claims.with(&self.entry, |claim| {
+                claim.confirm_now(now);
+                claim.is_confirmed()
+            });
+            is_confirmed.then_some(())
+        });
+        tokio::select! {
+            biased;
+            error = self.lost() => Err(error),
+            () = confirmed => Ok(()),
+        }
     }
 
     /// Resolves when the lock is lost, or was released: when its lease cannot be renewed, before
@@ -174,7 +200,7 @@ impl Held {
     ///
     /// Nothing is lost by dropping the future.
     pub async fn lost(&self) -> Error {
-        self.hold.lost().await
+        until(&self.entry.over, || self.error()).await
     }
 
     /// Checks that the lock is held: for code that runs long without an await.
@@ -200,9 +226,103 @@ impl Held {
     ///
     /// [`Error::Lost`] or [`Error::HoldLimit`] when it is over.
     pub fn check(&self) -> Result<(), Error> {
-        match self.hold.error() {
-            None => Ok(()),
-            Some(error) => Err(error),
+        self.error().map_or(Ok(()), Err)
+    }
+}
+
+impl Held {
+    /// The hold of a claim, if it is or was one.
+    pub(crate) fn of(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Self> {
+        let grip = core.claims.peek(entry, |claim| claim.grip().cloned())?;
+        let (core, entry) = (core.clone(), entry.clone());
+        Some(Held { core, entry, grip })
+    }
+
+    /// The hold among these that is lost first.
+    pub(crate) fn nearest<'a>(
+        core: &Arc<Core>,
+        entries: impl Iterator<Item = &'a Arc<Entry>>,
+    ) -> Option<Self> {
+        let believed = entries.filter_map(|entry| {
+            let held = Held::of(core, entry)?;
+            Some((held.grip.belief.until()?, held))
+        });
+        let (_, nearest) = believed.min_by_key(|(until, _)| *until)?;
+        Some(nearest)
+    }
+
+    pub(crate) fn lock_key(&self) -> &LockKey {
+        &self.entry.request.key
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.entry.request.options
+    }
+
+    /// For how long it has lasted.
+    pub(crate) fn age(&self) -> Duration {
+        self.core.clock.now().since(self.grip.since)
+    }
+
+    /// Until when it is believed, or was when it ended.
+    pub(crate) fn believed_until(&self) -> Moment {
+        self.grip.belief.last()
+    }
+
+    /// How long its safe deadline is over. More than a moment says that this process, or its
+    /// machine, did not run.
+    pub(crate) fn overdue(&self) -> Duration {
+        self.core.clock.now().since(self.believed_until())
+    }
+
+    /// The error of a hold that is over, `None` while it is held.
+    pub(crate) fn error(&self) -> Option<Error> {
+        if self.is_held() {
+            return None;
+        }
+        let now = self.core.clock.now();
+        let end = self.core.claims.with(&self.entry, |claim| {
+            claim.handle_time(now);
+            claim.end().cloned()
+        });
+        // What is not held any more has ended somehow.
+        Some(self.ended_by(&end.unwrap_or(End::Gone)))
+    }
+
+    /// The error of a hold that was lost, for the first who asks for it.
+    pub(crate) fn untold_loss(&self) -> Option<Error> {
+        let lost = self.core.claims.with(&self.entry, Claim::poll_loss);
+        lost.map(|end| self.ended_by(&end))
+    }
+
+    /// The error of a hold that ended so.
+    pub(crate) fn ended_by(&self, end: &End) -> Error {
+        let (reason, completed) = match end {
+            End::Limit => {
+                return Error::HoldLimit {
+                    key: self.key().to_owned(),
+                    fencing_token: self.grip.token,
+                    max_hold: self.options().max_hold.unwrap_or_default(),
+                    completed: false,
+                    stopped: false,
+                };
+            }
+            End::Gone => (LossReason::Gone, false),
+            End::NotOurs => (LossReason::Gone, self.entry.is_completed()),
+            End::NotRenewed(last_failure) => {
+                let last_failure = last_failure.clone();
+                (LossReason::NotRenewed { last_failure }, false)
+            }
+            End::Revoked(by) => (LossReason::Revoked { by: by.clone() }, false),
+            End::ShutDown => (LossReason::ShutDown, false),
+            End::Released => (LossReason::Released, true),
+        };
+        Error::Lost {
+            key: self.key().to_owned(),
+            fencing_token: self.grip.token,
+            completed,
+            stopped: false,
+            reason,
         }
     }
 }
