@@ -12,7 +12,7 @@ use super::step::{LIMIT, Step};
 use super::{CLIENTS, KEYS};
 use crate::config::options::FENCE_TTL;
 use crate::key::LockKey;
-use crate::protocol::rules::Rules;
+use crate::manager::builder::Parts;
 use crate::protocol::timing::Timing;
 use crate::protocol::words::{Grant, Owner, Revocation};
 use crate::store::client_id::ClientId;
@@ -23,9 +23,7 @@ use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::group::Group;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::wire::scripts::Scripts;
 use crate::store::{EventSink, LockStore, Settings, StoreEvent};
-use crate::util::clock::BootClock;
 use crate::util::random::SystemRandom;
 
 const NAMESPACE: &str = "equivalence";
@@ -231,18 +229,19 @@ impl InRedis {
         for (id, max_waiters) in ids.iter().zip(MAX_WAITERS) {
             let config = RedisConfig::parse(&server.url(), NAMESPACE, LIMIT).unwrap();
             let (sink, events) = events();
+            let parts = Parts::default();
             let client = Client {
                 id: id.clone(),
                 settings: settings(max_waiters),
-                clock: Arc::new(BootClock),
-                random: Arc::new(SystemRandom),
+                clock: parts.clock,
+                random: parts.random,
                 events: sink,
                 is_idle: Arc::new(|| false),
-                scripts: Arc::new(Scripts::ours()),
+                scripts: parts.scripts,
                 lane_after: 1,
-                rules: Rules::in_force(),
+                rules: parts.rules,
                 group: Group::Single,
-                way: |sockets| Arc::new(sockets),
+                way: parts.way,
             };
             let opened = open::connect(config, client).await.unwrap();
             stores.push(opened.store);

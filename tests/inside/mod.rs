@@ -46,7 +46,7 @@ mod equivalence;
     allow(dead_code, reason = "its tests run in every build")
 )]
 #[path = "../sabotage/mod.rs"]
-pub mod sabotage;
+pub(crate) mod sabotage;
 #[cfg(test)]
 pub(crate) mod seeded;
 #[cfg(test)]

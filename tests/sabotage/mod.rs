@@ -1,5 +1,6 @@
-//! Deliberate faults that break the lock from outside: in its scripts, its clock, its executor and its connections.
-//! Those that break a rule of the protocol itself are its `Rules`. Only a build with `--cfg sabotage` uses any.
+//! Deliberate faults that break the lock from outside: in its scripts, its clock, its executor and
+//! its connections. Those that break a rule of the protocol itself are its `Rules`. Only a build
+//! with `--cfg sabotage` uses any.
 
 mod hasty;
 
@@ -9,7 +10,6 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 
-use crate::LockManagerBuilder;
 use crate::manager::builder::Parts;
 use crate::protocol::rules::Rules;
 use crate::protocol::trouble::Trouble;
@@ -19,17 +19,13 @@ use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::{BootClock, Clock, Moment};
 use hasty::Hasty;
 
-/// What a process that is to break a rule makes its managers of.
-///
-/// # Panics
-///
-/// When there is no such saboteur.
-pub fn sabotaged(mut builder: LockManagerBuilder, saboteur: &str) -> LockManagerBuilder {
-    let rules = Rules::broken_by(saboteur).unwrap_or(Rules::ALL);
-    let mut parts = Parts {
-        scripts: Arc::new(scripts(saboteur)),
-        ..Parts::default()
+/// Breaks the parts of a manager as the saboteur that `DISTLOCK_SABOTAGE` names does.
+pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
+    let Ok(saboteur) = std::env::var("DISTLOCK_SABOTAGE") else {
+        return parts;
     };
+    let rules = parts.rules;
+    parts.scripts = Arc::new(scripts(saboteur));
     if !rules.boot_clock {
         parts.clock = Arc::new(MonotonicClock::default());
     }
@@ -42,8 +38,7 @@ pub fn sabotaged(mut builder: LockManagerBuilder, saboteur: &str) -> LockManager
     if !rules.acknowledged {
         parts.way = |sockets| Arc::new(Hasty::of(Arc::new(sockets)));
     }
-    builder.parts = parts;
-    builder
+    parts
 }
 
 /// A clock that stands still while the machine is suspended, as `std::time::Instant` does.
@@ -256,8 +251,7 @@ end
 ];
 
 /// The scripts as a saboteur wants them.
-fn scripts(saboteur: &str) -> Scripts {
-    let saboteur = saboteur.to_owned();
+fn scripts(saboteur: String) -> Scripts {
     Scripts::edited(move |name, source| {
         let at_work = EDITS.iter().filter(|edit| edit.by == saboteur);
         at_work.fold(source, |source, edit| edit.apply(name, source))

@@ -25,7 +25,6 @@ use crate::history::{Call, Outcome, Recorder, When, WorkerEvent, now};
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::resource::Pool;
-use crate::sabotage;
 use crate::topology::terms;
 use body::Ticket;
 use nodes::Nodes;
@@ -190,7 +189,6 @@ async fn connect(
     loop {
         let builder = builder(args)?.client_name(&name);
         let builder = distlock::__inside::lanes_at_once(builder);
-        let builder = sabotage::sabotaged(builder);
         tokio::select! {
             manager = builder.connect() => if let Ok(manager) = manager {
                 return Ok(Some(manager));
