@@ -31,7 +31,6 @@ mod spans;
 mod starvation;
 #[cfg(test)]
 pub(crate) mod testing;
-mod timeline;
 mod tokens;
 mod truth;
 mod views;
@@ -44,9 +43,6 @@ pub(crate) use evidence::{Finding, Id};
 pub(crate) use figures::{Figures, Millis};
 pub(crate) use floors::Floor;
 pub(crate) use run::Header;
-#[cfg(test)]
-pub(crate) use timeline::Second;
-pub(crate) use timeline::{Bar, Timeline};
 
 use crate::history::{self, ResourceEvent, SupervisorEvent, WorkerEvent};
 use owners::Owners;
@@ -62,7 +58,6 @@ pub(crate) struct Verdict {
     pub(crate) figures: Figures,
     /// What a full run must reach; empty for others.
     pub(crate) floors: Vec<Floor>,
-    pub(crate) timeline: Timeline,
 }
 
 impl Verdict {
@@ -114,7 +109,6 @@ pub(crate) fn check(dir: &Path) -> anyhow::Result<Verdict> {
     figures.overlaps_lossy = findings[0].reported;
     Ok(Verdict {
         floors: floors::floors(&run.header, &figures),
-        timeline: timeline::timeline(&run),
         header: run.header.clone(),
         findings,
         figures,

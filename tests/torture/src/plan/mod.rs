@@ -78,10 +78,8 @@ pub(crate) fn plan(
         .enumerate()
         .flat_map(|(number, (target, faults))| {
             let random = Random::new(&[seed, number as u64, 0xfa17]);
-            let possible = |kind: Kind| {
-                let allowed = !profile.lossless || kind.is_lossless();
-                allowed && (!matches!(target, Target::Link(..)) || topology.links_can(kind))
-            };
+            let possible =
+                |kind: Kind| !matches!(target, Target::Link(..)) || topology.links_can(kind);
             let kinds = faults.kinds.iter().filter(|(kind, _)| possible(*kind));
             let kinds: Vec<_> = kinds.copied().collect();
             timeline(profile, target, &kinds, faults.pause, random, length)
@@ -400,24 +398,6 @@ mod tests {
             assert_eq!(forgets, (0..3).collect());
             let processes = planned.iter().filter(|fault| is_of_process(fault.kind));
             assert!(processes.into_iter().all(|fault| fault.node.is_none()));
-        }
-    }
-
-    #[test]
-    fn a_lossless_run_forgets_nothing_and_has_all_other_faults() {
-        let lossless = Profile::named("lossless").unwrap();
-        for (topology, kinds) in [
-            (Topology::Standalone, 12),
-            (Topology::Sentinel, 8),
-            (Topology::Cluster, 9),
-        ] {
-            let planned: BTreeSet<_> = (0..20)
-                .flat_map(|seed| plan(lossless, topology, 6, seed, MINUTE))
-                .filter(|fault| fault.worker.is_none())
-                .map(|fault| fault.kind)
-                .collect();
-            assert!(planned.iter().all(|kind| kind.is_lossless()), "{planned:?}");
-            assert_eq!(planned.len(), kinds, "{planned:?}");
         }
     }
 

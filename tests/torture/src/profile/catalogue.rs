@@ -1,8 +1,8 @@
 //! All profiles.
 
 use super::faults::{
-    ANY_SERVER, ANY_SHARDED, ANY_VOTER, ANY_WATCHED, FAILOVERS, LINK, LOSSLESS_SHARDED,
-    MORE_VOTERS, MOVES, NONE, PROCESS, REPLICA,
+    ANY_SERVER, ANY_SHARDED, ANY_VOTER, ANY_WATCHED, FAILOVERS, LINK, MORE_VOTERS, MOVES, NONE,
+    PROCESS, REPLICA,
 };
 use super::{Bodies, Faults, Load, Profile};
 use crate::plan::Kind;
@@ -16,7 +16,7 @@ const USUAL: Bodies = Bodies {
     blocking_long: 0,
 };
 
-/// Where bodies should meet faults.
+/// Bodies that meet more faults.
 const LONGER: Bodies = Bodies {
     ms_1: 300,
     ms_5: 520,
@@ -26,14 +26,29 @@ const LONGER: Bodies = Bodies {
     blocking_long: 0,
 };
 
-/// A third of them outlast a lease.
+/// No body; a profile names those that it has.
+const BODIES: Bodies = Bodies {
+    ms_1: 0,
+    ms_5: 0,
+    ms_20: 0,
+    long: 0,
+    blocking: 0,
+    blocking_long: 0,
+};
+
+/// A third of the bodies outlast a lease.
 const OFTEN_LONG: Bodies = Bodies {
     ms_1: 1,
     ms_5: 1,
     ms_20: 2,
     long: 2,
-    blocking: 0,
-    blocking_long: 0,
+    ..BODIES
+};
+
+const SHORT: Bodies = Bodies {
+    ms_1: 1,
+    ms_5: 1,
+    ..BODIES
 };
 
 const USUAL_LOAD: Load = Load {
@@ -49,9 +64,8 @@ const USUAL_LOAD: Load = Load {
     waits: &[(200, 4), (1_000, 4), (6_000, 2)],
 };
 
-/// Fewer keys, fewer tasks: every call meets another.
+/// Fewer keys and tasks, so that every call meets another.
 const NARROW_LOAD: Load = Load {
-    tasks: 12,
     queue_tasks: 0,
     hot_keys: 2,
     hot_share: 0.3,
@@ -60,26 +74,19 @@ const NARROW_LOAD: Load = Load {
     ..USUAL_LOAD
 };
 
-const NARROW: Profile = Profile {
-    name: "",
-    workers: 4,
-    keys: 12,
-    leases: &[(300, 1)],
-    process: NONE,
-    link: NONE,
-    server: NONE,
-    watched: NONE,
-    replica: NONE,
-    sharded: NONE,
-    moves: NONE,
-    voters: NONE,
-    more_voters: NONE,
-    forgetful: false,
-    apart: false,
-    lossless: false,
-    spared: 1,
-    load: NARROW_LOAD,
-    without_kill: false,
+/// The narrow load on all keys alike.
+const EVEN_LOAD: Load = Load {
+    hot_keys: 0,
+    ..NARROW_LOAD
+};
+
+/// Callers that wait for long and never give up.
+const PATIENT_LOAD: Load = Load {
+    waits: &[(20_000, 1)],
+    doors: [0, 1, 1, 0],
+    dropped: 0.0,
+    bodies: SHORT,
+    ..EVEN_LOAD
 };
 
 const ALL: Profile = Profile {
@@ -89,544 +96,269 @@ const ALL: Profile = Profile {
     leases: &[(300, 6), (1_000, 3), (3_000, 1)],
     process: PROCESS,
     link: LINK,
-    server: Faults {
-        kinds: ANY_SERVER,
-        pause: (200, 900),
-    },
-    watched: Faults {
-        kinds: ANY_WATCHED,
-        pause: (1_500, 4_000),
-    },
+    server: faults(ANY_SERVER, (200, 900)),
+    watched: faults(ANY_WATCHED, (1_500, 4_000)),
     replica: REPLICA,
-    sharded: Faults {
-        kinds: ANY_SHARDED,
-        pause: (500, 2_000),
-    },
+    sharded: faults(ANY_SHARDED, (500, 2_000)),
     moves: MOVES,
-    voters: Faults {
-        kinds: ANY_VOTER,
-        pause: (300, 1_500),
-    },
-    more_voters: Faults {
-        kinds: MORE_VOTERS,
-        pause: (1_000, 4_000),
-    },
+    voters: faults(ANY_VOTER, (300, 1_500)),
+    more_voters: faults(MORE_VOTERS, (1_000, 4_000)),
     forgetful: false,
     apart: false,
-    lossless: false,
     spared: 0,
     load: USUAL_LOAD,
-    without_kill: false,
 };
+
+const fn faults(kinds: &'static [(Kind, u32)], pause: (u64, u64)) -> Faults {
+    Faults { kinds, pause }
+}
+
+/// A profile without faults, for one kind of bug.
+const fn narrow(name: &'static str, lease: u64) -> Profile {
+    Profile {
+        name,
+        workers: 4,
+        keys: 12,
+        leases: match lease {
+            300 => &[(300, 1)],
+            1_000 => &[(1_000, 1)],
+            3_000 => &[(3_000, 1)],
+            8_000 => &[(8_000, 1)],
+            _ => panic!("the lease has no table"),
+        },
+        process: NONE,
+        link: NONE,
+        server: NONE,
+        watched: NONE,
+        replica: NONE,
+        sharded: NONE,
+        moves: NONE,
+        voters: NONE,
+        more_voters: NONE,
+        spared: 1,
+        load: NARROW_LOAD,
+        ..ALL
+    }
+}
+
+type Kinds = &'static [(Kind, u32)];
+type Pause = (u64, u64);
+
+impl Profile {
+    const fn process(self, kinds: Kinds, pause: Pause) -> Self {
+        let process = faults(kinds, pause);
+        Profile { process, ..self }
+    }
+
+    const fn link(self, kinds: Kinds, pause: Pause) -> Self {
+        let link = faults(kinds, pause);
+        Profile { link, ..self }
+    }
+
+    const fn server(self, kinds: Kinds, pause: Pause) -> Self {
+        let server = faults(kinds, pause);
+        Profile { server, ..self }
+    }
+
+    const fn watched(self, kinds: Kinds, pause: Pause) -> Self {
+        let watched = faults(kinds, pause);
+        Profile { watched, ..self }
+    }
+
+    const fn voters(self, kinds: Kinds, pause: Pause) -> Self {
+        let voters = faults(kinds, pause);
+        Profile { voters, ..self }
+    }
+
+    const fn load(self, load: Load) -> Self {
+        Profile { load, ..self }
+    }
+
+    const fn keys(self, keys: u32) -> Self {
+        Profile { keys, ..self }
+    }
+
+    const fn spared(self, spared: u32) -> Self {
+        Profile { spared, ..self }
+    }
+
+    /// Shorter leases as well.
+    const fn also_short(self) -> Self {
+        Profile {
+            leases: &[(300, 1), (1_000, 1)],
+            ..self
+        }
+    }
+}
 
 pub(super) const PROFILES: &[Profile] = &[
     ALL,
-    Profile {
-        name: "lossless",
-        lossless: true,
-        watched: Faults {
-            pause: (200, 900),
-            ..ALL.watched
-        },
-        sharded: Faults {
-            kinds: LOSSLESS_SHARDED,
-            pause: (200, 900),
-        },
-        ..ALL
-    },
     // Nothing goes wrong, and bodies block the only thread of their runtime for longer than the lease.
-    Profile {
-        name: "calm",
-        load: Load {
-            bodies: Bodies {
-                blocking_long: 10,
-                ..LONGER
-            },
-            ..NARROW_LOAD
+    narrow("calm", 300).load(Load {
+        bodies: Bodies {
+            blocking_long: 10,
+            ..LONGER
         },
-        ..NARROW
-    },
-    Profile {
-        name: "pause",
-        process: Faults {
-            kinds: &[(Kind::ClientStop, 1)],
-            pause: (200, 900),
-        },
-        link: Faults {
-            kinds: &[(Kind::DelayRepliesBit, 1)],
-            pause: (200, 1_000),
-        },
-        ..NARROW
-    },
-    // Under sentinels only.
-    Profile {
-        name: "failovers",
-        process: Faults {
-            kinds: &[(Kind::ClientStop, 1)],
-            pause: (200, 900),
-        },
-        watched: Faults {
-            kinds: FAILOVERS,
-            pause: (2_000, 4_000),
-        },
-        ..NARROW
-    },
-    // Where replicas have to acknowledge. What a replica had not heard is forgotten while it is held.
-    Profile {
-        name: "behind",
-        watched: Faults {
-            kinds: &[(Kind::FailoverBehind, 1)],
-            pause: (1_000, 2_000),
-        },
-        load: Load {
+        ..NARROW_LOAD
+    }),
+    narrow("pause", 300)
+        .process(&[(Kind::ClientStop, 1)], (200, 900))
+        .link(&[(Kind::DelayRepliesBit, 1)], (200, 1_000)),
+    // With sentinels only.
+    narrow("failovers", 300)
+        .process(&[(Kind::ClientStop, 1)], (200, 900))
+        .watched(FAILOVERS, (2_000, 4_000)),
+    // Where replicas acknowledge: what a replica had not received is forgotten while it is held.
+    narrow("behind", 300)
+        .watched(&[(Kind::FailoverBehind, 1)], (1_000, 2_000))
+        .load(Load {
             tasks: 4,
             keepers: 12,
             ..NARROW_LOAD
-        },
-        ..NARROW
-    },
-    // Over a quorum only: one node at a time is away, or forgets, and nobody loses anything.
-    Profile {
-        name: "voters",
-        leases: &[(300, 1), (1_000, 1)],
-        voters: Faults {
-            kinds: &[
-                (Kind::NodeStop, 3),
-                (Kind::NodeLoss, 2),
-                (Kind::FlushAll, 1),
-            ],
-            pause: (3_000, 4_000),
-        },
-        load: Load {
-            queue_tasks: 12,
-            ..NARROW_LOAD
-        },
-        ..NARROW
-    },
+        }),
     // Beyond what a quorum promises: its servers are said to forget nothing, and come back from old snapshots.
     Profile {
-        name: "forgetting",
-        leases: &[(3_000, 1)],
-        voters: Faults {
-            kinds: &[(Kind::NodeRewind, 1)],
-            pause: (20, 300),
-        },
         forgetful: true,
-        load: Load {
-            hot_keys: 4,
-            hot_share: 0.5,
-            bodies: OFTEN_LONG,
-            ..NARROW_LOAD
-        },
-        ..NARROW
+        ..narrow("forgetting", 3_000)
+            .voters(&[(Kind::NodeRewind, 1)], (20, 300))
+            .load(Load {
+                hot_keys: 4,
+                hot_share: 0.5,
+                bodies: OFTEN_LONG,
+                ..NARROW_LOAD
+            })
     },
     // A node forgets as soon as all vote again.
-    Profile {
-        name: "losses",
-        leases: &[(3_000, 1)],
-        voters: Faults {
-            kinds: &[(Kind::FlushAll, 1), (Kind::NodeLoss, 1)],
-            pause: (20, 300),
-        },
-        load: Load {
+    narrow("losses", 3_000)
+        .voters(&[(Kind::FlushAll, 1), (Kind::NodeLoss, 1)], (20, 300))
+        .load(Load {
             hot_share: 0.5,
             bodies: OFTEN_LONG,
             ..NARROW_LOAD
-        },
-        ..NARROW
-    },
+        }),
     // Each worker is cut off from two nodes again and again.
-    Profile {
-        name: "partitions",
-        leases: &[(1_000, 1)],
-        link: Faults {
-            kinds: &[(Kind::CutOff, 3), (Kind::BlackHole, 1)],
-            pause: (200, 1_000),
-        },
-        spared: 2,
-        ..NARROW
-    },
-    // One of three nodes is away for long, and nobody stops waiting.
-    Profile {
-        name: "two-of-three",
-        keys: 4,
-        voters: Faults {
-            kinds: &[(Kind::NodeStopLong, 1)],
-            pause: (300, 600),
-        },
-        load: Load {
-            hot_keys: 0,
+    narrow("partitions", 1_000)
+        .link(&[(Kind::CutOff, 3), (Kind::BlackHole, 1)], (200, 1_000))
+        .spared(2),
+    // One of three nodes is away for long, and all callers go on waiting.
+    narrow("two-of-three", 300)
+        .keys(4)
+        .voters(&[(Kind::NodeStopLong, 1)], (300, 600))
+        .load(Load {
             think: (0, 60),
-            waits: &[(20_000, 1)],
-            doors: [0, 1, 1, 0],
-            dropped: 0.0,
-            bodies: Bodies {
-                ms_1: 1,
-                ms_5: 1,
-                ms_20: 0,
-                long: 0,
-                blocking: 0,
-                blocking_long: 0,
-            },
-            ..NARROW_LOAD
-        },
-        ..NARROW
-    },
-    // One of three nodes is away for long, with a clock of its own, and workers come that have never heard of it.
+            ..PATIENT_LOAD
+        }),
+    // One of three nodes is away for long, with a clock of its own, and new workers have never seen it.
     Profile {
-        name: "newcomers",
-        leases: &[(1_000, 1)],
         apart: true,
-        process: Faults {
-            kinds: &[(Kind::ClientKill, 1)],
-            pause: (300, 900),
-        },
-        voters: Faults {
-            kinds: &[(Kind::NodeStop, 1)],
-            pause: (100, 400),
-        },
-        ..NARROW
+        ..narrow("newcomers", 1_000)
+            .process(&[(Kind::ClientKill, 1)], (300, 900))
+            .voters(&[(Kind::NodeStop, 1)], (100, 400))
     },
-    // Each worker is cut off from one node, and from another one a while later.
-    Profile {
-        name: "cut-off",
-        leases: &[(300, 1), (1_000, 1)],
-        link: Faults {
-            kinds: &[(Kind::CutOff, 3), (Kind::BlackHole, 1), (Kind::HalfOpen, 1)],
-            pause: (3_000, 20_000),
-        },
-        ..NARROW
-    },
-    // In a cluster only.
-    Profile {
-        name: "resharding",
-        leases: &[(300, 1), (1_000, 1)],
-        moves: MOVES,
-        load: Load {
-            queue_tasks: 20,
-            ..NARROW_LOAD
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "kill",
-        leases: &[(300, 1), (1_000, 1)],
-        process: Faults {
-            kinds: &[(Kind::ClientKill, 1)],
-            pause: (300, 1_500),
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "swallow",
-        leases: &[(8_000, 1)],
-        link: Faults {
-            kinds: &[(Kind::SwallowReply, 1)],
-            pause: (50, 400),
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "slow-replies",
-        link: Faults {
-            kinds: &[(Kind::DelayRepliesLong, 1)],
-            pause: (100, 400),
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "late",
-        leases: &[(1_500, 1)],
-        link: Faults {
-            kinds: &[(Kind::HoldRequests, 1)],
-            pause: (200, 1_000),
-        },
-        without_kill: true,
-        ..NARROW
-    },
-    Profile {
-        name: "oom",
-        leases: &[(300, 1), (1_000, 1)],
-        server: Faults {
-            kinds: &[(Kind::OutOfMemoryLong, 1)],
-            pause: (200, 600),
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "refuse",
-        leases: &[(300, 1), (1_000, 1)],
-        process: Faults {
-            kinds: &[(Kind::ClientKill, 1)],
-            pause: (500, 2_000),
-        },
-        server: Faults {
-            kinds: &[(Kind::Refuse, 1), (Kind::RefuseThenKillPubsub, 2)],
-            pause: (100, 500),
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "frozen-waiters",
-        keys: 3,
-        leases: &[(8_000, 1)],
-        process: Faults {
-            kinds: &[(Kind::ClientStopLong, 1)],
-            pause: (300, 1_000),
-        },
-        spared: 3,
-        load: Load {
+    narrow("swallow", 8_000).link(&[(Kind::SwallowReply, 1)], (50, 400)),
+    narrow("slow-replies", 300).link(&[(Kind::DelayRepliesLong, 1)], (100, 400)),
+    narrow("oom", 300)
+        .also_short()
+        .server(&[(Kind::OutOfMemoryLong, 1)], (200, 600)),
+    narrow("refuse", 300)
+        .also_short()
+        .process(&[(Kind::ClientKill, 1)], (500, 2_000))
+        .server(
+            &[(Kind::Refuse, 1), (Kind::RefuseThenKillPubsub, 2)],
+            (100, 500),
+        ),
+    narrow("frozen-waiters", 8_000)
+        .keys(3)
+        .process(&[(Kind::ClientStopLong, 1)], (300, 1_000))
+        .spared(3)
+        .load(Load {
             tasks: 6,
-            hot_keys: 0,
-            waits: &[(20_000, 1)],
-            dropped: 0.0,
-            bodies: Bodies {
-                ms_1: 1,
-                ms_5: 1,
-                ms_20: 0,
-                long: 0,
-                blocking: 0,
-                blocking_long: 0,
-            },
-            doors: [0, 1, 1, 0],
-            ..NARROW_LOAD
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "drop-pushes",
-        leases: &[(300, 1), (1_000, 1)],
-        link: Faults {
-            kinds: &[(Kind::DropPushes, 1)],
-            pause: (50, 300),
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "resets",
-        leases: &[(1_000, 1)],
-        link: Faults {
-            kinds: &[(Kind::Reset, 1)],
-            pause: (200, 900),
-        },
-        server: Faults {
-            kinds: &[(Kind::KillPubsub, 1)],
-            pause: (300, 900),
-        },
-        load: Load {
+            ..PATIENT_LOAD
+        }),
+    narrow("drop-pushes", 300)
+        .also_short()
+        .link(&[(Kind::DropPushes, 1)], (50, 300)),
+    // After each lost connection there is time to see whether its successor is subscribed.
+    narrow("subscriptions", 1_000)
+        .link(&[(Kind::Reset, 1)], (2_600, 3_400))
+        .load(Load {
             queue_tasks: 20,
             ..NARROW_LOAD
-        },
-        ..NARROW
-    },
-    // After each lost connection there is time to see whether it is listened to again.
-    Profile {
-        name: "subscriptions",
-        leases: &[(1_000, 1)],
-        link: Faults {
-            kinds: &[(Kind::Reset, 1)],
-            pause: (2_600, 3_400),
-        },
-        load: Load {
-            queue_tasks: 20,
-            ..NARROW_LOAD
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "late-pushes",
-        link: Faults {
-            kinds: &[(Kind::HoldReplies, 1)],
-            pause: (50, 400),
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "suspend",
-        leases: &[(1_000, 1)],
-        process: Faults {
-            kinds: &[(Kind::ClientSuspend, 1)],
-            pause: (300, 1_000),
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "foreign-fence",
-        leases: &[(300, 1), (1_000, 1)],
-        server: Faults {
-            kinds: &[(Kind::ForeignFence, 2), (Kind::TakeRight, 2)],
-            pause: (50, 200),
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "renew-late",
-        link: Faults {
-            kinds: &[(Kind::DelayRenewals, 1)],
-            pause: (50, 300),
-        },
-        ..NARROW
-    },
+        }),
+    narrow("late-pushes", 300).link(&[(Kind::HoldReplies, 1)], (50, 400)),
+    narrow("suspend", 1_000).process(&[(Kind::ClientSuspend, 1)], (300, 1_000)),
+    narrow("renew-late", 300).link(&[(Kind::DelayRenewals, 1)], (50, 300)),
     // Calls are dropped while their asks are on a slow lane.
-    Profile {
-        name: "slow-lanes",
-        leases: &[(3_000, 1)],
-        link: Faults {
-            kinds: &[(Kind::DelayRenewalsBit, 1)],
-            pause: (30, 90),
-        },
-        load: Load {
+    narrow("slow-lanes", 3_000)
+        .link(&[(Kind::DelayRenewalsBit, 1)], (30, 90))
+        .load(Load {
             tasks: 20,
             dropped: 0.6,
             bodies: USUAL,
             ..NARROW_LOAD
-        },
-        ..NARROW
-    },
+        }),
     // Nothing goes wrong, but bodies block the only thread of their runtime while it is granted locks.
-    Profile {
-        name: "blocked",
-        leases: &[(3_000, 1)],
-        load: Load {
-            hot_share: 0.6,
-            bodies: Bodies {
-                blocking: 0,
-                blocking_long: 15,
-                ..USUAL
-            },
-            ..NARROW_LOAD
+    narrow("blocked", 3_000).load(Load {
+        hot_share: 0.6,
+        bodies: Bodies {
+            blocking: 0,
+            blocking_long: 15,
+            ..USUAL
         },
-        ..NARROW
-    },
-    Profile {
-        name: "flush",
-        leases: &[(1_000, 1), (3_000, 1)],
-        server: Faults {
-            kinds: &[(Kind::FlushAll, 1)],
-            pause: (300, 900),
-        },
-        ..NARROW
-    },
-    Profile {
-        name: "restart",
-        leases: &[(300, 1), (1_000, 1)],
-        server: Faults {
-            kinds: &[(Kind::RestartLossy, 1), (Kind::RestartLossless, 1)],
-            pause: (400, 1_200),
-        },
-        ..NARROW
-    },
+        ..NARROW_LOAD
+    }),
     // Bodies that write after they were stopped, while others have read.
     Profile {
-        name: "stale",
         workers: 6,
-        leases: &[(1_000, 1)],
-        keys: 5,
-        spared: 2,
-        process: Faults {
-            kinds: &[(Kind::ClientStopOver, 1)],
-            pause: (600, 1_500),
-        },
-        load: Load {
-            tasks: 6,
-            hot_keys: 0,
-            bodies: Bodies {
-                ms_1: 0,
-                ms_5: 0,
-                ms_20: 1,
-                long: 2,
-                blocking: 4,
-                blocking_long: 0,
-            },
-            dropped: 0.0,
-            ..NARROW_LOAD
-        },
-        ..NARROW
-    },
-    // Answers to asks arrive when the lock they tell of has expired, and others have it.
-    Profile {
-        name: "stopped-asks",
-        keys: 12,
-        spared: 2,
-        leases: &[(1_500, 1)],
-        process: Faults {
-            kinds: &[(Kind::ClientStopOver, 1)],
-            pause: (200, 600),
-        },
-        link: Faults {
-            kinds: &[(Kind::DelayRepliesBit, 1)],
-            pause: (1, 2),
-        },
-        load: Load {
-            tasks: 8,
-            hot_keys: 0,
-            think: (0, 60),
-            bodies: Bodies {
-                ms_1: 0,
-                ms_5: 1,
-                ms_20: 5,
-                long: 0,
-                blocking: 0,
-                blocking_long: 0,
-            },
-            ..NARROW_LOAD
-        },
-        ..NARROW
+        ..narrow("stale", 1_000)
+            .keys(5)
+            .spared(2)
+            .process(&[(Kind::ClientStopOver, 1)], (600, 1_500))
+            .load(Load {
+                tasks: 6,
+                bodies: Bodies {
+                    ms_20: 1,
+                    long: 2,
+                    blocking: 4,
+                    ..BODIES
+                },
+                dropped: 0.0,
+                ..EVEN_LOAD
+            })
     },
     // Scripts fail in the middle.
-    Profile {
-        name: "rights",
-        leases: &[(3_000, 1)],
-        server: Faults {
-            kinds: &[(Kind::TakeTime, 1)],
-            pause: (3_200, 3_400),
-        },
-        load: Load {
+    narrow("rights", 3_000)
+        .server(&[(Kind::TakeTime, 1)], (3_200, 3_400))
+        .load(Load {
             bodies: USUAL,
             ..NARROW_LOAD
-        },
-        ..NARROW
-    },
-    // The server reads asks of the dead.
-    Profile {
-        name: "late-asks",
-        leases: &[(3_000, 1)],
-        server: Faults {
-            kinds: &[(Kind::ServerStopAndKill, 1)],
-            pause: (500, 1_000),
-        },
-        load: Load {
+        }),
+    // The server reads asks of clients that are dead.
+    narrow("late-asks", 3_000)
+        .server(&[(Kind::ServerStopAndKill, 1)], (500, 1_000))
+        .load(Load {
             bodies: USUAL,
             ..NARROW_LOAD
-        },
-        ..NARROW
-    },
-    // Locks expire behind the dead, before a queue and newcomers.
-    Profile {
-        name: "expiry",
-        keys: 3,
-        leases: &[(300, 1)],
-        process: Faults {
-            kinds: &[(Kind::ClientStopOver, 1), (Kind::ClientKill, 1)],
-            pause: (300, 900),
-        },
-        spared: 2,
-        load: Load {
+        }),
+    // Locks of dead holders expire, before a queue and newcomers.
+    narrow("expiry", 300)
+        .keys(3)
+        .process(
+            &[(Kind::ClientStopOver, 1), (Kind::ClientKill, 1)],
+            (300, 900),
+        )
+        .spared(2)
+        .load(Load {
             tasks: 10,
-            hot_keys: 0,
             think: (0, 150),
             bodies: Bodies {
                 ms_1: 1,
                 ms_5: 2,
                 ms_20: 3,
-                long: 0,
-                blocking: 0,
-                blocking_long: 0,
+                ..BODIES
             },
             doors: [2, 2, 2, 3],
             waits: &[(1_000, 1), (6_000, 3)],
-            ..NARROW_LOAD
-        },
-        ..NARROW
-    },
+            ..EVEN_LOAD
+        }),
 ];

@@ -85,18 +85,7 @@ pub(super) const REPLICA: Faults = Faults {
     pause: (3_000, 7_000),
 };
 
-/// In a cluster, at one shard at a time, none of which costs anybody a lock.
-pub(super) const LOSSLESS_SHARDED: &[(Kind, u32)] = &[
-    (Kind::FailoverAgreed, 2),
-    (Kind::ServerStop, 4),
-    (Kind::ReplicaStop, 3),
-    (Kind::ScriptFlush, 2),
-    (Kind::KillClients, 3),
-    (Kind::KillPubsub, 3),
-    (Kind::PauseWrites, 3),
-    (Kind::Busy, 2),
-];
-
+/// In a cluster, at one shard at a time.
 pub(super) const ANY_SHARDED: &[(Kind, u32)] = &[
     (Kind::FailoverKill, 4),
     (Kind::FailoverBehind, 2),

@@ -35,13 +35,9 @@ pub(crate) struct Profile {
     pub(crate) forgetful: bool,
     /// Their clocks are apart.
     pub(crate) apart: bool,
-    /// Of these, only those that make no server forget anything.
-    pub(crate) lossless: bool,
     /// So many workers are left alone, the last ones.
     pub(crate) spared: u32,
     pub(crate) load: Load,
-    /// The workers' user may not kill connections.
-    pub(crate) without_kill: bool,
 }
 
 /// Faults of one kind of target, one at a time for each.

@@ -1,6 +1,5 @@
-//! What a run's verdict looks like: a table, JSON, a chart.
+//! The verdict on a run, as a table and as JSON.
 
-mod chart;
 mod json;
 mod table;
 
@@ -10,16 +9,9 @@ use anyhow::Context;
 
 use crate::check::Verdict;
 
-/// Prints the table; writes `report.json` and `chart.svg` into `dir`.
+/// Prints the table, and writes `report.json` into `dir`.
 pub(crate) fn report(dir: &Path, verdict: &Verdict) -> anyhow::Result<()> {
     print!("{}", table::table(verdict));
-    let write = |name: &str, text: String| {
-        let path = dir.join(name);
-        std::fs::write(&path, text).with_context(|| path.display().to_string())
-    };
-    write("report.json", json::json(verdict)?)?;
-    write(
-        "chart.svg",
-        chart::chart(&verdict.header, &verdict.timeline),
-    )
+    let path = dir.join("report.json");
+    std::fs::write(&path, json::json(verdict)?).with_context(|| path.display().to_string())
 }

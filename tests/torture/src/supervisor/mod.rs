@@ -64,7 +64,6 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
         options.topology,
         options.workers,
         Needs {
-            kill: !options.profile.without_kill,
             clock: has(&[Kind::ClockStep]),
             persistence: has(&[Kind::RestartLossless]),
             forgetful: options.profile.forgetful,

@@ -108,8 +108,6 @@ impl Topology {
 /// What a run needs of its servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs {
-    /// The workers' user may kill connections.
-    pub(crate) kill: bool,
     /// Its clock can be stepped.
     pub(crate) clock: bool,
     /// It can be killed without losing anything.
@@ -169,7 +167,7 @@ impl Field {
                 }
             }
             Topology::Cluster => {
-                let node = user::in_cluster(RedisServer::builder(), kill_right(needs));
+                let node = user::in_cluster(RedisServer::builder());
                 let sharded = Sharded::start(node, all_keys(needs.keys).collect());
                 Field {
                     servers: Servers::Sharded(sharded),
@@ -335,9 +333,5 @@ fn lock_server(needs: Needs, more: &[&str]) -> RedisServerBuilder {
     if needs.persistence {
         builder = builder.append_only();
     }
-    user::at_server(builder, &[kill_right(needs), more].concat())
-}
-
-fn kill_right(needs: Needs) -> &'static [&'static str] {
-    if needs.kill { &["client|kill"] } else { &[] }
+    user::at_server(builder, more)
 }

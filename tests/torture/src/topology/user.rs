@@ -32,6 +32,7 @@ const RIGHTS: &[&str] = &[
     "pubsub|numsub",
     "ping",
     "client|info",
+    "client|kill",
     "info",
 ];
 
@@ -55,9 +56,9 @@ pub(super) fn at_server(server: RedisServerBuilder, more: &[&str]) -> RedisServe
     has_user(server, PLACES, &[RIGHTS, more].concat())
 }
 
-/// A node of a cluster that has the user, with these rights beside the usual ones.
-pub(super) fn in_cluster(node: RedisServerBuilder, more: &[&str]) -> RedisServerBuilder {
-    let mut rights = [RIGHTS, MORE_IN_CLUSTER, more].concat();
+/// A node of a cluster that has the user.
+pub(super) fn in_cluster(node: RedisServerBuilder) -> RedisServerBuilder {
+    let mut rights = [RIGHTS, MORE_IN_CLUSTER].concat();
     rights.retain(|right| !LESS_IN_CLUSTER.contains(right));
     has_user(node, PLACES, &rights)
 }
