@@ -110,12 +110,15 @@ tools() {
 
 # The library as users have it: RUSTFLAGS stand in for the flags of .cargo/config.toml, which open its inside to tests.
 # (That all files are in the package, and no others, is shown by the test `house`.)
+as_published() {
+    env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" "$@"
+}
+
 published() {
     local features
     for features in --all-features --no-default-features --features=tls --features=tls-webpki-roots \
         --features=metrics --features=testing --features=axum; do
-        env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" \
-            cargo check -p distlock "$features"
+        as_published cargo check -p distlock "$features"
     done
 }
 
@@ -144,7 +147,8 @@ has_sharded_channels() {
     ! { printf 'port 0\nrename-command SSUBSCRIBE X\n' | "$1" - 2>&1 || true; } | grep -q 'No such command'
 }
 
-# against SERVER TEST...: these tests against another server, whose binary is fetched if it is not there.
+# against SERVER TEST...: these tests against another server, whose binary is fetched if it is not there. With --all it is
+# the published library that they run against.
 against() {
     local server
     if ! server=$(tests/servers/fetch.sh "$1"); then
@@ -158,7 +162,9 @@ against() {
     # With --all only this system's server runs as a cluster.
     { [ "$mode" = servers ] && has_sharded_channels "$server"; } || skipped+=(--skip cluster::)
     shift
-    REDIS_SERVER=$server cargo test --workspace "${@/#/--test=}" -- "${skipped[@]}"
+    local cargo_test=(cargo test --workspace)
+    [ "$mode" = servers ] || cargo_test=(as_published cargo test -p distlock-tests)
+    REDIS_SERVER=$server "${cargo_test[@]}" "${@/#/--test=}" -- "${skipped[@]}"
 }
 
 # What runs behind twemproxy otherwise, behind Envoy.

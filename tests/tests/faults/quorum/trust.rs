@@ -68,6 +68,32 @@ async fn a_user_needs_the_same_rights_and_info() {
     is_refused(&url, "the user needs INFO").await;
 }
 
+/// Without a run id a script would take its server for a restarted one, which does not vote.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_denies_info_during_a_hold_votes_again_after() {
+    let quorum = three();
+    let allowed = [PLACES, NEEDED, USEFUL].concat();
+    for index in 0..3 {
+        set_user(&mut quorum.server(index).client(), &allowed);
+    }
+    let manager = connect_patiently(url_of(&quorum, &user())).await.unwrap();
+    let lease = ms(6_000);
+    let lock = manager.lock("held").lease(lease);
+    let guard = lock.acquire().await.unwrap();
+    let mut raw = quorum.server(1).client();
+    set_user(&mut raw, &[&allowed[..], &["-info"]].concat());
+    raw.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "YES"]);
+    for _ in 0..2 {
+        eventually_async(LONG, async || guard.remaining() < lease * 3 / 4).await;
+        eventually_async(LONG, async || guard.remaining() > lease * 3 / 4).await;
+    }
+    set_user(&mut raw, &allowed);
+    quorum.server(0).kill();
+    let other = manager.lock("k").wait(LONG).acquire().await.unwrap();
+    other.release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
 /// Each member is told who we are when it is opened, and again while its connections live.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_members_are_told_the_credentials_of_the_moment() {
