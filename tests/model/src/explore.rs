@@ -1,289 +1,289 @@
-//! Exploring a configuration, and telling what was found.
+//! Explores a protocol: all states, the states up to a depth, or random walks.
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::mem::{Discriminant, discriminant};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, CheckerBuilder, HasDiscoveries, Model, Property};
+use stateright::{Checker, Model, Property};
 
-use crate::action::Action;
-use crate::calm::{Calm, Prompt as _};
-use crate::config::Config;
-use crate::show;
-use crate::state::State;
+use crate::calm::Calm;
 
-/// What must be true in every state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
+/// A condition that must hold in every state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
-    /// At most one body runs that believes to hold the lock, by its own safe deadline. Grants from before
-    /// a loss of data and from after it are not compared.
+    /// At most one running body has a valid hold, by its own safe deadline. Grants from before a loss of
+    /// a server's data and from after it are not compared.
     Exclusive,
-    /// Whoever believes to hold the lock is its owner in the server, with this token and for at least as
-    /// long, unless data was lost. (More than exclusion.)
+    /// What a valid holder believes of a server is true there, for at least as long, unless that server lost its
+    /// data. (More than exclusion.)
     Proven,
     /// A body that starts later has a larger token.
     TokensRise,
-    /// Who asks does not pass who stands in the queue already.
+    /// A client that asks does not pass a client that is queued already.
     InOrder,
-    /// The server has nothing of an id that its client, which lives, has forgotten.
+    /// The servers store nothing of an attempt that its live client has forgotten.
     NothingLeft,
-    /// From here, if nothing bad happens any more, all who wait and live are served within the bound.
+    /// From here, if no further fault happens, all live waiters are served within the bound.
     Served,
 }
 
-impl Claim {
-    /// All of them.
-    pub const ALL: [Claim; 6] = [
-        Claim::Exclusive,
-        Claim::Proven,
-        Claim::TokensRise,
-        Claim::InOrder,
-        Claim::NothingLeft,
-        Claim::Served,
-    ];
-
-    /// What it says, in few words.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Claim::Exclusive => "one valid holder",
-            Claim::Proven => "belief is proven",
-            Claim::TokensRise => "tokens rise",
-            Claim::InOrder => "nobody is passed",
-            Claim::NothingLeft => "nothing is left behind",
-            Claim::Served => "all are served in time",
-        }
-    }
+/// What an exploration checks, and how far it goes.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// What must hold in every state.
+    pub claims: Vec<Claim>,
+    /// The bound of [`Claim::Served`], in ticks.
+    pub served_within: u8,
+    /// Only states at most so many steps away are explored.
+    pub depth: Option<usize>,
 }
 
-/// A configuration as stateright explores it.
-#[derive(Debug)]
-struct Explored {
-    config: Config,
+/// The states that are visited.
+#[derive(Clone, Copy, Debug)]
+pub enum Search {
+    /// All, or those up to the depth. One thread finds the shortest counter-example.
+    All {
+        /// The number of threads.
+        threads: usize,
+    },
+    /// Those along random walks.
+    Random {
+        /// The number of walks.
+        walks: u64,
+        /// The most steps of one walk.
+        length: usize,
+    },
+}
+
+/// A protocol that can be explored.
+pub(crate) trait Protocol: Send + Sync + 'static {
+    /// One state of the whole system.
+    type State: Copy + Debug + Eq + Hash + Send + Sync + 'static;
+    /// One step.
+    type Action: Copy + Debug + PartialEq;
+    /// What a trace keeps besides the states.
+    type Trace;
+    /// The step in which time passes.
+    const TICK: Self::Action;
+
+    fn initial(&self) -> Self::State;
+    /// Adds every step that can be taken next.
+    fn steps(&self, state: &Self::State, steps: &mut Vec<Self::Action>);
+    fn after(&self, state: &Self::State, action: Self::Action) -> Self::State;
+    /// Returns true if a claim other than [`Claim::Served`] holds.
+    fn holds(&self, claim: Claim, state: &Self::State) -> bool;
+
+    /// Removes the faults that may still happen, the calls not yet made, and the marks of what has
+    /// already gone wrong.
+    fn calm(&self, state: &mut Self::State);
+    /// Returns the steps that can be taken next if everything is prompt.
+    fn prompt_steps(&self, state: &Self::State) -> Vec<Self::Action>;
+    /// Returns true if no live client waits, runs a body, or has anything to take back.
+    fn is_served(&self, state: &Self::State) -> bool;
+
+    fn trace(&self) -> Self::Trace;
+    /// Describes a step for the reader of a counter-example.
+    fn describe(
+        &self,
+        trace: &mut Self::Trace,
+        state: &Self::State,
+        action: Self::Action,
+    ) -> String;
+}
+
+/// The result of an exploration.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Different states that were met; with a depth, also those one step beyond it. Random walks count
+    /// a state whenever they meet it.
+    pub states: usize,
+    /// The number of steps to the farthest of them.
+    pub depth: usize,
+    /// The longest time until all are served, in ticks, over all states.
+    pub longest_wait: u8,
+    /// The number of kinds of steps that were taken; only random walks count them.
+    pub kinds: usize,
+    /// How long the exploration took.
+    pub took: Duration,
+    /// The steps to a state in which a claim does not hold.
+    pub counter_example: Option<CounterExample>,
+}
+
+/// Steps to a state in which a claim does not hold.
+#[derive(Clone, Debug)]
+pub struct CounterExample {
+    /// The claims that do not hold there.
+    pub claims: Vec<Claim>,
+    /// The number of steps. No fewer refute the claims, if one thread explored.
+    pub steps: usize,
+    /// The steps, and the worst continuation if a client waits for too long.
+    pub trace: String,
+}
+
+/// A protocol as stateright explores it.
+struct Explored<P: Protocol> {
+    protocol: P,
+    check: Check,
     calm: Calm,
-    claims: Vec<Claim>,
-    /// Claims that were refuted: the first counter-example is the shortest, so later ones are not told.
-    refuted: [AtomicU8; Claim::ALL.len()],
-    /// The longest that anybody waits in the calm.
-    longest: AtomicU8,
-    /// Kinds of steps that were taken, if anybody wants to know.
-    taken: Option<Mutex<BTreeSet<&'static str>>>,
+    longest_wait: AtomicU8,
 }
 
-impl Explored {
-    fn claims(&self, claim: Claim, state: &State) -> bool {
-        self.holds(claim, state) || self.refuted[claim as usize].swap(1, Ordering::Relaxed) != 0
+impl<P: Protocol> Explored<P> {
+    fn all_hold(&self, state: &P::State) -> bool {
+        let mut claims = self.check.claims.iter();
+        claims.all(|claim| self.holds(*claim, state))
     }
 
-    fn holds(&self, claim: Claim, state: &State) -> bool {
-        match claim {
-            Claim::Exclusive => {
-                let mut seen = [false; 2];
-                state
-                    .holders()
-                    .all(|(_, proof)| !std::mem::replace(&mut seen[usize::from(proof.era)], true))
+    fn holds(&self, claim: Claim, state: &P::State) -> bool {
+        if claim != Claim::Served {
+            return self.protocol.holds(claim, state);
+        }
+        let Some(ticks) = self.calm.ticks(&self.protocol, state) else {
+            return false;
+        };
+        self.longest_wait.fetch_max(ticks, Ordering::Relaxed);
+        ticks <= self.check.served_within
+    }
+
+    fn counter_example(&self, steps: &[P::Action]) -> CounterExample {
+        let protocol = &self.protocol;
+        let (mut state, mut trace) = (protocol.initial(), protocol.trace());
+        let mut lines = Vec::new();
+        for action in steps {
+            lines.push(protocol.describe(&mut trace, &state, *action));
+            state = protocol.after(&state, *action);
+        }
+        let mut claims = self.check.claims.clone();
+        claims.retain(|claim| !self.holds(*claim, &state));
+        if claims.contains(&Claim::Served) {
+            lines.push("Without further faults the worst continuation is:".to_owned());
+            let (course, end) = self.calm.worst_course(protocol, state);
+            for (state, action) in course {
+                lines.push(protocol.describe(&mut trace, &state, action));
             }
-            Claim::Proven => state.holders().all(|(id, proof)| {
-                proof.era != state.server.era
-                    || state.server.lock.is_some_and(|lock| {
-                        lock.owner == id && lock.token == proof.token && lock.ttl >= proof.left
-                    })
-            }),
-            Claim::TokensRise => !state.wrongs.inverted,
-            Claim::InOrder => !state.wrongs.passed,
-            Claim::NothingLeft => {
-                let owner = state.server.lock.map(|lock| lock.owner);
-                let queued = state.server.queue.iter().map(|entry| entry.id);
-                queued.chain(owner).all(|id| {
-                    let client = &state.clients[id.client()];
-                    client.crashed || client.id() == Some(id) || client.undoes(id)
-                })
-            }
-            Claim::Served => match self.calm.ticks(&self.config, state) {
-                None => false,
-                Some(ticks) => {
-                    self.longest.fetch_max(ticks, Ordering::Relaxed);
-                    ticks <= self.config.served_within
+            let is_served = protocol.is_served(&end);
+            lines.push(
+                if is_served {
+                    "All are served."
+                } else {
+                    "And so on."
                 }
-            },
+                .to_owned(),
+            );
         }
+        CounterExample {
+            claims,
+            steps: steps.len(),
+            trace: lines.join("\n"),
+        }
+    }
+
+    fn explore(self, threads: usize) -> Report {
+        let depth = self.check.depth;
+        let mut checker = self.checker().threads(threads);
+        if let Some(depth) = depth {
+            // The checker counts states, not steps, and does not check the last one.
+            checker = checker.target_max_depth(depth + 2);
+        }
+        let checker = checker.spawn_bfs().join();
+        let explored = checker.model();
+        let found = checker.discoveries().into_values().next();
+        let farthest = checker.max_depth().saturating_sub(1);
+        Report {
+            states: checker.unique_state_count(),
+            depth: depth.map_or(farthest, |depth| depth.min(farthest)),
+            longest_wait: explored.longest_wait.load(Ordering::Relaxed),
+            counter_example: found.map(|path| explored.counter_example(&path.into_actions())),
+            ..Report::default()
+        }
+    }
+
+    fn walk(&self, walks: u64, length: usize) -> Report {
+        let (mut states, mut kinds) = (0, HashSet::<Discriminant<P::Action>>::new());
+        let mut visit = |action| {
+            states += 1;
+            kinds.insert(discriminant(&action));
+        };
+        let counter_example = (0..walks).find_map(|seed| self.walk_once(seed, length, &mut visit));
+        Report {
+            states,
+            depth: length,
+            kinds: kinds.len(),
+            counter_example,
+            ..Report::default()
+        }
+    }
+
+    fn walk_once(
+        &self,
+        seed: u64,
+        length: usize,
+        mut visit: impl FnMut(P::Action),
+    ) -> Option<CounterExample> {
+        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let (mut state, mut walked) = (self.protocol.initial(), Vec::new());
+        while walked.len() < length {
+            let mut steps = Vec::new();
+            self.protocol.steps(&state, &mut steps);
+            if steps.is_empty() {
+                break;
+            }
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let action = steps[(random % steps.len() as u64) as usize];
+            visit(action);
+            walked.push(action);
+            state = self.protocol.after(&state, action);
+            if !self.all_hold(&state) {
+                return Some(self.counter_example(&walked));
+            }
+        }
+        None
     }
 }
 
-impl Model for Explored {
-    type State = State;
-    type Action = Action;
+impl<P: Protocol> Model for Explored<P> {
+    type State = P::State;
+    type Action = P::Action;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![self.config.initial()]
+    fn init_states(&self) -> Vec<P::State> {
+        vec![self.protocol.initial()]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        self.config.steps(state, actions);
+    fn actions(&self, state: &P::State, actions: &mut Vec<P::Action>) {
+        self.protocol.steps(state, actions);
     }
 
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let next = self.config.after(state, action);
-        if let Some(taken) = &self.taken {
-            let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
-            taken.insert(action.kind());
-        }
-        // Such as a look that changed nothing.
+    fn next_state(&self, state: &P::State, action: P::Action) -> Option<P::State> {
+        let next = self.protocol.after(state, action);
+        // A look may change nothing.
         (next != *state).then_some(next)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let property = |claim: &Claim| {
-            let condition: fn(&Self, &State) -> bool = match claim {
-                Claim::Exclusive => |model, state| model.claims(Claim::Exclusive, state),
-                Claim::Proven => |model, state| model.claims(Claim::Proven, state),
-                Claim::TokensRise => |model, state| model.claims(Claim::TokensRise, state),
-                Claim::InOrder => |model, state| model.claims(Claim::InOrder, state),
-                Claim::NothingLeft => |model, state| model.claims(Claim::NothingLeft, state),
-                Claim::Served => |model, state| model.claims(Claim::Served, state),
-            };
-            Property::always(claim.name(), condition)
-        };
-        self.claims.iter().map(property).collect()
+        vec![Property::always("claims", Explored::all_hold)]
     }
 }
 
-/// A claim that does not hold, and the steps that show it.
-#[derive(Clone, Debug)]
-pub struct CounterExample {
-    /// The claim.
-    pub claim: Claim,
-    /// The steps from the beginning, no shorter ones refute it (with one thread).
-    pub steps: Vec<Action>,
-    config: Config,
-}
-
-impl CounterExample {
-    /// Two lines a step: what happens, and what it leaves.
-    #[must_use]
-    pub fn trace(&self) -> String {
-        let mut trace = String::new();
-        let mut state = self.config.initial();
-        self.tell(&mut trace, &mut state, 1, &self.steps);
-        if self.claim == Claim::Served {
-            trace += "     If nothing bad happens any more, it may go on like this:\n";
-            let course = Calm::default().worst_course(&self.config, &state);
-            self.tell(&mut trace, &mut state, self.steps.len() + 1, &course);
-            trace += if self.config.is_served(&state) {
-                "     Only now are all served.\n"
-            } else {
-                "     and so on.\n"
-            };
-        }
-        trace
-    }
-
-    fn tell(&self, trace: &mut String, state: &mut State, first: usize, steps: &[Action]) {
-        for (number, action) in steps.iter().enumerate() {
-            // Tokens keep their numbers here, for the reader.
-            let mut after = *state;
-            self.config.apply(&mut after, *action);
-            let what = show::step(state, *action, &after);
-            let _ = writeln!(trace, "{:>3}. {what}", first + number);
-            let _ = writeln!(trace, "     {}", show::state(&after));
-            *state = after;
-        }
-    }
-}
-
-/// What an exploration found.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// Different states that were met; with a depth, those a step beyond it are among them.
-    pub states: usize,
-    /// Steps to the farthest of them.
-    pub depth: usize,
-    /// How long it took.
-    pub took: Duration,
-    /// The longest that anybody waits in the calm, in ticks, over all states.
-    pub longest_wait: u8,
-    /// Claims that do not hold.
-    pub refuted: Vec<CounterExample>,
-}
-
-impl Report {
-    /// The counter-example to a claim.
-    #[must_use]
-    pub fn against(&self, claim: Claim) -> Option<&CounterExample> {
-        self.refuted.iter().find(|found| found.claim == claim)
-    }
-}
-
-/// Explores all of a configuration, or up to its depth.
-#[must_use]
-pub fn explore(config: &Config, threads: usize) -> Report {
-    run(config, &Claim::ALL, HasDiscoveries::All, threads)
-}
-
-/// The kinds of steps that occur in a configuration: what never occurs was not explored.
-#[must_use]
-pub fn kinds(config: &Config) -> BTreeSet<&'static str> {
-    let model = Explored {
-        taken: Some(Mutex::default()),
-        ..explored(config, &[Claim::Exclusive])
-    };
-    let checker = bounded(config, model.checker()).spawn_bfs().join();
-    let taken = checker.model().taken.as_ref();
-    taken.map_or_else(BTreeSet::new, |taken| {
-        taken.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    })
-}
-
-/// Explores until a claim is refuted.
-#[must_use]
-pub fn refute(config: &Config, claim: Claim) -> Report {
-    let found = HasDiscoveries::AnyOf(BTreeSet::from([claim.name()]));
-    // One thread finds the shortest.
-    run(config, &[claim], found, 1)
-}
-
-fn run(config: &Config, claims: &[Claim], until: HasDiscoveries, threads: usize) -> Report {
-    let began = Instant::now();
-    let checker = explored(config, claims).checker();
-    let checker = checker.threads(threads).finish_when(until);
-    let checker = bounded(config, checker).spawn_bfs().join();
-    let mut found = checker.discoveries();
-    let refuted = claims.iter().filter_map(|claim| {
-        let path = found.remove(claim.name())?;
-        Some(CounterExample {
-            claim: *claim,
-            steps: path.into_actions(),
-            config: config.clone(),
-        })
-    });
-    Report {
-        refuted: refuted.collect(),
-        states: checker.unique_state_count(),
-        depth: config.depth.unwrap_or(checker.max_depth() - 1),
-        took: began.elapsed(),
-        longest_wait: checker.model().longest.load(Ordering::Relaxed),
-    }
-}
-
-fn explored(config: &Config, claims: &[Claim]) -> Explored {
-    Explored {
-        config: config.clone(),
+/// Explores until a claim does not hold.
+pub(crate) fn run<P: Protocol>(protocol: P, check: &Check, search: Search) -> Report {
+    let started = Instant::now();
+    let explored = Explored {
+        protocol,
+        check: check.clone(),
         calm: Calm::default(),
-        claims: claims.to_vec(),
-        refuted: Default::default(),
-        longest: AtomicU8::new(0),
-        taken: None,
-    }
-}
-
-/// Up to the depth of the configuration, if it has one.
-fn bounded(config: &Config, checker: CheckerBuilder<Explored>) -> CheckerBuilder<Explored> {
-    match config.depth {
-        // The checker counts states, and does not look at the last.
-        Some(depth) => checker.target_max_depth(depth + 2),
-        None => checker,
+        longest_wait: AtomicU8::new(0),
+    };
+    let report = match search {
+        Search::All { threads } => explored.explore(threads),
+        Search::Random { walks, length } => explored.walk(walks, length),
+    };
+    Report {
+        took: started.elapsed(),
+        ..report
     }
 }

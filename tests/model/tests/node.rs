@@ -1,4 +1,4 @@
-//! A server with the quorum's scripts answers as the model's node does, and tells the same to the same.
+//! A server with the quorum's scripts answers as the model's node does, and sends the same pushes.
 
 // A test says what it expects by unwrapping it.
 #![allow(clippy::unwrap_used)]
@@ -7,105 +7,89 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use distlock_tests::{RedisServer, Reply, Resp};
-use model::quorum::{Command, Message, Node, Owner, Rules, Token};
+use model::Token;
+use model::quorum::{Body, Command, Message, Node, Owner, Rules, Script};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 const CLIENTS: usize = 3;
 const HOUR: &str = "3600000";
-/// Ends when a clock does.
-const LATER: &str = "9999999999999999";
+const FAR_FUTURE: &str = "9999999999999999";
 
-/// What happens to a node.
+/// One step of a test case.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A client asks something for one of its two owners.
-    Client(usize, u8, Wish),
+    /// A client sends a command. A token of zero, one or two stands for the one before the lock's (or the last
+    /// one), for that one, and for the one after it.
+    Send(Command),
     /// The lock expires.
     Expire,
     /// The node loses its data.
     Forget,
-    /// It votes again.
+    /// The quarantine ends.
     Vote,
-    /// A client goes, or comes back.
-    Listen(usize, bool),
-}
-
-/// Tokens are named by how far they are from the lock's, or from the last one.
-#[derive(Clone, Copy, Debug)]
-enum Wish {
-    Ask(Option<i16>),
-    Yield(i16),
-    Confirm(i16),
-    Release(Option<i16>),
-    Renew(i16),
-    Repair(i16),
+    /// A client subscribes, or unsubscribes.
+    Subscribe(usize, bool),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let near = -1..2_i16;
-    let wish = prop_oneof![
-        6 => prop::option::of(near.clone()).prop_map(Wish::Ask),
-        2 => near.clone().prop_map(Wish::Yield),
-        3 => near.clone().prop_map(Wish::Confirm),
-        2 => prop::option::of(near.clone()).prop_map(Wish::Release),
-        1 => near.clone().prop_map(Wish::Renew),
-        1 => near.prop_map(Wish::Repair),
+    let near = 0..3 as Token;
+    let script = prop_oneof![
+        6 => prop::option::of(near.clone()).prop_map(Script::Ask),
+        2 => near.clone().prop_map(Script::Yield),
+        3 => near.clone().prop_map(Script::Confirm),
+        2 => prop::option::of(near.clone()).prop_map(Script::Release),
+        1 => near.clone().prop_map(Script::Renew),
+        1 => near.prop_map(Script::Repair),
     ];
+    let send = (0..CLIENTS, 0..2_u8, script).prop_map(|(client, number, script)| {
+        let owner = Owner::new(client, number);
+        Step::Send(Command { owner, script })
+    });
+    let subscribe = (0..CLIENTS, any::<bool>());
     let step = prop_oneof![
-        20 => (0..CLIENTS, 0..2_u8, wish).prop_map(|(client, number, wish)| Step::Client(client, number, wish)),
+        20 => send,
         2 => Just(Step::Expire),
         1 => Just(Step::Forget),
         2 => Just(Step::Vote),
-        2 => (0..CLIENTS, any::<bool>()).prop_map(|(client, listens)| Step::Listen(client, listens)),
+        2 => subscribe.prop_map(|(client, subscribed)| Step::Subscribe(client, subscribed)),
     ];
     prop::collection::vec(step, 1..60)
 }
 
-/// The scripts as the server gets them.
-struct Script(String);
-
-impl Script {
-    fn new(source: &str) -> Self {
-        let fragments = [
-            (
-                "--@include quorum/epoch",
-                include_str!("../../../lua/quorum/epoch.lua"),
-            ),
-            (
-                "--@include quorum/votes",
-                include_str!("../../../lua/quorum/votes.lua"),
-            ),
-        ];
-        let include = |source: String, (name, text): (&str, &str)| source.replace(name, text);
-        Script(fragments.into_iter().fold(source.to_owned(), include))
-    }
-
-    /// At a time of the test's own (µs).
-    fn run(&self, now: u64, raw: &mut Resp, keys: &[&str], args: &[&str]) -> Reply {
-        let count = keys.len().to_string();
-        let (seconds, micros) = (now / 1_000_000, now % 1_000_000);
-        let time = format!("{{ '{seconds}', '{micros}' }}");
-        let source = self.0.replace("redis.call('TIME')", &time);
-        let words = [&["EVAL", &*source, &*count], keys, args].concat();
-        raw.cmd(&words)
-    }
+/// Returns the script as the server receives it, at a time of the test's own (µs).
+fn source(script: Script, now: u64) -> String {
+    let source = match script {
+        Script::Ask(_) => include_str!("../../../lua/quorum/ask.lua"),
+        Script::Yield(_) => include_str!("../../../lua/quorum/yield.lua"),
+        Script::Confirm(_) => include_str!("../../../lua/quorum/confirm.lua"),
+        Script::Release(_) => include_str!("../../../lua/quorum/release.lua"),
+        Script::Renew(_) => include_str!("../../../lua/quorum/renew.lua"),
+        Script::Repair(_) => include_str!("../../../lua/quorum/repair.lua"),
+    };
+    let epoch = include_str!("../../../lua/quorum/epoch.lua");
+    let votes = include_str!("../../../lua/quorum/votes.lua");
+    let time = format!("{{ '{}', '{}' }}", now / 1_000_000, now % 1_000_000);
+    source
+        .replace("--@include quorum/epoch", epoch)
+        .replace("--@include quorum/votes", votes)
+        .replace("redis.call('TIME')", &time)
 }
 
-/// One server, and the clients that listen to it.
-struct Side<'a> {
+/// One server, and the clients that subscribe to it.
+struct RealNode<'a> {
+    server: &'a RedisServer,
     raw: Resp,
     clients: Vec<Option<Resp>>,
-    server: &'a RedisServer,
-    /// The names of what is used in this case.
+    /// The keys of this test case.
     keys: [String; 5],
-    /// Each start has its own.
+    /// The number of the server's run: every start has its own.
     run: u32,
     /// The model's tokens, and the server's.
     tokens: BTreeMap<Token, u64>,
     /// The server's clock (µs).
     now: u64,
-    /// The time after which a command of a client comes too late.
+    /// The time after which a client's command arrives too late.
     apply_by: String,
 }
 
@@ -117,33 +101,33 @@ fn name(owner: Owner) -> String {
     format!("{:032x}:{}", owner.client(), owner.0)
 }
 
-/// Some are equal: then the names decide.
-fn ticket(owner: Owner) -> String {
-    (1_000_000 + u32::from(owner.0 / 2)).to_string()
+/// Some tickets are equal: then the names decide.
+fn ticket(owner: Owner) -> u32 {
+    1_000_000 + u32::from(owner.0 / 2)
 }
 
-impl<'a> Side<'a> {
+impl<'a> RealNode<'a> {
     fn new(server: &'a RedisServer, case: u32) -> Self {
         let keys =
             ["lock", "queue", "entry", "fence", "epoch"].map(|key| format!("{key}:{{{case}}}"));
-        let mut side = Side {
+        let mut node = RealNode {
+            server,
             raw: server.client(),
             clients: (0..CLIENTS).map(|_| None).collect(),
-            server,
             keys,
             run: 0,
             tokens: BTreeMap::new(),
             now: 1_700_000_000_000_000,
-            apply_by: LATER.to_owned(),
+            apply_by: FAR_FUTURE.to_owned(),
         };
-        (0..CLIENTS).for_each(|client| side.listen(client, true));
-        side.vote();
-        side
+        (0..CLIENTS).for_each(|client| node.subscribe(client, true));
+        node.vote();
+        node
     }
 
-    fn listen(&mut self, client: usize, listens: bool) {
+    fn subscribe(&mut self, client: usize, subscribed: bool) {
         let subscriber = &mut self.clients[client];
-        if !listens {
+        if !subscribed {
             if let Some(mut subscriber) = subscriber.take() {
                 subscriber.cmd(&["UNSUBSCRIBE", &channel(client)]);
             }
@@ -154,7 +138,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Its quarantine is over.
+    /// Ends the quarantine.
     fn vote(&mut self) {
         let epoch = format!("run{} 0", self.run);
         self.raw.cmd(&["SET", &self.keys[4], &epoch]);
@@ -162,294 +146,217 @@ impl<'a> Side<'a> {
 
     fn forget(&mut self) {
         self.run += 1;
-        // It does not vote before.
+        // It does not vote before its clock is above all tokens.
         self.now = self.now.max(self.newest() + 1);
         for key in &self.keys {
             self.raw.cmd(&["DEL", key]);
         }
-        // Whoever asks first notices.
+        // The next command finds another run.
         self.raw.cmd(&["SET", &self.keys[4], "another 0"]);
     }
 
     fn newest(&self) -> u64 {
-        let newest = self.tokens.last_key_value();
-        newest.map_or(0, |(_, newest)| *newest)
+        self.tokens
+            .last_key_value()
+            .map_or(0, |(_, newest)| *newest)
     }
 
-    /// A token of another node, which may be ahead.
+    /// Returns a token of another node, which may be ahead.
     fn ahead(&mut self) -> u64 {
         let fence = self.raw.get(&self.keys[3]);
         let fence = fence.map_or(0, |fence| fence.parse().unwrap());
         fence.max(self.newest()).max(self.now) + 10_000
     }
 
-    fn apply(&mut self, command: Command) -> Reply {
-        let keys: [&str; 5] = std::array::from_fn(|at| &*self.keys[at]);
-        let token = |token: Token| {
-            self.tokens
-                .get(&token)
-                .copied()
-                .unwrap_or_default()
-                .to_string()
-        };
+    fn apply(&mut self, Command { owner, script }: Command) -> Reply {
+        let token = |token: Token| self.tokens.get(&token).copied().unwrap_or_default();
+        let (id, ticket, apply_by) = (name(owner), ticket(owner), &self.apply_by);
         let (client, run) = (
-            |owner: Owner| format!("{:032x}", owner.client()),
+            format!("{:032x}", owner.client()),
             format!("run{}", self.run),
         );
-        self.now += 1_000;
-        let (now, raw) = (self.now, &mut self.raw);
-        match command {
-            Command::Ask(owner, named) => {
+        let args = match script {
+            Script::Ask(named) => {
                 let named = token(named.unwrap_or_default());
-                let rest = format!("30000 60000 100 {HOUR} {run} {} channel:", client(owner));
-                let args = [
-                    &*name(owner),
-                    &*ticket(owner),
-                    "33000",
-                    &*self.apply_by,
-                    HOUR,
-                    "a name",
-                    &*rest,
-                    &*named,
-                ];
-                Script::new(include_str!("../../../lua/quorum/ask.lua")).run(now, raw, &keys, &args)
+                let rest = format!("30000 60000 100 {HOUR} {run} {client} channel:");
+                format!("{id}|{ticket}|33000|{apply_by}|{HOUR}|a name|{rest}|{named}")
             }
-            Command::Yield(owner, given) => {
-                let rest = format!("{HOUR} {} channel:", client(owner));
-                let args = [
-                    &*name(owner),
-                    &*token(given),
-                    &*ticket(owner),
-                    "30000 33000 a name",
-                    "60000",
-                    &*rest,
-                ];
-                Script::new(include_str!("../../../lua/quorum/yield.lua")).run(
-                    now,
-                    raw,
-                    &keys[..4],
-                    &args,
-                )
+            Script::Yield(given) => {
+                let (given, rest) = (token(given), format!("{HOUR} {client} channel:"));
+                format!("{id}|{given}|{ticket}|30000 33000 a name|60000|{rest}")
             }
-            Command::Confirm(owner, given) => {
-                let args = [
-                    &*name(owner),
-                    &*token(given),
-                    "33000",
-                    HOUR,
-                    &*ticket(owner),
-                    HOUR,
-                    &*run,
-                ];
-                Script::new(include_str!("../../../lua/quorum/confirm.lua"))
-                    .run(now, raw, &keys, &args)
+            Script::Confirm(given) => {
+                let given = token(given);
+                format!("{id}|{given}|33000|{HOUR}|{ticket}|{HOUR}|{run}")
             }
-            Command::Release(owner, named) => {
-                let rest = format!("{HOUR} {} channel:", client(owner));
-                let next =
-                    named.map(|named| format!("{} {} {HOUR} {run}", token(named), ticket(owner)));
-                let owner = name(owner);
-                let args = [&*owner, "0", &*rest].into_iter();
-                let args: Vec<_> = args.chain(next.as_deref()).collect();
-                Script::new(include_str!("../../../lua/quorum/release.lua"))
-                    .run(now, raw, &keys, &args)
+            Script::Release(named) => {
+                let next = named.map(|named| format!("|{} {ticket} {HOUR} {run}", token(named)));
+                let next = next.unwrap_or_default();
+                format!("{id}|0|{HOUR} {client} channel:{next}")
             }
-            Command::Renew(owner, given) => {
-                let held = format!("{} {}", name(owner), token(given));
-                let args = [&*run, HOUR, &*ticket(owner), &*held, "33000"];
-                Script::new(include_str!("../../../lua/quorum/renew.lua")).run(
-                    now,
-                    raw,
-                    &[keys[4], keys[0]],
-                    &args,
-                )
+            Script::Renew(given) => {
+                let given = token(given);
+                format!("{run}|{HOUR}|{ticket}|{id} {given}|33000")
             }
-            Command::Repair(owner, given) => {
-                let args = [
-                    &*name(owner),
-                    &*token(given),
-                    &*ticket(owner),
-                    "33000",
-                    &*self.apply_by,
-                    HOUR,
-                    "a name",
-                    &*run,
-                    HOUR,
-                ];
-                Script::new(include_str!("../../../lua/quorum/repair.lua"))
-                    .run(now, raw, &keys, &args)
+            Script::Repair(given) => {
+                let given = token(given);
+                format!("{id}|{given}|{ticket}|33000|{apply_by}|{HOUR}|a name|{run}|{HOUR}")
             }
-        }
-    }
-
-    /// What the server said means what the model's node says.
-    fn answered(&mut self, expected: Message, command: Command, reply: &Reply) {
-        let numbers = |reply: &Reply| -> Vec<i64> {
-            let numbers = reply.array().iter().map(|one| match one {
-                Reply::Int(number) => *number,
-                _ => -1,
-            });
-            numbers.collect()
         };
-        let verdict = || numbers(reply)[0];
+        let args: Vec<_> = args.split('|').collect();
+        let [lock, queue, entry, fence, epoch] = self.keys.each_ref().map(String::as_str);
+        let keys = match script {
+            Script::Yield(_) => vec![lock, queue, entry, fence],
+            Script::Renew(_) => vec![epoch, lock],
+            _ => vec![lock, queue, entry, fence, epoch],
+        };
+        self.now += 1_000;
+        let (source, count) = (source(script, self.now), keys.len().to_string());
+        let words = [vec!["EVAL", &*source, &*count], keys, args].concat();
+        self.raw.cmd(&words)
+    }
+
+    /// The server's reply means the same as the answer of the model's node.
+    fn check_answer(&mut self, expected: Body, script: Script, reply: &Reply) {
+        let is_renewal = matches!(script, Script::Renew(_));
+        let known = |token| self.tokens[&token] as i64;
+        let at = |index: usize| reply.array()[index].int();
         match expected {
-            Message::Granted(_, token) => {
-                assert_eq!(verdict(), 1, "{reply:?}");
-                self.granted(token, numbers(reply)[2] as u64);
+            Body::Yielded => assert!(matches!(reply, Reply::Bulk(_)), "{reply:?}"),
+            Body::Released => assert!(matches!(reply, Reply::Int(_)), "{reply:?}"),
+            Body::Confirmed(_) if is_renewal => assert_eq!(reply.array(), []),
+            Body::Refused if is_renewal => assert_eq!(failure(reply), ""),
+            Body::Free => assert_eq!(failure(reply), "FREE"),
+            Body::Refused => assert_eq!(at(0), 0),
+            Body::Confirmed(token) => assert_eq!((at(0), at(2)), (1, known(token))),
+            Body::Newer(token) => assert_eq!((at(0), at(2)), (2, known(token))),
+            Body::Yours(token, lower) => {
+                assert_eq!((at(0), at(2), at(3)), (2, known(token), i64::from(lower)));
             }
-            Message::Yours(_, token, lower) => {
-                let said = numbers(reply);
-                let known = self.tokens[&token] as i64;
-                assert_eq!((said[0], said[2], said[3]), (2, known, i64::from(lower)));
+            Body::Queued => assert_eq!(at(0), 3),
+            Body::NotVoting => assert_eq!(at(0), 7),
+            Body::Granted(token) => {
+                assert_eq!(at(0), 1);
+                self.granted(token, at(2) as u64);
             }
-            Message::Queued(_) => assert_eq!(verdict(), 3, "{reply:?}"),
-            Message::NotVoting(_) => assert_eq!(verdict(), 7, "{reply:?}"),
-            Message::Confirmed(_, token) => match command {
-                Command::Renew(..) => assert_eq!(reply.array(), []),
-                _ => {
-                    let said = numbers(reply);
-                    assert_eq!((said[0], said[2]), (1, self.tokens[&token] as i64));
-                }
-            },
-            Message::Newer(_, token) => {
-                let said = numbers(reply);
-                assert_eq!((said[0], said[2]), (2, self.tokens[&token] as i64));
-            }
-            Message::Refused(_) => match command {
-                Command::Renew(..) => assert_eq!(failure(reply), ""),
-                _ => assert_eq!(verdict(), 0, "{reply:?}"),
-            },
-            Message::Free(_) => assert_eq!(failure(reply), "FREE"),
-            Message::Yielded(_) => assert!(matches!(reply, Reply::Bulk(_)), "{reply:?}"),
-            Message::Released(_) => assert!(matches!(reply, Reply::Int(_)), "{reply:?}"),
-            Message::Lower(_) | Message::HandedOn(..) => panic!("it is told unasked"),
+            Body::Lower | Body::HandedOn(..) => panic!("{expected:?} is a push"),
         }
     }
 
-    /// Tokens rise as the model's do.
+    /// The server's tokens rise as the model's do.
     fn granted(&mut self, token: Token, number: u64) {
-        let (_, last) = self.tokens.last_key_value().unwrap_or((&0, &0));
-        assert!(number > *last, "{number} after {last}");
+        let last = self.newest();
+        assert!(number > last, "{number} after {last}");
         let before = self.tokens.insert(token, number);
         assert_eq!(before, None, "each is given once");
     }
 
-    /// Nothing else is told.
-    fn told(&mut self, expected: Option<Message>) {
+    /// The server has sent the same push as the model's node, and no other.
+    fn check_pushes(&mut self, expected: Option<Message>) {
         for client in 0..CLIENTS {
-            let told = self.messages(client);
-            let to = expected.filter(|message| message.owner().client() == client);
-            let Some(message) = to else {
-                assert_eq!(told, [""; 0], "to client {client}");
+            let pushes = self.pushes(client);
+            let to_client = expected.filter(|message| message.owner.client() == client);
+            let Some(Message { owner, body }) = to_client else {
+                assert_eq!(pushes, [""; 0], "to client {client}");
                 continue;
             };
-            assert_eq!(told.len(), 1, "{told:?}");
-            let words: Vec<_> = told[0].split(' ').collect();
+            assert_eq!(pushes.len(), 1, "{pushes:?}");
+            let words: Vec<_> = pushes[0].split(' ').collect();
             assert_eq!(words.last(), Some(&&*self.keys[0]));
-            assert_eq!(words[1], name(message.owner()));
-            match message {
-                Message::Granted(_, token) => {
+            assert_eq!(words[1], name(owner));
+            match body {
+                Body::Granted(token) => {
                     assert_eq!(words[0], "vote");
                     self.granted(token, words[2].parse().unwrap());
                 }
-                Message::HandedOn(_, token, _) => {
-                    let said = (words[0], words[2].parse().unwrap(), words[4]);
-                    assert_eq!(said, ("held", self.tokens[&token], "1000"));
+                Body::HandedOn(token, _) => {
+                    let push = (words[0], words[2].parse().unwrap(), words[4]);
+                    assert_eq!(push, ("held", self.tokens[&token], "1000"));
                 }
-                Message::Lower(_) => assert_eq!(words[0], "lower"),
+                Body::Lower => assert_eq!(words[0], "lower"),
                 other => panic!("{other:?} is no push"),
             }
         }
     }
 
-    /// All that a client was told until now.
-    fn messages(&mut self, client: usize) -> Vec<String> {
+    /// Returns all pushes that a client has received until now.
+    fn pushes(&mut self, client: usize) -> Vec<String> {
         let Some(raw) = &mut self.clients[client] else {
             return Vec::new();
         };
         raw.send(&["PING"]).unwrap();
-        let mut told = Vec::new();
+        let mut pushes = Vec::new();
         loop {
             let reply = raw.read_reply(Duration::from_secs(30)).unwrap();
             match reply.array() {
                 [kind, _, text] if kind.text() == Some("message") => {
-                    told.push(text.text().unwrap().to_owned())
+                    pushes.push(text.text().unwrap().to_owned())
                 }
-                _ => return told,
+                _ => return pushes,
             }
         }
     }
 }
 
-/// The one failure of a renewal.
+/// The only failure of a renewal.
 fn failure(reply: &Reply) -> &str {
     reply.array()[0].array()[1].text().unwrap()
 }
 
 fn run(server: &RedisServer, case: u32, steps: &[Step]) {
-    let (mut node, mut side) = (Node::default(), Side::new(server, case));
+    let (mut node, mut real) = (Node::default(), RealNode::new(server, case));
     for step in steps {
         match *step {
             Step::Expire => {
                 node.lock = None;
-                side.raw.cmd(&["DEL", &side.keys[0].clone()]);
+                real.raw.cmd(&["DEL", &real.keys[0].clone()]);
             }
             Step::Forget => {
-                let newest = side.tokens.last_key_value().map_or(0, |(token, _)| *token);
+                let newest = real.tokens.last_key_value().map_or(0, |(token, _)| *token);
                 node.forget(&Rules::ALL, newest);
-                side.forget();
+                real.forget();
             }
             Step::Vote => {
                 node.quarantine = 0;
-                side.vote();
+                real.vote();
             }
-            Step::Listen(client, listens) => side.listen(client, listens),
-            Step::Client(client, number, wish) => {
-                if side.clients[client].is_none() {
-                    continue;
-                }
-                let owner = Owner::new(client, number);
-                let near = |by: i16| {
-                    let from = node.lock.map_or(node.fence, |lock| lock.token);
-                    i16::from(from).saturating_add(by).max(1) as Token
-                };
-                let command = match wish {
-                    Wish::Ask(named) => Command::Ask(owner, named.map(near)),
-                    Wish::Yield(by) => Command::Yield(owner, near(by)),
-                    Wish::Confirm(by) => Command::Confirm(owner, near(by)),
-                    Wish::Release(named) => Command::Release(owner, named.map(near)),
-                    Wish::Renew(by) => Command::Renew(owner, near(by)),
-                    Wish::Repair(by) => Command::Repair(owner, near(by)),
-                };
-                // One that this node has not given comes from another.
-                let mut invented = None;
-                if let Command::Ask(_, Some(token))
-                | Command::Release(_, Some(token))
-                | Command::Confirm(_, token)
-                | Command::Repair(_, token) = command
-                    && !side.tokens.contains_key(&token)
-                {
-                    let last = side.tokens.last_key_value();
-                    if last.is_some_and(|(last, _)| token < *last) {
-                        continue;
-                    }
-                    let above = side.ahead();
-                    side.tokens.insert(token, above);
-                    invented = Some(token);
-                }
-                let listens: Vec<_> = side.clients.iter().map(Option::is_some).collect();
-                let said = node.apply(&Rules::ALL, command, |owner| listens[owner.client()]);
-                let reply = side.apply(command);
-                side.answered(said.answer, command, &reply);
-                let is_used = matches!(said.answer, Message::Confirmed(..))
-                    || matches!(said.push, Some(Message::HandedOn(..)));
-                if let Some(token) = invented.filter(|_| !is_used) {
-                    side.tokens.remove(&token);
-                }
-                side.told(said.push);
-            }
+            Step::Subscribe(client, subscribed) => real.subscribe(client, subscribed),
+            Step::Send(command) => send(&mut node, &mut real, command),
         }
     }
+}
+
+fn send(node: &mut Node, real: &mut RealNode<'_>, mut command: Command) {
+    if real.clients[command.owner.client()].is_none() {
+        return;
+    }
+    // The token of a command that this node has not given is another node's.
+    let mut invented = None;
+    let is_given = matches!(command.script, Script::Yield(_) | Script::Renew(_));
+    if let Some(token) = command.script.token_mut() {
+        let lock = node.lock.map_or(node.fence, |lock| lock.token);
+        *token = (lock + *token).saturating_sub(1).max(1);
+        if !is_given && !real.tokens.contains_key(token) {
+            let last = real.tokens.last_key_value();
+            if last.is_some_and(|(last, _)| *token < *last) {
+                return;
+            }
+            let above = real.ahead();
+            real.tokens.insert(*token, above);
+            invented = Some(*token);
+        }
+    }
+    let subscribed: Vec<_> = real.clients.iter().map(Option::is_some).collect();
+    let response = node.apply(&Rules::ALL, command, |owner| subscribed[owner.client()]);
+    let reply = real.apply(command);
+    real.check_answer(response.answer, command.script, &reply);
+    let is_handed_on = |push: &Message| matches!(push.body, Body::HandedOn(..));
+    let is_used = matches!(response.answer, Body::Confirmed(_))
+        || response.push.as_ref().is_some_and(is_handed_on);
+    if let Some(token) = invented.filter(|_| !is_used) {
+        real.tokens.remove(&token);
+    }
+    real.check_pushes(response.push);
 }
 
 #[test]
@@ -471,41 +378,43 @@ fn a_server_does_what_the_models_node_does() {
     }
 }
 
-/// One that came back with what it had written long ago may have forgotten a hold.
+fn command(client: usize, script: Script) -> Command {
+    let owner = Owner::new(client, 0);
+    Command { owner, script }
+}
+
+/// A server that came back with data written long ago may have forgotten a hold.
 #[test]
 fn a_server_that_may_have_forgotten_hands_nothing_on() {
     let server = RedisServer::start();
     for (case, has_restarted) in [(0, false), (1, true)] {
-        let mut side = Side::new(&server, case);
-        let [first, second] = [0, 1].map(|client| Owner::new(client, 0));
-        side.apply(Command::Ask(first, None));
-        side.apply(Command::Ask(second, None));
-        side.run += u32::from(has_restarted);
-        let named = side.ahead();
-        side.tokens.insert(1, named);
-        side.apply(Command::Release(first, Some(1)));
-        let told = side.messages(1);
-        let says = if has_restarted { "vote " } else { "held " };
-        assert!(told[0].starts_with(says), "{told:?}");
-        let confirmed = side.apply(Command::Confirm(second, 1));
+        let mut real = RealNode::new(&server, case);
+        real.apply(command(0, Script::Ask(None)));
+        real.apply(command(1, Script::Ask(None)));
+        real.run += u32::from(has_restarted);
+        let named = real.ahead();
+        real.tokens.insert(1, named);
+        real.apply(command(0, Script::Release(Some(1))));
+        let pushes = real.pushes(1);
+        let kind = if has_restarted { "vote " } else { "held " };
+        assert!(pushes[0].starts_with(kind), "{pushes:?}");
+        let confirmed = real.apply(command(1, Script::Confirm(1)));
         assert_eq!(confirmed.array()[0].int() == 1, !has_restarted);
     }
 }
 
-/// Their owner may have been released meanwhile.
+/// The owner may have been released meanwhile.
 #[test]
 fn an_ask_or_a_repair_that_comes_too_late_leaves_nothing() {
     let server = RedisServer::start();
-    let owner = Owner::new(0, 0);
-    let commands = [Command::Ask(owner, None), Command::Repair(owner, 1)];
-    for (case, command) in (0..).zip(commands) {
-        let mut side = Side::new(&server, case);
-        let (lock, token) = (side.keys[0].clone(), side.ahead());
-        side.tokens.insert(1, token);
+    for (case, script) in (0..).zip([Script::Ask(None), Script::Repair(1)]) {
+        let mut real = RealNode::new(&server, case);
+        let (lock, token) = (real.keys[0].clone(), real.ahead());
+        real.tokens.insert(1, token);
         for (left, is_applied) in [(999, false), (1_000, true)] {
-            side.apply_by = format!("{:016}", side.now + left);
-            side.apply(command);
-            assert_eq!(side.raw.exists(&lock), is_applied, "{command:?}");
+            real.apply_by = format!("{:016}", real.now + left);
+            real.apply(command(0, script));
+            assert_eq!(real.raw.exists(&lock), is_applied, "{script:?}");
         }
     }
 }
@@ -513,16 +422,15 @@ fn an_ask_or_a_repair_that_comes_too_late_leaves_nothing() {
 #[test]
 fn a_repair_takes_only_what_is_free() {
     let server = RedisServer::start();
-    let mut side = Side::new(&server, 0);
-    let [lock, ..] = side.keys.clone();
-    let [owner, other] = [0, 1].map(|client| Owner::new(client, 0));
-    let token = side.ahead();
-    side.tokens.insert(1, token);
+    let mut real = RealNode::new(&server, 0);
+    let (lock, token) = (real.keys[0].clone(), real.ahead());
+    real.tokens.insert(1, token);
+    let other = name(Owner::new(1, 0));
     for state in ["held", "kept", "revoked", "vote"] {
-        let value = format!("3 {state} {} {token} 1 33000 1 a name", name(other));
-        side.raw.cmd(&["SET", &lock, &value]);
-        side.apply(Command::Repair(owner, 1));
-        let is_taken = side.raw.get(&lock) != Some(value);
+        let value = format!("3 {state} {other} {token} 1 33000 1 a name");
+        real.raw.cmd(&["SET", &lock, &value]);
+        real.apply(command(0, Script::Repair(1)));
+        let is_taken = real.raw.get(&lock) != Some(value);
         assert_eq!(is_taken, state == "vote", "{state}");
     }
 }

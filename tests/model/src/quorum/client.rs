@@ -1,44 +1,47 @@
-//! What a client does on its own: it asks, yields, confirms, holds and releases as what it knows makes it.
+//! What a client does on its own: it asks, yields, confirms, holds and releases, depending on what it knows.
 
 use super::config::{Config, GRANT, LEASE};
-use super::state::{Client, End, Phase, Stand, State};
-use super::wire::{Command, Message, Owner};
+use super::state::{Client, End, Phase, State, Status};
+use super::wire::{Body, Command, Message, Owner, Script};
+use crate::tokens::Tokens as _;
 
 impl End {
-    fn send(&mut self, command: Command) {
-        self.to_node.push(command);
+    pub(crate) fn send(&mut self, owner: Owner, script: Script) {
+        self.to_node.push(Command { owner, script });
     }
 
-    /// The attempt is over here.
+    /// Ends the attempt on this node.
     fn abandon(&mut self, config: &Config, owner: Owner) {
-        let is_known = self.stand.vote().is_some()
-            || matches!(self.stand, Stand::Queued | Stand::Yielding(..));
+        let is_known = self.status.vote().is_some()
+            || matches!(self.status, Status::Queued | Status::Yielding(..));
         if self.asked && (is_known || config.rules.releases_unanswered) {
             self.owed.add(owner);
         }
-        self.stand = Stand::Away;
+        self.status = Status::Away;
         (self.lower, self.asked, self.renewing) = (false, false, false);
         (self.age, self.proof) = (0, 0);
         self.fresh = true;
     }
 
-    /// The connection is of no use any more.
+    /// Gives up the connection.
     pub(crate) fn lose(&mut self, config: &Config, phase: Phase) {
         self.up = false;
         self.old = self.to_node;
-        self.late |= self.old.iter().any(|command| command.has_deadline());
+        self.late |= self.old.iter().any(|command| command.script.has_deadline());
         self.to_node.clear();
         self.to_client.clear();
         self.released = Default::default();
         (self.lower, self.renewing) = (false, false);
-        self.stand = match self.stand {
-            Stand::Yielding(token, _) if config.rules.yield_again => Stand::Yielding(token, false),
-            Stand::Confirmed(token) if matches!(phase, Phase::Holding(_)) => {
-                Stand::Confirmed(token)
+        self.status = match self.status {
+            Status::Yielding(token, _) if config.rules.yield_again => {
+                Status::Yielding(token, false)
             }
-            _ => Stand::Away,
+            Status::Confirmed(token) if matches!(phase, Phase::Holding(_)) => {
+                Status::Confirmed(token)
+            }
+            _ => Status::Away,
         };
-        if !matches!(self.stand, Stand::Confirmed(_)) {
+        if !matches!(self.status, Status::Confirmed(_)) {
             self.proof = 0;
         }
         self.fresh = true;
@@ -57,7 +60,7 @@ impl<const N: usize, const C: usize> State<N, C> {
         (client.phase, client.named, client.handed) = (phase, 0, handed);
     }
 
-    /// Does all that is to be done at once.
+    /// Does everything that needs no further message.
     pub(crate) fn settle(&mut self, config: &Config, client: usize) {
         if self.clients[client].crashed {
             return;
@@ -65,11 +68,11 @@ impl<const N: usize, const C: usize> State<N, C> {
         let reachable = self.ends(client).filter(|end| end.up).count();
         match self.clients[client].phase {
             Phase::Asking | Phase::Confirming(_)
-                if reachable < config.quorum && config.rules.leaves =>
+                if reachable < config.setup.quorum() && config.rules.leaves =>
             {
                 self.abandon(config, client, Phase::Cut);
             }
-            Phase::Cut if reachable >= config.quorum => self.begin(client),
+            Phase::Cut if reachable >= config.setup.quorum() => self.begin(client),
             _ => {}
         }
         self.votes_count(config, client);
@@ -83,32 +86,32 @@ impl<const N: usize, const C: usize> State<N, C> {
         let hands_on = (handed > 0).then_some(handed);
         self.clients[client].handed = 0;
         let asks = matches!(phase, Phase::Asking | Phase::Confirming(_));
-        let is_queued = self.ends(client).any(|end| end.stand == Stand::Queued);
+        let is_queued = self.ends(client).any(|end| end.status == Status::Queued);
         for end in self.ends_mut(client) {
             if !end.up {
                 continue;
             }
-            // What was given back is given back before anything else is said.
-            if let Stand::Yielding(token, false) = end.stand {
-                end.send(Command::Yield(owner, token));
-                end.stand = Stand::Yielding(token, true);
+            // A yield is sent before anything else.
+            if let Status::Yielding(token, false) = end.status {
+                end.send(owner, Script::Yield(token));
+                end.status = Status::Yielding(token, true);
             }
             for over in end.owed.iter() {
                 let is_to_wait = end.late && end.again.contains(over);
                 if !end.released.contains(over) && !is_to_wait {
-                    // What is late may come behind it.
+                    // A late command may arrive after it.
                     if end.late && config.rules.releases_again {
                         end.again.add(over);
                     } else {
                         end.again.remove(over);
                     }
                     end.released.add(over);
-                    end.send(Command::Release(over, hands_on));
+                    end.send(over, Script::Release(hands_on));
                 }
             }
-            if asks && end.stand == Stand::Away && end.fresh {
-                end.send(Command::Ask(owner, (!is_queued).then_some(named)));
-                end.stand = Stand::Asking;
+            if asks && end.status == Status::Away && end.fresh {
+                end.send(owner, Script::Ask((!is_queued).then_some(named)));
+                end.status = Status::Asking;
                 (end.fresh, end.asked, end.age) = (false, true, 0);
             }
         }
@@ -117,8 +120,8 @@ impl<const N: usize, const C: usize> State<N, C> {
     fn votes_count(&mut self, config: &Config, client: usize) {
         let (owner, rules) = (self.owner(client), config.rules);
         let votes = self.votes(client);
-        if self.clients[client].phase == Phase::Asking && votes >= config.quorum {
-            let tokens = self.ends(client).filter_map(|end| end.stand.vote());
+        if self.clients[client].phase == Phase::Asking && votes >= config.setup.quorum() {
+            let tokens = self.ends(client).filter_map(|end| end.status.vote());
             let token = if rules.confirms_largest {
                 tokens.max()
             } else {
@@ -127,15 +130,15 @@ impl<const N: usize, const C: usize> State<N, C> {
             self.clients[client].phase = Phase::Confirming(token.unwrap_or(0));
         }
         if let Phase::Confirming(_) = self.clients[client].phase
-            && votes < config.quorum
+            && votes < config.setup.quorum()
         {
             self.clients[client].phase = Phase::Asking;
         }
-        // A vote that comes later may be newer than a hold that has come and gone meanwhile.
+        // A vote that arrives later may be newer than a hold that has begun and ended meanwhile.
         if let Phase::Confirming(token) = self.clients[client].phase
             && rules.rises
         {
-            let tokens = self.ends(client).filter_map(|end| end.stand.vote());
+            let tokens = self.ends(client).filter_map(|end| end.status.vote());
             let largest = tokens.max().unwrap_or(0).max(token);
             self.clients[client].phase = Phase::Confirming(largest);
         }
@@ -143,17 +146,17 @@ impl<const N: usize, const C: usize> State<N, C> {
             phase @ (Phase::Confirming(token) | Phase::Holding(token)) => {
                 let holds = matches!(phase, Phase::Holding(_));
                 for end in self.ends_mut(client).filter(|end| end.up) {
-                    let is_to_confirm = match end.stand {
-                        Stand::Vote(newer) => !holds || newer <= token || !rules.confirms_largest,
-                        // An answer that came too late proves nothing.
-                        Stand::Confirmed(other) => {
+                    let is_to_confirm = match end.status {
+                        Status::Vote(newer) => !holds || newer <= token || !rules.confirms_largest,
+                        // An answer that arrived too late proves nothing.
+                        Status::Confirmed(other) => {
                             other != token || !holds && end.proof == 0 && rules.confirms_again
                         }
                         _ => false,
                     };
                     if is_to_confirm {
-                        end.send(Command::Confirm(owner, token));
-                        end.stand = Stand::Confirming(token);
+                        end.send(owner, Script::Confirm(token));
+                        end.status = Status::Confirming(token);
                         end.age = 0;
                         if !rules.waits_for_confirmations {
                             end.proof = LEASE;
@@ -166,11 +169,11 @@ impl<const N: usize, const C: usize> State<N, C> {
                 let somewhere = self.ends(client).any(|end| end.lower);
                 for end in self.ends_mut(client) {
                     let is_lower = end.lower || somewhere && !rules.yields_where_lower;
-                    if let Stand::Vote(token) | Stand::Confirmed(token) = end.stand
+                    if let Status::Vote(token) | Status::Confirmed(token) = end.status
                         && is_lower
                     {
-                        // What it said before proves nothing any more.
-                        (end.stand, end.proof) = (Stand::Yielding(token, false), 0);
+                        // Earlier confirmations no longer prove anything.
+                        (end.status, end.proof) = (Status::Yielding(token, false), 0);
                         // Until a fresh grant there.
                         end.lower &= !rules.yields_where_lower;
                     }
@@ -180,107 +183,106 @@ impl<const N: usize, const C: usize> State<N, C> {
         }
     }
 
-    /// The body begins once a quorum has confirmed this token.
+    /// Begins the body once a quorum has confirmed this token.
     fn begins(&mut self, config: &Config, client: usize) {
         let Phase::Confirming(token) = self.clients[client].phase else {
             return;
         };
         let waits = config.rules.waits_for_confirmations;
-        let proven = self.ends(client).filter(|end| match end.stand {
-            Stand::Confirmed(of) => of == token && end.proof > 0,
-            Stand::Confirming(_) => !waits,
+        let proven = self.ends(client).filter(|end| match end.status {
+            Status::Confirmed(of) => of == token && end.proof > 0,
+            Status::Confirming(_) => !waits,
             _ => false,
         });
-        if proven.count() >= config.quorum {
+        if proven.count() >= config.setup.quorum() {
             self.inverted |= token <= self.last;
             self.last = self.last.max(token);
             self.clients[client].phase = Phase::Holding(token);
         }
     }
 
-    /// Reads an answer or a push.
-    pub(crate) fn hear(&mut self, config: &Config, client: usize, node: usize, message: Message) {
+    /// Handles an answer or a push.
+    pub(crate) fn handle(&mut self, config: &Config, client: usize, node: usize, message: Message) {
         let (owner, phase) = (self.owner(client), self.clients[client].phase);
         let end = &mut self.columns[node].ends[client];
-        let yields = matches!(end.stand, Stand::Yielding(..));
-        let has_confirmed = matches!(end.stand, Stand::Confirming(_) | Stand::Confirmed(_));
+        let yields = matches!(end.status, Status::Yielding(..));
+        let has_confirmed = matches!(end.status, Status::Confirming(_) | Status::Confirmed(_));
         let waits = matches!(
             phase,
             Phase::Asking | Phase::Confirming(_) | Phase::Holding(_)
         );
-        match message {
-            Message::Released(over) => {
-                end.released.remove(over);
-                if !end.again.contains(over) {
-                    end.owed.remove(over);
+        match message.body {
+            Body::Released => {
+                end.released.remove(message.owner);
+                if !end.again.contains(message.owner) {
+                    end.owed.remove(message.owner);
                 }
             }
-            _ if message.owner() != owner || !waits => {}
-            Message::Yielded(_) => {
+            _ if message.owner != owner || !waits => {}
+            Body::Yielded => {
                 if yields {
-                    end.stand = Stand::Queued;
+                    end.status = Status::Queued;
                 }
             }
-            Message::Confirmed(_, token) => {
+            Body::Confirmed(token) => {
                 end.renewing = false;
-                let is_asked = end.stand == Stand::Asking;
-                if let Stand::Away | Stand::Queued | Stand::NotVoting | Stand::Vote(_) = end.stand
+                let is_asked = end.status == Status::Asking;
+                if let Status::Away | Status::Queued | Status::NotVoting | Status::Vote(_) =
+                    end.status
                     && !matches!(phase, Phase::Holding(_))
                 {
-                    // Since when is not known: there was a push in between.
-                    end.stand = Stand::Vote(token);
+                    // The time of its send is not known, because there was a push in between.
+                    end.status = Status::Vote(token);
                 } else if !yields {
                     end.proof = end.proof.max(LEASE.saturating_sub(end.age));
                     if is_asked
-                        || matches!(end.stand, Stand::Confirming(_))
+                        || matches!(end.status, Status::Confirming(_))
                         || matches!(phase, Phase::Holding(_))
                     {
-                        end.stand = Stand::Confirmed(token);
+                        end.status = Status::Confirmed(token);
                     }
                 }
             }
-            Message::Refused(_) => {
+            Body::Refused => {
                 end.renewing = false;
                 end.proof = 0;
                 if has_confirmed {
-                    end.stand = Stand::Away;
+                    end.status = Status::Away;
                     end.fresh = true;
                 }
             }
-            Message::Free(_) => {
+            Body::Free => {
                 end.renewing = false;
                 if let Phase::Holding(token) = phase {
-                    end.send(Command::Repair(owner, token));
+                    end.send(owner, Script::Repair(token));
                     end.renewing = true;
                     end.age = if config.rules.current_holds { LEASE } else { 0 };
                 }
             }
-            Message::Newer(_, token) => {
-                if matches!(end.stand, Stand::Confirming(_)) {
-                    (end.stand, end.proof) = (Stand::Vote(token), 0);
+            Body::Newer(token) => {
+                if matches!(end.status, Status::Confirming(_)) {
+                    (end.status, end.proof) = (Status::Vote(token), 0);
                 }
             }
             _ if yields || has_confirmed => {
-                if message == Message::Lower(owner) && has_confirmed {
-                    end.lower = true;
-                }
+                end.lower |= message.body == Body::Lower && has_confirmed;
             }
-            Message::Granted(_, token) => {
-                end.stand = Stand::Vote(token);
+            Body::Granted(token) => {
+                end.status = Status::Vote(token);
                 end.lower = false;
             }
-            Message::HandedOn(_, token, left) => {
-                end.stand = Stand::Confirmed(token);
+            Body::HandedOn(token, left) => {
+                end.status = Status::Confirmed(token);
                 end.proof = if config.rules.ages { left } else { GRANT };
                 end.lower = false;
             }
-            Message::Yours(_, token, lower) => {
-                end.stand = Stand::Vote(token);
+            Body::Yours(token, lower) => {
+                end.status = Status::Vote(token);
                 end.lower = lower;
             }
-            Message::Queued(_) => end.stand = Stand::Queued,
-            Message::NotVoting(_) => end.stand = Stand::NotVoting,
-            Message::Lower(_) => end.lower |= end.stand.vote().is_some(),
+            Body::Queued => end.status = Status::Queued,
+            Body::NotVoting => end.status = Status::NotVoting,
+            Body::Lower => end.lower |= end.status.vote().is_some(),
         }
         self.settle(config, client);
     }

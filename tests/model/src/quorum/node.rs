@@ -1,12 +1,13 @@
 //! One of the independent servers: a vote, a queue by tickets, and the largest token it knows.
 
 use super::config::{GRANT, LEASE, QUARANTINE, Rules};
-use super::wire::{Command, Message, Owner, Owners, Token};
+use super::wire::{Body, Command, Message, Owner, Owners, Script};
+use crate::tokens::Token;
 
-/// The lock as one node has it.
+/// The lock on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lock {
-    /// Whose it is.
+    /// The owner.
     pub owner: Owner,
     /// Its token.
     pub token: Token,
@@ -19,7 +20,7 @@ pub struct Lock {
 /// One node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Node {
-    /// It serves nobody.
+    /// It serves no client.
     pub down: bool,
     /// Ticks in which it does not vote.
     pub quarantine: u8,
@@ -27,30 +28,30 @@ pub struct Node {
     pub has_forgotten: bool,
     /// The lock.
     pub lock: Option<Lock>,
-    /// Who waits for it.
+    /// The waiters.
     pub queue: Owners,
     /// The largest token that it knows.
     pub fence: Token,
 }
 
-/// What a command makes a node say: an answer, and at most one push.
+/// The messages that a command causes: an answer, and at most one push.
 #[derive(Clone, Copy, Debug)]
-pub struct Said {
-    /// To whoever asked.
-    pub answer: Message,
+pub struct Response {
+    /// To the client that sent the command.
+    pub answer: Body,
     /// To an owner that waits, or has too few votes.
     pub push: Option<Message>,
 }
 
-impl Said {
-    fn only(answer: Message) -> Self {
-        Said { answer, push: None }
+impl From<Body> for Response {
+    fn from(answer: Body) -> Self {
+        Response { answer, push: None }
     }
 }
 
 impl Node {
-    /// Tokens are spread before: the next one is just above what the node knows, and no other's.
-    fn vote_for(&mut self, owner: Owner) -> Message {
+    /// Tokens are spread before: the next one is just above what the node knows, and no other node's.
+    fn vote_for(&mut self, owner: Owner) -> Body {
         self.queue.remove(owner);
         self.fence += 1;
         self.lock = Some(Lock {
@@ -59,21 +60,22 @@ impl Node {
             ttl: GRANT,
             confirmed: false,
         });
-        Message::Granted(owner, self.fence)
+        Body::Granted(self.fence)
     }
 
-    /// Has the lowest ticket that listens have its vote.
+    /// Votes for the lowest ticket that listens.
     fn next(&mut self, listens: impl Fn(Owner) -> bool) -> Option<Message> {
-        while let Some(lowest) = self.queue.lowest() {
-            if listens(lowest) {
-                return Some(self.vote_for(lowest));
+        while let Some(owner) = self.queue.lowest() {
+            if listens(owner) {
+                let body = self.vote_for(owner);
+                return Some(Message { owner, body });
             }
-            self.queue.remove(lowest);
+            self.queue.remove(owner);
         }
         None
     }
 
-    /// The same, and with the token that is named it is confirmed for as long as a vote lasts.
+    /// Votes for the lowest ticket, and confirms it with the token that is named, for as long as a vote lasts.
     fn hand_on(
         &mut self,
         rules: &Rules,
@@ -81,35 +83,34 @@ impl Node {
         listens: impl Fn(Owner) -> bool,
     ) -> Option<Message> {
         let last = self.fence;
-        let granted = self.next(listens)?;
-        let Some(named) = named.filter(|named| *named > last || !rules.names_newer) else {
-            return Some(granted);
-        };
-        self.fence = last;
-        self.confirm(granted.owner(), named, GRANT);
-        Some(Message::HandedOn(granted.owner(), named, GRANT))
+        let mut granted = self.next(listens)?;
+        if let Some(named) = named.filter(|named| *named > last || !rules.names_newer) {
+            self.fence = last;
+            self.confirm(granted.owner, named, GRANT);
+            granted.body = Body::HandedOn(named, GRANT);
+        }
+        Some(granted)
     }
 
-    /// Applies a command. `listens`: whether an owner's client can be told of a vote.
+    /// Applies a command. `listens`: whether an owner's client can receive a vote.
     pub fn apply(
         &mut self,
         rules: &Rules,
         command: Command,
         listens: impl Fn(Owner) -> bool,
-    ) -> Said {
+    ) -> Response {
+        let owner = command.owner;
         if self.quarantine > 0 {
-            return Said::only(match command {
-                Command::Ask(owner, _) => Message::NotVoting(owner),
-                Command::Yield(owner, _) => Message::Yielded(owner),
-                Command::Release(owner, _) => Message::Released(owner),
-                Command::Confirm(owner, _)
-                | Command::Renew(owner, _)
-                | Command::Repair(owner, _) => Message::Refused(owner),
+            return Response::from(match command.script {
+                Script::Ask(_) => Body::NotVoting,
+                Script::Yield(_) => Body::Yielded,
+                Script::Release(_) => Body::Released,
+                Script::Confirm(_) | Script::Renew(_) | Script::Repair(_) => Body::Refused,
             });
         }
-        match command {
-            Command::Ask(owner, named) => self.ask(rules, owner, named, listens),
-            Command::Yield(owner, token) => {
+        match command.script {
+            Script::Ask(named) => self.ask(rules, owner, named, listens),
+            Script::Yield(token) => {
                 let its = |lock: Lock| {
                     lock.owner == owner && (lock.token == token || !rules.yield_names_token)
                 };
@@ -119,50 +120,45 @@ impl Node {
                     self.queue.add(owner);
                     push = self.next(listens);
                 }
-                Said {
-                    answer: Message::Yielded(owner),
-                    push,
-                }
+                let answer = Body::Yielded;
+                Response { answer, push }
             }
-            Command::Confirm(owner, token) => Said::only(match self.lock {
-                // It was granted anew since, and its owner does not know: what it confirms is older than other holds may be.
+            Script::Confirm(token) => Response::from(match self.lock {
+                // It was granted anew since, without its owner's knowledge: what it confirms is older than other
+                // holds may be.
                 Some(lock) if lock.owner == owner && token < lock.token && rules.refuses_older => {
-                    Message::Newer(owner, lock.token)
+                    Body::Newer(lock.token)
                 }
                 Some(lock) if lock.owner == owner => self.confirm(owner, token, LEASE),
-                _ => Message::Refused(owner),
+                _ => Body::Refused,
             }),
-            Command::Release(owner, named) => {
+            Script::Release(named) => {
                 self.queue.remove(owner);
                 self.lock = self.lock.filter(|lock| lock.owner != owner);
                 let push = match self.lock {
                     None => self.hand_on(rules, named, listens),
                     Some(_) => None,
                 };
-                Said {
-                    answer: Message::Released(owner),
-                    push,
-                }
+                let answer = Body::Released;
+                Response { answer, push }
             }
-            Command::Renew(owner, token) => Said::only(match &mut self.lock {
+            Script::Renew(token) => Response::from(match &mut self.lock {
                 Some(lock) if lock.confirmed && lock.owner == owner && lock.token == token => {
                     lock.ttl = LEASE;
-                    Message::Confirmed(owner, token)
+                    Body::Confirmed(token)
                 }
-                Some(lock) if lock.confirmed => Message::Refused(owner),
-                // A vote that is not confirmed is no hold: another's that most nodes have confirmed goes before it.
-                _ => Message::Free(owner),
+                Some(lock) if lock.confirmed => Body::Refused,
+                // A vote that is not confirmed is no hold: one that most nodes have confirmed replaces it.
+                _ => Body::Free,
             }),
-            Command::Repair(owner, token) => Said::only(match self.lock {
-                lock if lock.is_none_or(|lock| !lock.confirmed) => {
-                    self.confirm(owner, token, LEASE)
-                }
-                _ => Message::Refused(owner),
+            Script::Repair(token) => Response::from(match self.lock {
+                Some(lock) if lock.confirmed => Body::Refused,
+                _ => self.confirm(owner, token, LEASE),
             }),
         }
     }
 
-    fn confirm(&mut self, owner: Owner, token: Token, ttl: u8) -> Message {
+    fn confirm(&mut self, owner: Owner, token: Token, ttl: u8) -> Body {
         self.fence = self.fence.max(token);
         self.lock = Some(Lock {
             owner,
@@ -170,7 +166,7 @@ impl Node {
             ttl,
             confirmed: true,
         });
-        Message::Confirmed(owner, token)
+        Body::Confirmed(token)
     }
 
     fn ask(
@@ -179,7 +175,7 @@ impl Node {
         owner: Owner,
         named: Option<Token>,
         listens: impl Fn(Owner) -> bool,
-    ) -> Said {
+    ) -> Response {
         if let Some(lock) = &mut self.lock
             && lock.owner == owner
         {
@@ -187,41 +183,39 @@ impl Node {
                 lock.ttl = GRANT;
             }
             let is_lower_there = self.queue.lowest().is_some_and(|lowest| lowest < owner);
-            let is_told = is_lower_there && rules.tells_lower;
-            return Said::only(Message::Yours(owner, lock.token, is_told));
+            return Body::Yours(lock.token, is_lower_there && rules.tells_lower).into();
         }
         self.queue.add(owner);
         let Some(lock) = self.lock else {
-            let listens_or_asks = |other| other == owner || listens(other);
             let last = self.fence;
-            let granted = self.next(listens_or_asks);
-            if let Some(Message::Granted(to, _)) = granted
-                && to == owner
-                && let Some(named) = named.filter(|named| *named > last || !rules.names_newer)
-            {
-                self.fence = last;
-                return Said::only(self.confirm(owner, named, LEASE));
-            }
-            return match granted {
-                Some(message @ Message::Granted(to, _)) if to == owner => Said::only(message),
-                push => Said {
-                    answer: Message::Queued(owner),
-                    push,
-                },
+            let granted = self.next(|other| other == owner || listens(other));
+            let Some(granted) = granted.filter(|granted| granted.owner == owner) else {
+                return Response {
+                    answer: Body::Queued,
+                    push: granted,
+                };
             };
+            if let Some(named) = named.filter(|named| *named > last || !rules.names_newer) {
+                self.fence = last;
+                return self.confirm(owner, named, LEASE).into();
+            }
+            return granted.body.into();
         };
-        let is_told = owner < lock.owner
+        let is_notified = owner < lock.owner
             && rules.tells_lower
             && (rules.tells_confirmed || !lock.confirmed)
             && listens(lock.owner);
-        Said {
-            answer: Message::Queued(owner),
-            push: is_told.then_some(Message::Lower(lock.owner)),
+        Response {
+            answer: Body::Queued,
+            push: is_notified.then_some(Message {
+                owner: lock.owner,
+                body: Body::Lower,
+            }),
         }
     }
 
-    /// It comes back without its data. `newest`: the largest token anywhere, which its clock is above once its quarantine
-    /// is over.
+    /// Restarts without its data. `newest`: the largest token anywhere, which its clock is above once its
+    /// quarantine has ended.
     pub fn forget(&mut self, rules: &Rules, newest: Token) {
         *self = Node {
             quarantine: if rules.quarantine { QUARANTINE } else { 0 },

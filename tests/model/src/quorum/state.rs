@@ -1,22 +1,22 @@
-//! One moment of the whole: nodes, clients, and what is under way between each two of them.
+//! One state of the whole system: nodes, clients, and what is in flight between each two of them.
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
-use crate::list::List;
-
 use super::config::{Config, Faults};
 use super::node::Node;
-use super::wire::{Command, Message, Owner, Owners, Token};
+use super::wire::{Command, Message, Owner, Owners};
+use crate::List;
+use crate::tokens::{Token, Tokens};
 
-/// What a client knows of its attempt at one node.
+/// What a client knows of its attempt on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Stand {
-    /// Nothing: it is to ask.
+pub(crate) enum Status {
+    /// Nothing: it will ask.
     #[default]
     Away,
     /// It has asked.
     Asking,
-    /// It waits in the queue.
+    /// It is queued.
     Queued,
     /// The node does not vote.
     NotVoting,
@@ -30,25 +30,27 @@ pub(crate) enum Stand {
     Yielding(Token, bool),
 }
 
-impl Stand {
-    /// The token of a vote.
+impl Status {
+    /// Returns the token of the vote, if it has one.
     pub(crate) fn vote(self) -> Option<Token> {
         match self {
-            Stand::Vote(token) | Stand::Confirming(token) | Stand::Confirmed(token) => Some(token),
+            Status::Vote(token) | Status::Confirming(token) | Status::Confirmed(token) => {
+                Some(token)
+            }
             _ => None,
         }
     }
 }
 
-/// A client's end at one node, and what is under way between them.
+/// A client's end of the connection to one node, and what is in flight between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct End {
     /// The connection works.
     pub(crate) up: bool,
-    /// It cannot be opened any more.
+    /// It can no longer be opened.
     pub(crate) severed: bool,
-    /// How the current attempt stands here.
-    pub(crate) stand: Stand,
+    /// The status of the current attempt.
+    pub(crate) status: Status,
     /// A lower ticket waits here.
     pub(crate) lower: bool,
     /// The current attempt has asked here at least once.
@@ -57,37 +59,37 @@ pub(crate) struct End {
     pub(crate) fresh: bool,
     /// An ask on a lost connection may still be applied.
     pub(crate) late: bool,
-    /// Ticks since the first ask, the confirmation or the renewal under way was sent.
+    /// Ticks since the first ask, the confirmation or the renewal in flight was sent.
     pub(crate) age: u8,
-    /// Ticks for which this node's last word is good.
+    /// Ticks for which this node's last confirmation is valid.
     pub(crate) proof: u8,
-    /// Attempts that are over, and to be forgotten here.
+    /// Attempts that have ended, and are to be released here.
     pub(crate) owed: Owners,
-    /// Those of them whose release is under way.
+    /// Those of them whose release is in flight.
     pub(crate) released: Owners,
-    /// Those of them whose release is to be repeated, after what was late.
+    /// Those of them whose release is to be repeated, after the late commands.
     pub(crate) again: Owners,
-    /// A renewal, or a repair, is under way.
+    /// A renewal, or a repair, is in flight.
     pub(crate) renewing: bool,
-    /// Commands under way.
+    /// Commands in flight.
     pub(crate) to_node: List<Command, 16>,
-    /// Answers and pushes under way.
+    /// Answers and pushes in flight.
     pub(crate) to_client: List<Message, 16>,
-    /// Commands under way on the connection before.
+    /// Commands in flight on the previous connection.
     pub(crate) old: List<Command, 16>,
 }
 
-/// A node with all that concerns it. Which node is which does not matter, so columns are kept in order.
+/// A node and the connections to it. Which node is which does not matter, so columns are kept in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Column<const C: usize> {
     /// The node.
     pub(crate) node: Node,
-    /// Its clients' ends.
+    /// The clients' ends.
     pub(crate) ends: [End; C],
 }
 
 impl<const C: usize> Column<C> {
-    /// A number by which columns are put in order; equal columns have the same.
+    /// Returns a number by which columns are put in order; equal columns have the same.
     pub(crate) fn rank(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
@@ -95,13 +97,13 @@ impl<const C: usize> Column<C> {
     }
 }
 
-/// Where a client is.
+/// The phase of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// It wants nothing.
+    /// It has no call.
     #[default]
     Idle,
-    /// It can reach too few nodes, and stands nowhere.
+    /// It can reach too few nodes, and is queued nowhere.
     Cut,
     /// It has too few votes.
     Asking,
@@ -109,35 +111,35 @@ pub(crate) enum Phase {
     Confirming(Token),
     /// Its body runs.
     Holding(Token),
-    /// Its body runs, and has been told that the hold is lost.
+    /// Its body runs, and has been notified that the hold is lost.
     Lost,
 }
 
 /// One client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Client {
-    /// It was lost.
+    /// It has crashed.
     pub(crate) crashed: bool,
     /// Calls it will still make.
     pub(crate) calls: u8,
     /// Its attempts so far.
     pub(crate) number: u8,
-    /// Where it is.
+    /// Its phase.
     pub(crate) phase: Phase,
     /// The token that its attempt names.
     pub(crate) named: Token,
-    /// The token that it names for whoever is next, while it leaves.
+    /// The token that it names for the next owner, while it releases.
     pub(crate) handed: Token,
 }
 
-/// The whole.
+/// The whole system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State<const N: usize, const C: usize> {
     /// The nodes.
     pub(crate) columns: [Column<C>; N],
     /// The clients.
     pub(crate) clients: [Client; C],
-    /// What may still go wrong.
+    /// Faults that may still happen.
     pub(crate) faults: Faults,
     /// The token of the body that started last.
     pub(crate) last: Token,
@@ -165,7 +167,7 @@ impl<const N: usize, const C: usize> State<N, C> {
             last: 0,
             inverted: false,
         };
-        for column in state.columns.iter_mut().rev().take(config.down) {
+        for column in state.columns.iter_mut().rev().take(config.setup.down) {
             column.node.down = true;
             for end in &mut column.ends {
                 end.up = false;
@@ -189,92 +191,60 @@ impl<const N: usize, const C: usize> State<N, C> {
     }
 
     pub(crate) fn votes(&self, client: usize) -> usize {
-        let votes = self.ends(client).filter(|end| end.stand.vote().is_some());
+        let votes = self.ends(client).filter(|end| end.status.vote().is_some());
         votes.count()
     }
 
-    /// Whether a body believes to hold the lock: a quorum's word is good.
+    /// Returns true if a body has a valid hold: a quorum's confirmations are valid.
     pub(crate) fn is_valid(&self, client: usize, quorum: usize) -> bool {
-        let who = &self.clients[client];
-        matches!(who.phase, Phase::Holding(_))
-            && !who.crashed
+        let Client { phase, crashed, .. } = self.clients[client];
+        matches!(phase, Phase::Holding(_))
+            && !crashed
             && self.ends(client).filter(|end| end.proof > 0).count() >= quorum
     }
 
-    fn each_token(&mut self, mut f: impl FnMut(&mut Token)) {
-        f(&mut self.last);
-        for client in &mut self.clients {
-            if let Phase::Confirming(token) | Phase::Holding(token) = &mut client.phase {
-                f(token);
-            }
-            f(&mut client.named);
-            f(&mut client.handed);
-        }
-        for column in &mut self.columns {
-            f(&mut column.node.fence);
-            if let Some(lock) = &mut column.node.lock {
-                f(&mut lock.token);
-            }
-            for end in &mut column.ends {
-                if let Stand::Vote(token)
-                | Stand::Confirming(token)
-                | Stand::Confirmed(token)
-                | Stand::Yielding(token, _) = &mut end.stand
-                {
-                    f(token);
-                }
-                for command in end.to_node.iter_mut().chain(end.old.iter_mut()) {
-                    if let Command::Ask(_, Some(token))
-                    | Command::Release(_, Some(token))
-                    | Command::Yield(_, token)
-                    | Command::Confirm(_, token)
-                    | Command::Renew(_, token)
-                    | Command::Repair(_, token) = command
-                    {
-                        f(token);
-                    }
-                }
-                for message in end.to_client.iter_mut() {
-                    if let Message::Granted(_, token)
-                    | Message::Yours(_, token, _)
-                    | Message::Newer(_, token)
-                    | Message::Confirmed(_, token)
-                    | Message::HandedOn(_, token, _) = message
-                    {
-                        f(token);
-                    }
-                }
-            }
-        }
-    }
-
-    /// A new attempt begins.
+    /// Begins a new attempt.
     pub(crate) fn begin(&mut self, client: usize) {
         let named = self.newest() + 1;
         let client = &mut self.clients[client];
         (client.phase, client.named) = (Phase::Asking, named);
     }
 
-    pub(crate) fn newest(&mut self) -> Token {
-        let mut newest = 0;
-        self.each_token(|token| newest = newest.max(*token));
-        newest
-    }
-
-    /// Leaves room for a new token above each: it is just above what its node knows, and below all others that are.
+    /// Makes space for a new token above each: it is just above what its node knows, and below all other tokens.
     pub(crate) fn spread_tokens(&mut self) {
         self.each_token(|token| *token *= 2);
     }
+}
 
-    /// Only the order of tokens matters: they are numbered, so that there are finitely many states.
-    pub(crate) fn number_tokens(&mut self) {
-        let mut used = 0_u64;
-        self.each_token(|token| used |= 1 << *token);
-        used &= !1;
-        self.each_token(|token| {
-            if *token != 0 {
-                *token = (used & ((2 << *token) - 1)).count_ones() as Token;
+impl<const N: usize, const C: usize> Tokens for State<N, C> {
+    fn each_token(&mut self, mut visit: impl FnMut(&mut Token)) {
+        visit(&mut self.last);
+        for client in &mut self.clients {
+            if let Phase::Confirming(token) | Phase::Holding(token) = &mut client.phase {
+                visit(token);
             }
-        });
+            visit(&mut client.named);
+            visit(&mut client.handed);
+        }
+        for column in &mut self.columns {
+            visit(&mut column.node.fence);
+            if let Some(lock) = &mut column.node.lock {
+                visit(&mut lock.token);
+            }
+            for end in &mut column.ends {
+                if let Status::Vote(token)
+                | Status::Confirming(token)
+                | Status::Confirmed(token)
+                | Status::Yielding(token, _) = &mut end.status
+                {
+                    visit(token);
+                }
+                let commands = end.to_node.iter_mut().chain(&mut end.old);
+                let sent = commands.filter_map(|command| command.script.token_mut());
+                let messages = end.to_client.iter_mut();
+                let received = messages.filter_map(|message| message.body.token_mut());
+                sent.chain(received).for_each(&mut visit);
+            }
+        }
     }
 }

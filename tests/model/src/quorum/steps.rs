@@ -1,10 +1,12 @@
-//! What can happen next.
-
-use std::fmt;
+//! The steps of the model.
 
 use super::config::{Config, LEASE};
-use super::state::{Phase, Stand, State};
-use super::wire::{ATTEMPTS, Command, Message};
+use super::state::{End, Phase, State, Status};
+use super::wire::{ATTEMPTS, Body, Command, Message, Owner, Script};
+use crate::tokens::Tokens as _;
+
+/// The number of kinds of steps.
+pub const KINDS: usize = 18;
 
 /// One step. The numbers are a client's and a node's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +21,7 @@ pub(crate) enum Action {
     DropOld(usize, usize),
     /// A client reads the next answer or push.
     Read(usize, usize),
-    /// A client asks a node again, or gives back what no other has confirmed.
+    /// A client asks a node again, or gives back what no other node has confirmed.
     Ask(usize, usize),
     /// A client gives up its connection to a node that is down.
     Notice(usize, usize),
@@ -35,13 +37,13 @@ pub(crate) enum Action {
     Up(usize),
     /// Fault: a client gives up a connection.
     Cut(usize, usize),
-    /// Fault: a client cannot reach a node any more.
+    /// Fault: a client can no longer reach a node.
     Sever(usize, usize),
-    /// Fault: a node serves nobody.
+    /// Fault: a node serves no client.
     Down(usize),
     /// Fault: a node loses its data, and its connections.
     Forget(usize),
-    /// Fault: a client is lost.
+    /// Fault: a client crashes.
     Crash(usize),
     /// Fault: a call is given up.
     GiveUp(usize),
@@ -68,34 +70,8 @@ impl Action {
     }
 }
 
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |client: usize| char::from(b'A' + client as u8);
-        match *self {
-            Action::Start(c) => write!(f, "{} calls", name(c)),
-            Action::Serve(c, n) => write!(f, "node {n} applies a command of {}", name(c)),
-            Action::ServeOld(c, n) => write!(f, "node {n} applies a late command of {}", name(c)),
-            Action::DropOld(c, n) => write!(f, "node {n} drops {}'s old connection", name(c)),
-            Action::Read(c, n) => write!(f, "{} hears node {n}", name(c)),
-            Action::Ask(c, n) => write!(f, "{} asks node {n} again", name(c)),
-            Action::Notice(c, n) => write!(f, "{} notices that node {n} is away", name(c)),
-            Action::Connect(c, n) => write!(f, "{} connects to node {n} again", name(c)),
-            Action::Renew(c) => write!(f, "{} renews", name(c)),
-            Action::End(c) => write!(f, "{} ends its body", name(c)),
-            Action::Tick => write!(f, "a tick passes"),
-            Action::Up(n) => write!(f, "node {n} is back"),
-            Action::Cut(c, n) => write!(f, "{} loses its connection to node {n} (fault)", name(c)),
-            Action::Sever(c, n) => write!(f, "{} cannot reach node {n} any more (fault)", name(c)),
-            Action::Down(n) => write!(f, "node {n} is down (fault)"),
-            Action::Forget(n) => write!(f, "node {n} loses its data (fault)"),
-            Action::Crash(c) => write!(f, "{} is lost (fault)", name(c)),
-            Action::GiveUp(c) => write!(f, "{} gives up (fault)", name(c)),
-        }
-    }
-}
-
 impl Config {
-    /// The steps that nobody's bad luck is needed for.
+    /// Adds the steps that are not faults.
     pub(crate) fn regular<const N: usize, const C: usize>(
         &self,
         state: &State<N, C>,
@@ -103,7 +79,7 @@ impl Config {
     ) {
         let steps_before = steps.len();
         for client in 0..C {
-            let who = state.clients[client];
+            let caller = state.clients[client];
             for node in 0..N {
                 let column = &state.columns[node];
                 let (serves, end) = (!column.node.down, &column.ends[client]);
@@ -116,7 +92,7 @@ impl Config {
                 if !end.old.is_empty() {
                     steps.push(Action::DropOld(client, node));
                 }
-                if who.crashed {
+                if caller.crashed {
                     continue;
                 }
                 if end.up && !end.to_client.is_empty() {
@@ -128,11 +104,14 @@ impl Config {
                 if !end.up && serves && !end.severed {
                     steps.push(Action::Connect(client, node));
                 }
-                let asks = matches!(who.phase, Phase::Asking | Phase::Confirming(_))
-                    && matches!(end.stand, Stand::Queued | Stand::NotVoting | Stand::Vote(_));
+                let asks = matches!(caller.phase, Phase::Asking | Phase::Confirming(_))
+                    && matches!(
+                        end.status,
+                        Status::Queued | Status::NotVoting | Status::Vote(_)
+                    );
                 let gives_back = self.rules.yields
-                    && who.phase == Phase::Asking
-                    && matches!(end.stand, Stand::Confirmed(_));
+                    && caller.phase == Phase::Asking
+                    && matches!(end.status, Status::Confirmed(_));
                 if (asks || gives_back) && end.up && serves && end.fresh {
                     steps.push(Action::Ask(client, node));
                 }
@@ -143,14 +122,15 @@ impl Config {
         if is_quiet || state.faults.late_ticks > 0 {
             steps.push(Action::Tick);
         }
-        for (client, who) in state.clients.iter().enumerate() {
-            if matches!(who.phase, Phase::Holding(_) | Phase::Lost) && !who.crashed {
+        for (client, caller) in state.clients.iter().enumerate() {
+            if matches!(caller.phase, Phase::Holding(_) | Phase::Lost) && !caller.crashed {
                 steps.push(Action::End(client));
             }
         }
     }
 
-    pub(crate) fn steps<const N: usize, const C: usize>(
+    /// Adds every step that can be taken next.
+    pub(crate) fn next_steps<const N: usize, const C: usize>(
         &self,
         state: &State<N, C>,
         steps: &mut Vec<Action>,
@@ -158,10 +138,10 @@ impl Config {
         self.regular(state, steps);
         let faults = state.faults;
         let down = state.columns.iter().filter(|column| column.node.down);
-        let may_fall = faults.downs > 0 && down.count() < N - self.quorum;
+        let may_fall = faults.downs > 0 && down.count() < N - self.setup.quorum();
         for (place, column) in state.columns.iter().enumerate() {
-            // Those that are down from the beginning stay so.
-            if column.node.down && self.down == 0 {
+            // Those that are down from the beginning stay down.
+            if column.node.down && self.setup.down == 0 {
                 steps.push(Action::Up(place));
             }
             if !column.node.down && may_fall {
@@ -172,25 +152,28 @@ impl Config {
             }
         }
         for client in 0..C {
-            let who = state.clients[client];
-            if who.crashed {
+            let caller = state.clients[client];
+            if caller.crashed {
                 continue;
             }
-            if who.phase == Phase::Idle && who.calls > 0 && who.number < ATTEMPTS {
+            if caller.phase == Phase::Idle && caller.calls > 0 && caller.number < ATTEMPTS {
                 steps.push(Action::Start(client));
             }
-            let is_waiting = matches!(who.phase, Phase::Asking | Phase::Confirming(_) | Phase::Cut);
+            let is_waiting = matches!(
+                caller.phase,
+                Phase::Asking | Phase::Confirming(_) | Phase::Cut
+            );
             if is_waiting && faults.give_ups > 0 {
                 steps.push(Action::GiveUp(client));
             }
-            if faults.crashes > 0 && who.phase != Phase::Idle {
+            if faults.crashes > 0 && caller.phase != Phase::Idle {
                 steps.push(Action::Crash(client));
             }
-            let renews = |end: &super::state::End| {
-                end.up && end.fresh && !end.renewing && matches!(end.stand, Stand::Confirmed(_))
+            let renews = |end: &End| {
+                end.up && end.fresh && !end.renewing && matches!(end.status, Status::Confirmed(_))
             };
             if self.renewals
-                && matches!(who.phase, Phase::Holding(_))
+                && matches!(caller.phase, Phase::Holding(_))
                 && state.ends(client).any(renews)
             {
                 steps.push(Action::Renew(client));
@@ -206,7 +189,7 @@ impl Config {
         }
     }
 
-    /// The state after a step, its columns as they were.
+    /// Takes a step, and leaves the columns in their places.
     pub(crate) fn apply<const N: usize, const C: usize>(
         &self,
         state: &mut State<N, C>,
@@ -220,34 +203,28 @@ impl Config {
             }
             Action::Serve(client, node) => {
                 state.spread_tokens();
-                let command = state.columns[node].ends[client].to_node.pop_front();
-                self.serve(state, client, node, command.expect("it is under way"), true);
+                let command = state.columns[node].ends[client].to_node.remove(0);
+                self.serve(state, client, node, command, true);
             }
             Action::ServeOld(client, node) => {
                 state.spread_tokens();
-                let command = state.columns[node].ends[client].old.pop_front();
-                self.serve(
-                    state,
-                    client,
-                    node,
-                    command.expect("it is under way"),
-                    false,
-                );
+                let command = state.columns[node].ends[client].old.remove(0);
+                self.serve(state, client, node, command, false);
             }
             Action::DropOld(client, node) => state.columns[node].ends[client].old.clear(),
             Action::Read(client, node) => {
-                let message = state.columns[node].ends[client].to_client.pop_front();
-                state.hear(self, client, node, message.expect("it is under way"));
+                let message = state.columns[node].ends[client].to_client.remove(0);
+                state.handle(self, client, node, message);
             }
             Action::Ask(client, node) => {
                 let owner = state.owner(client);
                 let end = &mut state.columns[node].ends[client];
                 end.fresh = false;
-                if let Stand::Confirmed(token) = end.stand {
-                    (end.stand, end.proof) = (Stand::Yielding(token, false), 0);
+                if let Status::Confirmed(token) = end.status {
+                    (end.status, end.proof) = (Status::Yielding(token, false), 0);
                     state.settle(self, client);
                 } else {
-                    end.to_node.push(Command::Ask(owner, None));
+                    end.send(owner, Script::Ask(None));
                 }
             }
             Action::Notice(client, node) => self.lose(state, client, node),
@@ -262,9 +239,9 @@ impl Config {
                 };
                 for end in state.ends_mut(client) {
                     let is_to_renew =
-                        end.fresh && !end.renewing && matches!(end.stand, Stand::Confirmed(_));
+                        end.fresh && !end.renewing && matches!(end.status, Status::Confirmed(_));
                     if end.up && is_to_renew {
-                        end.to_node.push(Command::Renew(owner, token));
+                        end.send(owner, Script::Renew(token));
                         (end.renewing, end.fresh, end.age) = (true, false, 0);
                     }
                 }
@@ -294,7 +271,7 @@ impl Config {
                 state.columns[node].node.forget(&self.rules, newest);
                 for client in 0..C {
                     let end = &mut state.columns[node].ends[client];
-                    // It was restarted: what was under way to it is gone.
+                    // It was restarted: the commands in flight to it are lost.
                     end.to_node.clear();
                     end.old.clear();
                     self.lose(state, client, node);
@@ -307,10 +284,10 @@ impl Config {
                 }
                 state.clients[client].crashed = true;
                 for end in state.ends_mut(client) {
-                    // What it knew does not matter any more.
-                    *end = super::state::End {
+                    // What it knew no longer matters.
+                    *end = End {
                         old: end.old,
-                        ..Default::default()
+                        ..End::default()
                     };
                 }
             }
@@ -332,15 +309,18 @@ impl Config {
     ) {
         let column = &mut state.columns[node];
         let ends = column.ends;
-        let listens = |owner: super::wire::Owner| ends[owner.client()].up;
-        let said = column.node.apply(&self.rules, command, listens);
+        let listens = |owner: Owner| ends[owner.client()].up;
+        let response = column.node.apply(&self.rules, command, listens);
         if is_heard {
-            column.ends[client].to_client.push(said.answer);
+            column.ends[client].to_client.push(Message {
+                owner: command.owner,
+                body: response.answer,
+            });
         }
-        if let Some(push) = said.push {
-            let to = push.owner().client();
-            if column.ends[to].up {
-                column.ends[to].to_client.push(push);
+        if let Some(push) = response.push {
+            let to = &mut column.ends[push.owner.client()];
+            if to.up {
+                to.to_client.push(push);
             }
         }
     }
@@ -370,13 +350,13 @@ impl Config {
                 end.fresh = true;
                 end.late = false;
                 for message in end.to_client.iter_mut() {
-                    if let Message::HandedOn(_, _, left) = message {
+                    if let Body::HandedOn(_, left) = &mut message.body {
                         *left = left.saturating_sub(1);
                     }
                 }
-                end.old.retain(|command| !command.has_deadline());
+                end.old.retain(|command| !command.script.has_deadline());
                 end.proof = end.proof.saturating_sub(1);
-                if end.renewing || matches!(end.stand, Stand::Asking | Stand::Confirming(_)) {
+                if end.renewing || matches!(end.status, Status::Asking | Status::Confirming(_)) {
                     end.age = (end.age + 1).min(LEASE);
                 }
             }
@@ -384,7 +364,7 @@ impl Config {
         for client in 0..C {
             if matches!(state.clients[client].phase, Phase::Holding(_))
                 && self.rules.lapses
-                && !state.is_valid(client, self.quorum)
+                && !state.is_valid(client, self.setup.quorum())
             {
                 state.clients[client].phase = Phase::Lost;
             }
@@ -392,13 +372,13 @@ impl Config {
         }
     }
 
-    /// The state after a step, in the order and with the tokens that all equal states have. `names`: which node is which.
-    pub(crate) fn after<const N: usize, const C: usize>(
+    /// Returns the state after a step, in the order and with the tokens that all equal states have, and the
+    /// places that its nodes had before.
+    pub(crate) fn step<const N: usize, const C: usize>(
         &self,
         state: &State<N, C>,
         action: Action,
-        names: Option<&mut [usize; N]>,
-    ) -> State<N, C> {
+    ) -> (State<N, C>, [usize; N]) {
         let mut next = *state;
         self.apply(&mut next, action);
         next.number_tokens();
@@ -406,10 +386,6 @@ impl Config {
         order.sort_by_key(|place| next.columns[*place].rank());
         let columns = next.columns;
         next.columns = order.map(|place| columns[place]);
-        if let Some(names) = names {
-            let before = *names;
-            *names = order.map(|place| before[place]);
-        }
-        next
+        (next, order)
     }
 }

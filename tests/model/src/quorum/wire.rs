@@ -1,13 +1,15 @@
-//! What clients and nodes say to each other.
+//! Commands and messages between clients and nodes.
 
 use std::fmt;
+
+use crate::tokens::Token;
 
 /// The most attempts of a client.
 pub(crate) const ATTEMPTS: u8 = 8;
 
-/// One attempt of a client. Its number is its ticket: lower ones go first. The clocks of clients may differ by any amount, so
-/// each client's tickets are below all of the next one's, whenever they were drawn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// One attempt of a client. Its number is its ticket: lower ones are served first. The clocks of clients may differ
+/// by any amount, so each client's tickets are below all of the next one's, whenever they were drawn.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(pub u8);
 
 impl Owner {
@@ -16,16 +18,15 @@ impl Owner {
         Owner(client as u8 * ATTEMPTS + number)
     }
 
-    /// Whose it is.
+    /// The client.
     pub fn client(self) -> usize {
         usize::from(self.0 / ATTEMPTS)
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let client = char::from(b'A' + self.0 / ATTEMPTS);
-        write!(f, "{client}{}", self.0 % ATTEMPTS + 1)
+        write!(f, "{}.{}", self.client(), self.0 % ATTEMPTS)
     }
 }
 
@@ -61,91 +62,106 @@ impl Owners {
     }
 }
 
-/// A fencing token. Zero is none.
-pub type Token = u8;
-
-/// What a client asks of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Command {
-    /// For its vote, or for a place in its queue; again, the same. Who names a token is confirmed with it at once, if it has
-    /// the vote at once, and the token is above all that the node knows.
-    Ask(Owner, Option<Token>),
-    /// To give the vote of this token to a lower ticket.
-    Yield(Owner, Token),
-    /// To hold the lock for the whole lease, with this token.
-    Confirm(Owner, Token),
-    /// To forget the owner; the next one is confirmed with the token that is named, if that is above all that the node knows.
-    Release(Owner, Option<Token>),
-    /// To hold the lock for another lease.
-    Renew(Owner, Token),
-    /// To hold the lock again where it was lost.
-    Repair(Owner, Token),
+/// A command to a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Command {
+    /// The owner that it is about.
+    pub owner: Owner,
+    /// The script to run.
+    pub script: Script,
 }
 
-impl Default for Command {
+/// The script that a command runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Script {
+    /// Requests the vote, or a place in the queue; again, the same. An ask that names a token is confirmed with it at
+    /// once, if it has the vote at once and the token is above all that the node knows.
+    Ask(Option<Token>),
+    /// Gives the vote of this token to a lower ticket.
+    Yield(Token),
+    /// Holds the lock for the whole lease, with this token.
+    Confirm(Token),
+    /// Removes the owner. The next one is confirmed with the token that is named, if that is above all that the
+    /// node knows.
+    Release(Option<Token>),
+    /// Holds the lock for another lease.
+    Renew(Token),
+    /// Holds the lock again where it was lost.
+    Repair(Token),
+}
+
+impl Default for Script {
     fn default() -> Self {
-        Command::Ask(Owner(0), None)
+        Script::Ask(None)
     }
 }
 
-impl Command {
-    /// Whether it is refused when it comes late.
-    pub(crate) fn has_deadline(self) -> bool {
-        matches!(self, Command::Ask(..) | Command::Repair(..))
-    }
-}
-
-/// What a node says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Message {
-    /// You have its vote, for a short time: an answer, or a push.
-    Granted(Owner, Token),
-    /// You have it still, and whether a lower ticket waits.
-    Yours(Owner, Token, bool),
-    /// You stand in the queue.
-    Queued(Owner),
-    /// It does not vote.
-    NotVoting(Owner),
-    /// A lower ticket waits.
-    Lower(Owner),
-    /// A yield was applied, or was about something else.
-    Yielded(Owner),
-    /// The lock is yours for a lease, with this token.
-    Confirmed(Owner, Token),
-    /// The same, unasked: who had it before has handed it on. For so many ticks from now.
-    HandedOn(Owner, Token, u8),
-    /// It is yours with this newer token, which is to be confirmed at least.
-    Newer(Owner, Token),
-    /// It is not yours.
-    Refused(Owner),
-    /// It is nobody's.
-    Free(Owner),
-    /// The owner is forgotten.
-    Released(Owner),
-}
-
-impl Default for Message {
-    fn default() -> Self {
-        Message::Queued(Owner(0))
-    }
-}
-
-impl Message {
-    /// Who is told.
-    pub fn owner(self) -> Owner {
+impl Script {
+    /// The token that it names.
+    pub fn token_mut(&mut self) -> Option<&mut Token> {
         match self {
-            Message::Granted(owner, _)
-            | Message::Yours(owner, ..)
-            | Message::Queued(owner)
-            | Message::NotVoting(owner)
-            | Message::Lower(owner)
-            | Message::Yielded(owner)
-            | Message::Confirmed(owner, _)
-            | Message::HandedOn(owner, ..)
-            | Message::Newer(owner, _)
-            | Message::Refused(owner)
-            | Message::Free(owner)
-            | Message::Released(owner) => owner,
+            Script::Ask(token) | Script::Release(token) => token.as_mut(),
+            Script::Yield(token)
+            | Script::Confirm(token)
+            | Script::Renew(token)
+            | Script::Repair(token) => Some(token),
+        }
+    }
+
+    /// Returns true if it is refused when it arrives late.
+    pub(crate) fn has_deadline(self) -> bool {
+        matches!(self, Script::Ask(_) | Script::Repair(_))
+    }
+}
+
+/// A message from a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Message {
+    /// The owner that it is about.
+    pub owner: Owner,
+    /// What it says.
+    pub body: Body,
+}
+
+/// An answer or a push.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Body {
+    /// You have its vote, for a short time: an answer, or a push.
+    Granted(Token),
+    /// You still have it, and whether a lower ticket waits.
+    Yours(Token, bool),
+    /// You are queued.
+    #[default]
+    Queued,
+    /// It does not vote.
+    NotVoting,
+    /// A lower ticket waits.
+    Lower,
+    /// A yield was applied, or was about something else.
+    Yielded,
+    /// The lock is yours for a lease, with this token.
+    Confirmed(Token),
+    /// The same as a push, because the owner before has handed it on. For this many ticks from now.
+    HandedOn(Token, u8),
+    /// It is yours with this newer token, which is to be confirmed at least.
+    Newer(Token),
+    /// It is not yours.
+    Refused,
+    /// It is free.
+    Free,
+    /// The owner is removed.
+    Released,
+}
+
+impl Body {
+    pub(crate) fn token_mut(&mut self) -> Option<&mut Token> {
+        match self {
+            Body::Granted(token)
+            | Body::Yours(token, _)
+            | Body::Newer(token)
+            | Body::Confirmed(token)
+            | Body::HandedOn(token, _) => Some(token),
+            _ => None,
         }
     }
 }

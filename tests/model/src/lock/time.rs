@@ -1,9 +1,9 @@
 //! A tick.
 
-use crate::state::{Call, Phase, Renewal, Signal, State};
-use crate::wire::{Command, Message};
+use super::state::{Call, Phase, Renewal, Signal, State};
+use super::wire::{Body, Command, Message, Script};
 
-/// Every timer counts down. `looks`: a queued client may look again.
+/// Counts every timer down. If `looks`, a queued client may look again.
 pub(crate) fn tick(state: &mut State, looks: bool) {
     let less = |left: &mut u8| *left = left.saturating_sub(1);
     if let Some(lock) = &mut state.server.lock {
@@ -19,8 +19,8 @@ pub(crate) fn tick(state: &mut State, looks: bool) {
                 match phase {
                     Phase::Asking(timer) | Phase::Confirming(timer, _) => less(timer),
                     Phase::Queued { may_look } => {
-                        let sent = |command: &Command| matches!(command, Command::Look { .. });
-                        let seen = |message: &Message| matches!(message, Message::Seen(..));
+                        let sent = |command: &Command| command.script == Script::Look;
+                        let seen = |message: &Message| matches!(message.body, Body::Seen(_));
                         *may_look =
                             looks && !client.up.iter().any(sent) && !client.down.iter().any(seen);
                     }
@@ -37,20 +37,11 @@ pub(crate) fn tick(state: &mut State, looks: bool) {
             undo.late.iter_mut().for_each(less);
         }
         for command in client.up.iter_mut().chain(client.old.iter_mut()) {
-            match command {
-                Command::Ask { by, left, .. } => {
-                    less(by);
-                    less(left);
-                }
-                Command::Confirm { left, .. } => less(left),
-                Command::Release { .. } | Command::Look { .. } => {}
-            }
+            less(&mut command.apply_by);
+            less(&mut command.left);
         }
         for message in client.down.iter_mut() {
-            if let Message::Held(_, proof)
-            | Message::Confirmed(_, proof)
-            | Message::Push(_, proof) = message
-            {
+            if let Some(proof) = message.proof_mut() {
                 less(&mut proof.left);
             }
         }

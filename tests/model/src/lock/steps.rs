@@ -1,25 +1,13 @@
 //! What can happen next.
 
-use crate::action::Action;
-use crate::config::Config;
-use crate::state::{CLIENTS, Call, Client, Link, Phase, Renewal, Signal, State, Undo};
-use crate::wire::Message;
+use super::action::Action;
+use super::config::{Config, PIPE};
+use super::state::{CLIENTS, Call, Client, Link, Phase, Renewal, Signal, State, Undo};
+use super::wire::Body;
 
 impl Config {
-    /// Nothing has happened yet.
-    pub(crate) fn initial(&self) -> State {
-        let mut state = State {
-            faults: self.faults,
-            ..State::default()
-        };
-        for (client, calls) in state.clients.iter_mut().zip(self.calls) {
-            client.calls = *calls;
-        }
-        state
-    }
-
-    /// All that can happen next.
-    pub(crate) fn steps(&self, state: &State, steps: &mut Vec<Action>) {
+    /// Adds every step that can be taken next.
+    pub(crate) fn next_steps(&self, state: &State, steps: &mut Vec<Action>) {
         for client in 0..self.calls.len().min(CLIENTS) {
             if !state.clients[client].crashed {
                 self.client_steps(state, client, steps);
@@ -55,7 +43,7 @@ impl Config {
                         if proof.left > 0 {
                             steps.push(Action::Believe(c));
                         }
-                        if proof.left == 0 || self.doubt {
+                        if proof.left == 0 || self.setup.doubt {
                             steps.push(Action::ConfirmFirst(c));
                         }
                     }
@@ -99,7 +87,7 @@ impl Config {
                 if self.renewals
                     && confirmed
                     && proof.left > 0
-                    && proof.left < self.times.lease
+                    && proof.left < self.setup.lease
                     && client.renewal == Renewal::None
                 {
                     steps.push(Action::Renew(c));
@@ -139,7 +127,7 @@ impl Config {
 
     fn network_steps(&self, state: &State, c: usize, steps: &mut Vec<Action>) {
         let client = &state.clients[c];
-        // The server stops reading from who does not read.
+        // The server stops reading from a client that does not read.
         if client.link == Link::Up && !client.up.is_empty() && !client.down.is_full() {
             steps.push(Action::Serve(c));
         }
@@ -160,21 +148,22 @@ impl Config {
     }
 
     pub(crate) fn can_send(&self, client: &Client) -> bool {
-        client.link == Link::Up && client.up.len() < self.pipe
+        client.link == Link::Up && client.up.len() < PIPE
     }
 
     fn can_read(&self, client: &Client) -> bool {
         match client.down.first() {
             // It may have to be given back.
-            Some(Message::Push(id, _)) => {
-                client.id() == Some(id) || client.undoes(id) || !client.undo.is_full()
+            Some(first) if matches!(first.body, Body::Push(_)) => {
+                let is_known = client.id() == Some(first.id) || client.undoes(first.id);
+                is_known || !client.undo.is_full()
             }
             first => first.is_some(),
         }
     }
 
-    /// Whether a prompt system would do something before time passes. Bodies and calls may take their
-    /// time, and an old connection may linger.
+    /// Returns true if a prompt system would do something before time passes. Bodies and calls may take
+    /// their time, and an old connection may linger.
     pub(crate) fn is_anything_due(&self, state: &State) -> bool {
         state.clients.iter().any(|client| {
             if client.crashed {

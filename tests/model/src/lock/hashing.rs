@@ -2,10 +2,10 @@
 
 use std::hash::{Hash, Hasher};
 
-use crate::state::State;
+use super::state::State;
 
 impl Hash for State {
-    /// Gives the hasher all at once, which is several times faster than field by field.
+    /// Writes all bytes at once, which is several times faster than field by field.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let mut bytes = Bytes::default();
         self.server.hash(&mut bytes);
@@ -17,7 +17,7 @@ impl Hash for State {
     }
 }
 
-/// What a hasher would be given, a byte for every number, for none is larger.
+/// Collects the fields, one byte for every number, because none is larger.
 struct Bytes {
     bytes: [u8; 512],
     len: usize,

@@ -1,39 +1,40 @@
-//! The scripts of `lua/`, one function each. A script is atomic; what it publishes goes to the client's
-//! connection at once, in front of whatever the server answers there later.
+//! The scripts of `lua/`, one function each. A script is atomic; its pushes are sent on the client's
+//! connection at once, before all later answers of the server.
 
-use crate::config::{Rules, Times};
-use crate::state::{Entry, Id, Link, Lock, State};
-use crate::wire::{Message, Proof, Sight, Token};
+use super::config::{Durations, Rules};
+use super::state::{Entry, Id, Link, Lock, State};
+use super::wire::{Body, Message, Proof, Sight};
+use crate::tokens::{Token, Tokens as _};
 
-/// How far `drive` came.
+/// The result of `drive`.
 #[derive(PartialEq, Eq)]
 enum Driven {
     Granted,
-    /// The head is who asks: it takes the lock itself.
+    /// The client that asks is the head: it takes the lock itself.
     Mine,
-    /// Nobody waits.
+    /// The queue is empty.
     Free,
     /// The server refused a write.
     Refused,
 }
 
 /// A script at work on the state.
-pub(crate) struct Script<'a> {
+pub(crate) struct Running<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) rules: Rules,
-    pub(crate) times: Times,
-    /// Whose connection it came by.
+    pub(crate) durations: Durations,
+    /// The client on whose connection it arrived.
     pub(crate) client: usize,
 }
 
-impl Script<'_> {
-    pub(crate) fn ask(&mut self, id: Id, by: u8, left: u8) -> Message {
-        if by == 0 {
-            return Message::Late(id);
+impl Running<'_> {
+    pub(crate) fn ask(&mut self, id: Id, apply_by: u8, left: u8) -> Body {
+        if apply_by == 0 {
+            return Body::Late;
         }
-        let ttl = self.times.lease + self.times.grace;
+        let ttl = self.durations.lease;
         let era = self.state.server.era;
-        let held = |token| Message::Held(id, Proof { token, left, era });
+        let held = |token| Body::Held(Proof { token, left, era });
         let queue_counts = self.rules.queue_order;
         if self.state.server.lock.is_none() {
             let driven = if !queue_counts || self.state.server.queue.is_empty() {
@@ -45,9 +46,9 @@ impl Script<'_> {
             };
             match driven {
                 Driven::Granted => {}
-                Driven::Refused => return Message::AskFailed(id),
+                Driven::Refused => return Body::AskFailed,
                 Driven::Mine | Driven::Free if self.state.server.refusing => {
-                    return Message::AskFailed(id);
+                    return Body::AskFailed;
                 }
                 Driven::Mine | Driven::Free => {
                     self.note_passed(id);
@@ -58,7 +59,7 @@ impl Script<'_> {
             }
         }
         if self.state.server.refusing {
-            return Message::AskFailed(id);
+            return Body::AskFailed;
         }
         if let Some(lock) = &mut self.state.server.lock
             && lock.owner == id
@@ -72,36 +73,36 @@ impl Script<'_> {
         if !server.queue.iter().any(|entry| entry.id == id) {
             server.queue.push(Entry { id, marked: false });
         }
-        Message::Queued(id)
+        Body::Queued
     }
 
-    pub(crate) fn confirm(&mut self, id: Id, left: u8) -> Message {
+    pub(crate) fn confirm(&mut self, id: Id, left: u8) -> Body {
         let server = &mut self.state.server;
         match &mut server.lock {
             Some(lock) if lock.owner == id => {
                 if server.refusing {
-                    return Message::ConfirmFailed(id);
+                    return Body::ConfirmFailed;
                 }
-                lock.ttl = self.times.lease + self.times.grace;
+                lock.ttl = self.durations.lease;
                 let (token, era) = (lock.token, server.era);
                 self.remove(id);
-                Message::Confirmed(id, Proof { token, left, era })
+                Body::Confirmed(Proof { token, left, era })
             }
-            _ => Message::NotYours(id),
+            _ => Body::NotYours,
         }
     }
 
-    pub(crate) fn release(&mut self, id: Id) -> Message {
+    pub(crate) fn release(&mut self, id: Id) -> Body {
         let server = &mut self.state.server;
         let held = server.lock.is_some_and(|lock| lock.owner == id);
         if server.refusing && (held || !server.queue.is_empty()) {
-            return Message::ReleaseFailed(id);
+            return Body::ReleaseFailed;
         }
         if held {
             server.lock = None;
         }
-        let Some(head) = server.queue.first() else {
-            return Message::Released(id);
+        let Some(&head) = server.queue.first() else {
+            return Body::Released;
         };
         let is_free = server.lock.is_none();
         if !held || head.id == id {
@@ -110,10 +111,10 @@ impl Script<'_> {
         if is_free && (held || self.rules.drive) {
             self.drive(None);
         }
-        Message::Released(id)
+        Body::Released
     }
 
-    pub(crate) fn look(&mut self, id: Id) -> Option<Message> {
+    pub(crate) fn look(&mut self, id: Id) -> Option<Body> {
         if self.state.server.lock.is_none() && self.drive(None) == Driven::Refused {
             // An error for this lock: the next look tries again.
             return None;
@@ -126,10 +127,10 @@ impl Script<'_> {
         } else {
             Sight::Missing
         };
-        Some(Message::Seen(id, sight))
+        Some(Body::Seen(sight))
     }
 
-    /// Whether the renewal was applied; `None`: the server refused it.
+    /// Returns true if the renewal was applied, or `None` if the server refused it.
     pub(crate) fn renew(&mut self, id: Id, token: Token) -> Option<bool> {
         let server = &mut self.state.server;
         match &mut server.lock {
@@ -137,7 +138,7 @@ impl Script<'_> {
                 if server.refusing {
                     return None;
                 }
-                lock.ttl = self.times.lease + self.times.grace;
+                lock.ttl = self.durations.lease;
                 Some(true)
             }
             _ => Some(false),
@@ -147,28 +148,28 @@ impl Script<'_> {
     /// Hands the free lock to the first live waiter.
     fn drive(&mut self, me: Option<Id>) -> Driven {
         loop {
-            let Some(head) = self.state.server.queue.first() else {
+            let Some(&head) = self.state.server.queue.first() else {
                 return Driven::Free;
             };
             if !head.marked && Some(head.id) == me {
                 return Driven::Mine;
             }
-            let whose = head.id.client();
-            let alive = whose == self.client || self.state.clients[whose].is_subscribed();
+            let client = head.id.client();
+            let alive = client == self.client || self.state.clients[client].is_subscribed();
             if self.state.server.refusing {
                 if !head.marked && alive && !self.rules.write_first {
-                    let token = self.state.next_token();
+                    let token = self.state.newest() + 1;
                     self.publish(head.id, token);
                 }
                 return Driven::Refused;
             }
             if head.marked {
                 // Granted and never confirmed, and the lock has expired: that client does not answer.
-                if whose == self.client {
+                if client == self.client {
                     self.remove(head.id);
                 } else {
                     let queue = &mut self.state.server.queue;
-                    queue.retain(|entry| entry.id.client() != whose);
+                    queue.retain(|entry| entry.id.client() != client);
                 }
             } else if alive {
                 self.grant(head.id);
@@ -183,26 +184,26 @@ impl Script<'_> {
         for entry in self.state.server.queue.iter_mut() {
             entry.marked |= entry.id == id;
         }
-        let token = self.take(id, self.times.grant + self.times.grace);
+        let token = self.take(id, self.durations.grant);
         self.publish(id, token);
     }
 
     fn take(&mut self, owner: Id, ttl: u8) -> Token {
-        let token = self.state.next_token();
+        let token = self.state.newest() + 1;
         self.state.server.lock = Some(Lock { owner, token, ttl });
         token
     }
 
-    /// A client that has gone, or whose connection has, hears nothing.
+    /// A client that has crashed or is not connected receives nothing.
     fn publish(&mut self, id: Id, token: Token) {
         let era = self.state.server.era;
-        let left = self.times.grant;
+        let left = self.durations.grant;
         let client = &mut self.state.clients[id.client()];
         // Without rule 3 a refusing server publishes without end.
         let has_room = self.rules.write_first || client.down.len() + 1 < 8;
         if client.link == Link::Up && !client.crashed && has_room {
-            let proof = Proof { token, left, era };
-            client.down.push(Message::Push(id, proof));
+            let body = Body::Push(Proof { token, left, era });
+            client.down.push(Message { id, body });
         }
     }
 
@@ -210,9 +211,9 @@ impl Script<'_> {
         self.state.server.queue.retain(|entry| entry.id != id);
     }
 
-    /// Who takes the lock by asking must have nobody in front. What `drive` found dead is gone by now.
+    /// A client that takes the lock by asking must be the first one. `drive` has removed the dead entries.
     fn note_passed(&mut self, id: Id) {
-        let queue = self.state.server.queue.as_slice();
+        let queue = &self.state.server.queue;
         let mut ahead = queue.iter().take_while(|entry| entry.id != id);
         self.state.wrongs.passed |= ahead.any(|entry| !entry.marked);
     }

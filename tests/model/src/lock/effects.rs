@@ -1,24 +1,15 @@
 //! What a step does.
 
-use crate::action::Action;
-use crate::client::unhear;
-use crate::config::{Config, Faults};
-use crate::server::Script;
-use crate::state::{Call, Client, Link, Phase, Renewal, Signal, State};
-use crate::time;
-use crate::wire::{Command, Message};
+use super::action::Action;
+use super::config::Config;
+use super::server::Running;
+use super::state::{Call, Client, Link, Phase, Renewal, Signal, State};
+use super::time;
+use super::wire::{Command, Message, Script};
 
 impl Config {
-    /// What a step that can be taken makes of a state.
-    pub(crate) fn after(&self, state: &State, action: Action) -> State {
-        let mut next = *state;
-        self.apply(&mut next, action);
-        next.renumber(self.rules.grant_age && self.rules.token_of_proof);
-        next
-    }
-
+    /// Takes a step that is among the next ones.
     pub(crate) fn apply(&self, state: &mut State, action: Action) {
-        let times = self.times;
         match action {
             Action::Start(c) => {
                 let id = state.fresh_id(c);
@@ -62,11 +53,7 @@ impl Config {
                 let client = &mut state.clients[c];
                 if let Call::Holding { id, confirming, .. } = &mut client.call {
                     *confirming = true;
-                    client.up.push(Command::Confirm {
-                        id: *id,
-                        left: times.lease,
-                        heard: true,
-                    });
+                    client.up.push(Command::confirm(*id, self.setup.lease));
                 }
             }
             Action::End(c) | Action::GiveUp(c) => {
@@ -82,27 +69,24 @@ impl Config {
                 for undo in client.undo.iter_mut() {
                     undo.sent |= undo.id == id;
                 }
-                client.up.push(Command::Release { id, heard: true });
+                client.up.push(Command::new(Script::Release, id));
             }
             Action::Look(c) => {
                 let client = &mut state.clients[c];
                 if let Call::Waiting { id, phase, .. } = &mut client.call {
                     *phase = Phase::Queued { may_look: false };
-                    client.up.push(Command::Look {
-                        id: *id,
-                        heard: true,
-                    });
+                    client.up.push(Command::new(Script::Look, *id));
                 }
             }
             Action::Renew(c) => {
                 let client = &mut state.clients[c];
                 if let Call::Holding { id, proof, .. } = client.call {
-                    client.renewal = Renewal::Asked(id, proof.token, times.lease);
+                    client.renewal = Renewal::Asked(id, proof.token, self.setup.lease);
                 }
             }
             Action::ServeRenewal(c) => {
                 if let Renewal::Asked(id, token, left) = state.clients[c].renewal {
-                    let answer = self.script(state, c).renew(id, token);
+                    let answer = self.running(state, c).renew(id, token);
                     let client = &mut state.clients[c];
                     client.renewal = match answer {
                         Some(_) | None if client.crashed => Renewal::None,
@@ -128,16 +112,14 @@ impl Config {
             Action::LoseRenewal(c) => state.clients[c].renewal = Renewal::None,
             Action::Read(c) => self.read(state, c),
             Action::Serve(c) => {
-                if let Some(command) = state.clients[c].up.pop_front()
-                    && let Some(answer) = self.serve(state, c, command)
-                {
+                let command = state.clients[c].up.remove(0);
+                if let Some(answer) = self.serve(state, c, command) {
                     state.clients[c].down.push(answer);
                 }
             }
             Action::ServeOld(c) => {
-                if let Some(command) = state.clients[c].old.pop_front() {
-                    self.serve(state, c, command);
-                }
+                let command = state.clients[c].old.remove(0);
+                self.serve(state, c, command);
                 Self::forget_old(&mut state.clients[c]);
             }
             Action::DropOld(c) => {
@@ -165,7 +147,7 @@ impl Config {
                 }
             }
             Action::Tick => {
-                if state.faults.late_ticks != Faults::ANY && self.is_anything_due(state) {
+                if self.is_anything_due(state) {
                     // The calm continuation ticks without asking.
                     state.faults.late_ticks = state.faults.late_ticks.saturating_sub(1);
                 }
@@ -196,7 +178,7 @@ impl Config {
                     renewal: client.renewal,
                     ..Client::default()
                 };
-                left.old.iter_mut().for_each(unhear);
+                left.old.iter_mut().for_each(Command::unhear);
                 if let Renewal::Answered(..) = left.renewal {
                     left.renewal = Renewal::None;
                 }
@@ -215,29 +197,24 @@ impl Config {
         }
     }
 
-    fn script<'a>(&self, state: &'a mut State, client: usize) -> Script<'a> {
-        Script {
+    fn running<'a>(&self, state: &'a mut State, client: usize) -> Running<'a> {
+        Running {
             state,
             rules: self.rules,
-            times: self.times,
+            durations: self.setup,
             client,
         }
     }
 
-    /// Applies a command. The answer, if somebody waits for it.
+    /// Applies a command, and returns the answer if the client still waits for it.
     fn serve(&self, state: &mut State, c: usize, command: Command) -> Option<Message> {
-        let mut script = self.script(state, c);
-        let (answer, heard) = match command {
-            Command::Ask {
-                id,
-                by,
-                left,
-                heard,
-            } => (Some(script.ask(id, by, left)), heard),
-            Command::Confirm { id, left, heard } => (Some(script.confirm(id, left)), heard),
-            Command::Release { id, heard } => (Some(script.release(id)), heard),
-            Command::Look { id, heard } => (script.look(id), heard),
+        let (mut running, id) = (self.running(state, c), command.id);
+        let body = match command.script {
+            Script::Ask => running.ask(id, command.apply_by, command.left),
+            Script::Confirm => running.confirm(id, command.left),
+            Script::Release => running.release(id),
+            Script::Look => running.look(id)?,
         };
-        answer.filter(|_| heard)
+        command.heard.then_some(Message { id, body })
     }
 }

@@ -1,8 +1,8 @@
-//! What a client does with its calls, its connection, and what it is told.
+//! What a client does with its calls, its connection, and the messages it reads.
 
-use crate::config::Config;
-use crate::state::{Call, Client, Id, Link, Phase, Signal, State, Undo};
-use crate::wire::{Command, Message, Proof, Sight};
+use super::config::{Config, DEADLINE};
+use super::state::{Call, Client, Id, Link, Phase, Signal, State, Undo};
+use super::wire::{Body, Command, Message, Proof, Script, Sight};
 
 impl Config {
     pub(crate) fn send_ask(&self, client: &mut Client) {
@@ -10,37 +10,22 @@ impl Config {
             if *signal == Signal::Missing {
                 *signal = Signal::None;
             }
-            *phase = Phase::Asking(self.times.deadline);
-            client.up.push(Command::Ask {
-                id: *id,
-                by: self.times.deadline,
-                left: self.times.lease,
-                heard: true,
-            });
+            *phase = Phase::Asking(DEADLINE);
+            client.up.push(Command::ask(*id, self.setup.lease));
         }
     }
 
-    /// Nobody waits any more for answers to the current call.
+    /// The call no longer waits for answers.
     fn stop_listening(&self, client: &mut Client) {
         let Some(current) = client.id() else { return };
-        for command in client.up.iter_mut() {
-            match command {
-                Command::Ask { id, .. } | Command::Confirm { id, .. } if *id == current => {
-                    unhear(command);
-                }
-                _ => {}
+        for command in client.up.iter_mut().filter(|sent| sent.id == current) {
+            if let Script::Ask | Script::Confirm = command.script {
+                command.unhear();
             }
         }
-        client.down.retain(|message| match message {
-            Message::Held(id, _)
-            | Message::Queued(id)
-            | Message::Late(id)
-            | Message::AskFailed(id)
-            | Message::Confirmed(id, _)
-            | Message::NotYours(id)
-            | Message::ConfirmFailed(id)
-            | Message::Seen(id, _) => *id != current,
-            _ => true,
+        client.down.retain(|message| match message.body {
+            Body::Push(_) | Body::Released | Body::ReleaseFailed => true,
+            _ => message.id != current,
         });
     }
 
@@ -76,19 +61,15 @@ impl Config {
             };
             *signal = Signal::None;
             if can_send {
-                *phase = Phase::Confirming(self.times.deadline, pushed);
-                client.up.push(Command::Confirm {
-                    id: *id,
-                    left: self.times.lease,
-                    heard: true,
-                });
+                *phase = Phase::Confirming(DEADLINE, pushed);
+                client.up.push(Command::confirm(*id, self.setup.lease));
             } else {
                 *phase = Phase::Failed;
             }
         }
     }
 
-    /// The call is over: whatever its id has in the server is taken back.
+    /// Ends the call: what its id has in the server is taken back.
     pub(crate) fn undo_call(&self, client: &mut Client) {
         self.stop_listening(client);
         if let Some(id) = client.id() {
@@ -96,26 +77,22 @@ impl Config {
         }
     }
 
-    /// The client knows that its connection is lost: what it waits for will not come.
+    /// The client learns that its connection is lost: the answers it waits for will not arrive.
     pub(crate) fn lose_connection(&self, client: &mut Client) {
         client.link = Link::Down;
         client.up.clear();
         client.down.clear();
         let lives_on = !self.rules.kill_old && self.rules.undo_twice;
+        let current = client.id();
         for command in client.old.iter_mut() {
-            unhear(command);
-            if let Command::Ask { id, by, .. } = *command
-                && lives_on
-            {
-                let current = match client.call {
-                    Call::Waiting { id, .. } | Call::Holding { id, .. } => Some(id),
-                    Call::Idle => None,
-                };
-                if current == Some(id) {
-                    client.late = client.late.max(Some(by));
+            command.unhear();
+            if command.script == Script::Ask && lives_on {
+                let late = Some(command.apply_by);
+                if current == Some(command.id) {
+                    client.late = client.late.max(late);
                 }
-                for undo in client.undo.iter_mut().filter(|undo| undo.id == id) {
-                    undo.late = undo.late.max(Some(by));
+                for undo in client.undo.iter_mut().filter(|undo| undo.id == command.id) {
+                    undo.late = undo.late.max(late);
                 }
             }
         }
@@ -128,7 +105,7 @@ impl Config {
         self.ask_failed(client);
     }
 
-    /// Without the kill an old connection is of interest while it has commands.
+    /// Without the kill, an old connection matters only while it has commands.
     pub(crate) fn forget_old(client: &mut Client) {
         if client.link == Link::Up && client.old.is_empty() {
             client.old_lives = false;
@@ -137,32 +114,30 @@ impl Config {
 
     pub(crate) fn read(&self, state: &mut State, c: usize) {
         let client = &mut state.clients[c];
-        let Some(message) = client.down.pop_front() else {
-            return;
-        };
-        match (message, &mut client.call) {
-            (Message::Push(of, pushed), Call::Waiting { id, signal, .. }) if of == *id => {
-                let mut proof = pushed;
+        let Message { id, body } = client.down.remove(0);
+        let is_current = client.id() == Some(id);
+        match (body, &mut client.call) {
+            (Body::Released, _) => released(client, id),
+            (Body::ReleaseFailed, _) => {
+                for undo in client.undo.iter_mut().filter(|undo| undo.id == id) {
+                    undo.sent = false;
+                }
+            }
+            (Body::Push(_), _) if !is_current => undo(client, id),
+            _ if !is_current => {}
+            (Body::Push(mut proof), Call::Waiting { signal, .. }) => {
                 if !self.rules.grant_age {
-                    proof.left = self.times.grant;
+                    proof.left = self.setup.grant;
                 }
                 // The first one stays, as in a slot.
                 if !matches!(signal, Signal::Granted(_)) {
                     *signal = Signal::Granted(proof);
                 }
             }
-            (Message::Push(of, _), Call::Holding { id, .. }) if of == *id => {}
-            (Message::Push(of, _), _) => undo(client, of),
-            (Message::Released(of), _) => released(client, of),
-            (Message::ReleaseFailed(of), _) => {
-                for undo in client.undo.iter_mut().filter(|undo| undo.id == of) {
-                    undo.sent = false;
-                }
-            }
             (
-                Message::Held(of, proof) | Message::Confirmed(of, proof),
-                Call::Waiting { id, phase, signal },
-            ) if of == *id => {
+                Body::Held(mut proof) | Body::Confirmed(mut proof),
+                Call::Waiting { phase, signal, .. },
+            ) => {
                 let pushed = match (*phase, *signal) {
                     (Phase::Confirming(_, token), _) => token,
                     (_, Signal::Granted(pushed)) => pushed.token,
@@ -171,22 +146,21 @@ impl Config {
                 if proof.left == 0 {
                     *phase = Phase::Failed;
                 } else {
-                    let mut proof = proof;
                     if !self.rules.token_of_proof && pushed != 0 {
                         proof.token = pushed;
                     }
-                    self.start_body(state, c, of, proof, true);
+                    self.start_body(state, c, id, proof, true);
                 }
             }
             (
-                Message::Confirmed(of, by),
+                Body::Confirmed(by),
                 Call::Holding {
-                    id,
                     proof,
                     confirmed,
                     confirming,
+                    ..
                 },
-            ) if of == *id => {
+            ) => {
                 *confirming = false;
                 if proof.left > 0 {
                     *confirmed = true;
@@ -198,33 +172,24 @@ impl Config {
                     }
                 }
             }
-            (Message::NotYours(of), Call::Holding { id, proof, .. }) if of == *id => {
-                proof.left = 0;
+            (Body::NotYours, Call::Holding { proof, .. }) => proof.left = 0,
+            (Body::ConfirmFailed, Call::Holding { confirming, .. }) => *confirming = false,
+            (Body::NotYours | Body::ConfirmFailed, Call::Waiting { phase, .. }) => {
+                *phase = Phase::Failed;
             }
-            (Message::ConfirmFailed(of), Call::Holding { id, confirming, .. }) if of == *id => {
-                *confirming = false;
-            }
-            (
-                Message::NotYours(of) | Message::ConfirmFailed(of),
-                Call::Waiting { id, phase, .. },
-            ) if of == *id => *phase = Phase::Failed,
-            (Message::Queued(of), Call::Waiting { id, phase, .. }) if of == *id => {
+            (Body::Queued, Call::Waiting { phase, .. }) => {
                 *phase = Phase::Queued { may_look: false };
             }
-            (Message::Late(of) | Message::AskFailed(of), Call::Waiting { id, phase, .. })
-                if of == *id =>
-            {
-                *phase = Phase::ToAsk;
-            }
+            (Body::Late | Body::AskFailed, Call::Waiting { phase, .. }) => *phase = Phase::ToAsk,
             // An answer to an earlier look says nothing about an ask, and nothing hides a grant.
             (
-                Message::Seen(of, sight),
+                Body::Seen(sight),
                 Call::Waiting {
-                    id,
                     phase: Phase::Queued { .. },
                     signal: signal @ (Signal::None | Signal::Yours | Signal::Missing),
+                    ..
                 },
-            ) if of == *id => match sight {
+            ) => match sight {
                 Sight::Yours => *signal = Signal::Yours,
                 Sight::Missing => *signal = Signal::Missing,
                 Sight::Queued => {}
@@ -253,15 +218,6 @@ impl Config {
             confirmed,
             confirming: false,
         };
-    }
-}
-
-pub(crate) fn unhear(command: &mut Command) {
-    match command {
-        Command::Ask { left, heard, .. } | Command::Confirm { left, heard, .. } => {
-            (*left, *heard) = (0, false);
-        }
-        Command::Release { heard, .. } | Command::Look { heard, .. } => *heard = false,
     }
 }
 

@@ -1,0 +1,79 @@
+//! What only this model has: its durations, and the faults that may happen.
+
+use std::fmt;
+
+use crate::explore::{Report, Search, run};
+use crate::scenario::{Scenario, Setup, faults};
+
+pub use distlock::__inside::Rules;
+
+/// Ticks until a command comes too late to be applied, and until the client stops waiting for its answer.
+pub(crate) const DEADLINE: u8 = 1;
+
+/// The most commands in flight on one connection.
+pub(crate) const PIPE: usize = 2;
+
+/// Durations in ticks, and what a client may do.
+///
+/// There is no grace period: what holds without it holds with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Durations {
+    /// For how long a confirmed holder believes to hold the lock, from the send.
+    pub lease: u8,
+    /// For how long a pushed grant is valid until it is confirmed.
+    pub grant: u8,
+    /// Whether a client may also confirm a fresh grant first, because its estimate of the server's time is too old.
+    pub doubt: bool,
+}
+
+/// The shortest durations that still differ from each other.
+pub(crate) const SHORT: Durations = Durations {
+    lease: 2,
+    grant: 1,
+    doubt: false,
+};
+
+/// A grant that may be a tick old and is still believed.
+pub(crate) const LONG: Durations = Durations {
+    lease: 3,
+    grant: 2,
+    doubt: true,
+};
+
+impl fmt::Display for Durations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let doubt = if self.doubt { ", doubt" } else { "" };
+        write!(f, ", {}/{} ticks{doubt}", self.lease, self.grant)
+    }
+}
+
+impl Setup for Durations {
+    type Rules = Rules;
+    type Faults = Faults;
+
+    fn run(scenario: &Config, search: Search) -> Report {
+        run(scenario.clone(), &scenario.check, search)
+    }
+}
+
+/// A scenario of this model.
+pub type Config = Scenario<Durations>;
+
+faults! {
+    /// A client gives up a connection: answers and pushes in flight are lost, commands in flight are
+    /// applied later, in order, or a suffix of them is not.
+    cuts,
+    /// The server closes a connection: commands in flight are lost, answers in flight still arrive.
+    closes,
+    /// A client crashes. The server may notice late or never.
+    crashes,
+    /// The server loses its data; connections stay.
+    flushes,
+    /// The server refuses writes for a while.
+    refusals,
+    /// A call's `wait` ends, or its future is dropped.
+    give_ups,
+    /// Ticks that pass although a message could be delivered or a client had something to do: a slow
+    /// network or a paused client.
+    late_ticks,
+}

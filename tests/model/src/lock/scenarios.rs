@@ -1,0 +1,135 @@
+//! The scenarios that are explored.
+
+use super::config::{Config, Durations, Faults, LONG, Rules, SHORT};
+use crate::explore::{Check, Claim};
+use crate::rule;
+use crate::scenario::{Removal, Scenario};
+
+const NONE: Faults = Faults::NONE;
+const EACH: Faults = Faults::EACH;
+const DOUBT: Durations = Durations {
+    doubt: true,
+    ..SHORT
+};
+
+fn scenario(calls: &'static [u8], durations: Durations, faults: Faults) -> Config {
+    let served_within = match faults.crashes {
+        // A grant that the client did not receive expires, or is found by a look, within a tick.
+        0 => 1,
+        // The lease of a crashed client's lock, and the grant of its place in the queue.
+        _ => durations.lease + durations.grant,
+    };
+    Scenario {
+        calls,
+        rules: Rules::ALL,
+        removed: Vec::new(),
+        faults,
+        renewals: false,
+        setup: durations,
+        check: Check {
+            claims: vec![
+                Claim::Exclusive,
+                Claim::Proven,
+                Claim::TokensRise,
+                Claim::InOrder,
+                Claim::NothingLeft,
+                Claim::Served,
+            ],
+            served_within,
+            depth: None,
+        },
+    }
+}
+
+/// Two clients.
+fn two(faults: Faults) -> Config {
+    scenario(&[1, 1], SHORT, faults)
+}
+
+/// Two clients with two calls each.
+fn twice(faults: Faults) -> Config {
+    scenario(&[2, 2], SHORT, faults)
+}
+
+/// Three clients.
+fn three(faults: Faults) -> Config {
+    scenario(&[1, 1, 1], SHORT, faults)
+}
+
+/// Explorations of the whole protocol that a test can afford.
+#[must_use]
+pub fn clean() -> Vec<Config> {
+    let no_kill = two(NONE.cuts(1).give_ups(1).late_ticks(1));
+    vec![
+        twice(NONE.late_ticks(1)),
+        twice(NONE.cuts(1)),
+        twice(NONE.crashes(1)),
+        twice(NONE.flushes(1)),
+        twice(NONE.refusals(1)),
+        two(EACH),
+        two(NONE.crashes(1).late_ticks(1)).renewals(),
+        scenario(&[2, 1], LONG, NONE.late_ticks(2)),
+        three(NONE.cuts(1)),
+        three(NONE.crashes(1)),
+        three(NONE.cuts(1).flushes(1)),
+        three(EACH).depth(9),
+        // Where the server's user may not use `CLIENT KILL`, the second undo is enough.
+        no_kill.without(rule!(kill_old)),
+        // Either of the two is enough.
+        two(NONE.cuts(1).give_ups(1)).without(rule!(kill_old)),
+        two(NONE.cuts(1).give_ups(1)).without(rule!(undo_twice)),
+    ]
+}
+
+/// Larger ones, which take minutes and gigabytes.
+#[must_use]
+pub fn deep() -> Vec<Config> {
+    let lossy = NONE.cuts(1).crashes(1).flushes(1).refusals(1);
+    let no_kill = NONE.cuts(1).give_ups(1).late_ticks(1);
+    vec![
+        twice(NONE.late_ticks(2)),
+        twice(NONE.cuts(1).late_ticks(1)),
+        twice(lossy),
+        twice(NONE.late_ticks(1)).renewals(),
+        two(EACH.late_ticks(2)),
+        scenario(&[1, 1], LONG, EACH),
+        scenario(&[2, 1], SHORT, no_kill).without(rule!(kill_old)),
+        two(NONE.late_ticks(6)),
+        three(NONE.cuts(1).late_ticks(1)),
+        three(lossy),
+        scenario(&[1, 1, 1], DOUBT, EACH).renewals().depth(13),
+    ]
+}
+
+/// Every rule that the protocol depends on, with the smallest exploration that misses it.
+#[must_use]
+pub fn removals() -> Vec<Removal<Durations>> {
+    use Claim::*;
+    let removal = Removal::<Durations>::new;
+    let refusing = two(NONE.closes(1).refusals(1).late_ticks(2));
+    let give_up = two(NONE.cuts(1).give_ups(1));
+    let crash = two(NONE.crashes(1));
+    // `Proven` fails before the body meets another one.
+    let early: &[Claim] = &[Exclusive, Proven];
+    vec![
+        removal(rule!(grant_age), three(NONE.late_ticks(1)), early),
+        removal(
+            rule!(token_of_proof),
+            two(NONE.late_ticks(4)),
+            &[TokensRise],
+        ),
+        removal(rule!(no_way_back), two(NONE.late_ticks(1)), early),
+        removal(rule!(kill_old, undo_twice), give_up, &[NothingLeft]),
+        removal(rule!(write_first), refusing, early),
+        removal(rule!(drive), crash.clone(), &[Served]),
+        // The waiter is stuck, so no bound is long enough.
+        removal(rule!(drive), crash.served_within(200), &[Served]),
+        removal(rule!(queue_order), three(NONE), &[InOrder]),
+    ]
+}
+
+/// One in which every kind of step occurs.
+#[must_use]
+pub fn every_step() -> Config {
+    scenario(&[1, 1], DOUBT, EACH).renewals().safety()
+}

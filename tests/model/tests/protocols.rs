@@ -1,0 +1,95 @@
+//! The claims hold for both protocols, and they do not without any of the rules.
+
+use model::{CounterExample, Removal, Report, Scenario, Setup};
+
+fn assert_clean(name: &impl std::fmt::Display, report: &Report) {
+    eprintln!("{:>9} states: {name}", report.states);
+    if let Some(found) = &report.counter_example {
+        panic!("{name}: not {:?}:\n{}", found.claims, found.trace);
+    }
+}
+
+fn is_clean<S: Setup>(scenario: &Scenario<S>) {
+    let report = scenario.explore(2);
+    assert_clean(scenario, &report);
+    assert!(report.states > 500, "{scenario}: {report:?}");
+}
+
+/// Without the rule each of the claims is refuted. Returns the explorations that show it.
+fn refuted<S: Setup>(removal: &Removal<S>) -> Vec<(Report, CounterExample)> {
+    let refute = |claim| {
+        let mut report = removal.refute(claim);
+        let found = report.counter_example.take();
+        let rule = removal.rule.name;
+        let found = found.unwrap_or_else(|| panic!("{claim:?} holds without {rule}"));
+        eprintln!("without {rule}: not {claim:?}\n{}\n", found.trace);
+        assert!(found.trace.lines().count() >= found.steps);
+        (report, found)
+    };
+    removal.claims.iter().copied().map(refute).collect()
+}
+
+mod lock {
+    use super::*;
+    use model::lock::{KINDS, clean, every_step, removals};
+
+    #[test]
+    fn all_rules() {
+        clean().iter().for_each(is_clean);
+    }
+
+    #[test]
+    fn each_rule_is_needed() {
+        for removal in removals() {
+            is_clean(&removal.scenario);
+            for (_, found) in refuted(&removal) {
+                assert!(found.steps <= 25, "too long to read: {}", found.steps);
+            }
+        }
+    }
+
+    /// A claim about steps that never occur would be worth nothing.
+    #[test]
+    fn every_kind_of_step_occurs() {
+        let report = every_step().walk(2_000, 100);
+        assert_clean(&every_step(), &report);
+        assert_eq!(report.kinds, KINDS);
+    }
+}
+
+mod quorum {
+    use super::*;
+    use model::quorum::{KINDS, clean, five, removals};
+    use model::{Claim, rule};
+
+    #[test]
+    fn all_rules() {
+        clean().iter().for_each(is_clean);
+    }
+
+    #[test]
+    fn each_rule_is_needed() {
+        for removal in removals() {
+            for (report, _) in refuted(&removal) {
+                let with_it = removal.scenario.clone().depth(report.depth);
+                assert_clean(&with_it, &with_it.explore(2));
+            }
+        }
+    }
+
+    #[test]
+    fn five_nodes_along_random_walks() {
+        let report = five().walk(5_000, 150);
+        assert_clean(&five(), &report);
+        assert!(report.states > 500_000, "{report:?}");
+        assert_eq!(report.kinds, KINDS);
+    }
+
+    /// Either of two rules keeps tokens rising where a client has more votes than it needs; with neither they fall.
+    #[test]
+    fn five_nodes_need_the_largest_token_of_all() {
+        let broken = five().without(rule!(rises, refuses_older));
+        let found = broken.walk(50_000, 150).counter_example;
+        assert!(found.is_some_and(|found| found.claims.contains(&Claim::TokensRise)));
+    }
+}
