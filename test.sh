@@ -109,7 +109,6 @@ tools() {
 }
 
 # The library as users have it: RUSTFLAGS stand in for the flags of .cargo/config.toml, which open its inside to tests.
-# (That all files are in the package, and no others, is shown by the test `house`.)
 as_published() {
     env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" "$@"
 }
@@ -120,6 +119,8 @@ published() {
         --features=metrics --features=testing --features=axum; do
         as_published cargo check -p distlock "$features"
     done
+    # Builds each package from the files that it publishes, such as the scripts behind the symlink distlock/lua.
+    as_published cargo package --allow-dirty -p distlock-macros -p distlock -p distlock-cli
 }
 
 # The packages that a visitor builds, without the command line, those of the long tests, and the larger examples.

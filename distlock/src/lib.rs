@@ -1,5 +1,5 @@
 #![doc = include_str!("../README.md")]
-#![doc = include_str!("features.md")]
+#![doc = include_str!("doc/features.md")]
 
 #[allow(missing_docs)]
 mod attribute;
@@ -61,5 +61,5 @@ pub use manager::builder::LockManagerBuilder;
 pub use manager::engine::held::Held;
 
 #[cfg(feature = "macros")]
-#[doc = include_str!("uses.md")]
+#[doc = include_str!("doc/uses.md")]
 pub use distlock_macros::distributed_lock;

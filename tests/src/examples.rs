@@ -1,7 +1,7 @@
 //! The Rust code of the book: each of its documents is compiled and run as documentation of a module here.
 //!
-//! It may use what this package's tests may: `distlock` with its test kit, `tokio`, `metrics-exporter-prometheus`. That each
-//! document with such code stands here is tested (`house book`), and README.md is the documentation of `distlock`.
+//! It may use what this package's tests may: `distlock` with its test kit, `tokio`, `metrics-exporter-prometheus`. The
+//! test `structure` checks that each document with such code is here. README.md is the documentation of `distlock`.
 
 /// Names a document of the book.
 macro_rules! document {

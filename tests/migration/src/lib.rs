@@ -1,5 +1,5 @@
-//! The code from which `docs/migration.md` migrates: each file is a block of that document, word for word, which the
-//! test `house` holds true; here it compiles with the versions in `Cargo.toml`.
+//! The code from which `docs/migration.md` migrates. Each file is a block of that document, word for
+//! word, which the test `structure` checks. Here it compiles with the versions in `Cargo.toml`.
 
 pub mod async_redis_lock;
 pub mod both;

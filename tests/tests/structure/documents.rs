@@ -1,0 +1,151 @@
+//! The commands and the Rust code of the documents for users are run by tests.
+//!
+//! A test runs a block of commands with `Commands::of(document, name)`, and gives a program the
+//! arguments in prose with `typed(document, command)`. These checks look for such strings.
+
+use distlock_tests::documents::{Block, blocks, document};
+
+use crate::files::files_below;
+
+/// Commands in prose whose program is run in another way.
+const RUN_OTHERWISE: &[&str] = &[
+    // examples/shop/tests/real and examples/traced/tests
+    "examples/shop/servers.sh cargo run -p shop",
+    "cargo run -p traced",
+    // distlock-cli/tests/cli/cron.rs
+    "examples/cli.sh jobs:report echo done",
+    // ./test.sh --torture
+    "cargo run --release -p torture -- --topology tls",
+    "cargo run --release -p torture -- --topology sentinel",
+    "cargo run --release -p torture -- --topology replicas",
+    "cargo run --release -p torture -- --topology cluster",
+];
+
+/// A file: its path below the workspace, and its text.
+type File = (String, String);
+
+/// Returns the documents for users: the README files of what they run, and the book.
+fn documents() -> Vec<File> {
+    let readme_files = ["README.md", "distlock-cli/README.md"];
+    let mut documents = readme_files
+        .map(|path| (path.to_owned(), document(path)))
+        .to_vec();
+    documents.extend(files_below("docs", "md"));
+    documents.extend(files_below("examples", "md"));
+    documents
+}
+
+/// Returns the tests and scripts that run documented commands.
+fn runners() -> Vec<File> {
+    let mut runners = files_below("examples", "rs");
+    runners.extend(files_below("distlock-cli/tests", "rs"));
+    runners.extend(files_below("tests/book", "sh"));
+    runners
+}
+
+/// Returns true if a runner names a block of commands together with its document.
+fn is_block_run(path: &str, block: &Block, runners: &[File]) -> bool {
+    let name = format!("\"{}\"", block.name);
+    let quoted = [format!("\"{path}\""), format!(" {path} ")];
+    let is_named = ["sh", "console"].contains(&&*block.language) && !block.name.is_empty();
+    let names_it =
+        |(_, text): &File| text.contains(&name) && quoted.iter().any(|path| text.contains(path));
+    // The workflow runs test.sh.
+    (is_named && runners.iter().any(names_it)) || block.text.starts_with("./test.sh")
+}
+
+/// Returns true for `cargo run` and for a script with arguments, unless a word in capitals stands
+/// for a value.
+fn is_command(code: &str) -> bool {
+    let is_value = |word: &str| word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase());
+    let program = code.split_once(' ').map_or("", |(program, _)| program);
+    let is_script = program.ends_with(".sh") && program != "./test.sh";
+    (is_script || code.starts_with("cargo run")) && !code.split(' ').any(is_value)
+}
+
+/// Returns the commands and blocks of commands that no runner quotes.
+fn commands_not_run((path, text): &File, runners: &[File]) -> Vec<String> {
+    let mut blocks = blocks(text);
+    blocks.retain(|block| ["sh", "console", "bash", "shell"].contains(&&*block.language));
+    blocks.retain(|block| !is_block_run(path, block, runners));
+    let place = |block: &Block| format!("{path}:{}: {} {}", block.line, block.language, block.name);
+    let mut not_run: Vec<_> = blocks.iter().map(place).collect();
+
+    // Between blocks is prose, in which every second part between backquotes is code.
+    let prose = text.split("```").step_by(2);
+    let code = prose.flat_map(|prose| prose.split('`').skip(1).step_by(2));
+    for command in code.filter(|code| is_command(code) && !RUN_OTHERWISE.contains(code)) {
+        let quoted = format!("\"{command}\"");
+        if !runners.iter().any(|(_, text)| text.contains(&quoted)) {
+            not_run.push(format!("{path}: `{command}`"));
+        }
+    }
+    not_run
+}
+
+/// Returns the lines of the Rust code in a chapter that tests/src/examples.rs does not compile.
+fn code_not_run((path, text): &File, doctests: &str) -> Vec<String> {
+    let chapter = path.strip_prefix("docs/").unwrap_or("");
+    let is_doctest = doctests.contains(&format!("\"{chapter}\""));
+    let mut blocks = blocks(text);
+    blocks.retain(|block| block.language.starts_with("rust"));
+    // tests/migration compiles what the chapter on migration has of other crates.
+    let may_ignore = chapter == "migration.md";
+    blocks.retain(|block| !is_doctest || block.language.contains("ignore") && !may_ignore);
+    let place = |block: &Block| format!("{path}:{}", block.line);
+    blocks.iter().map(place).collect()
+}
+
+/// A block is ```` ```sh NAME ````, or ```` ```console NAME ```` with its output; its test names
+/// it.
+#[test]
+fn commands_of_the_documents_are_run() {
+    let runners = runners();
+    for document in documents() {
+        assert_eq!(commands_not_run(&document, &runners), [""; 0]);
+    }
+}
+
+/// A chapter with Rust code is named in tests/src/examples.rs, and none of its code is ignored.
+#[test]
+fn rust_code_of_the_book_is_run() {
+    let doctests = document("tests/src/examples.rs");
+    for chapter in files_below("docs", "md") {
+        assert_eq!(code_not_run(&chapter, &doctests), [""; 0]);
+    }
+}
+
+#[test]
+fn commands_that_are_not_run_are_found() {
+    let test = r#"Commands::of("d.md", "a"); typed("d.md", "cargo run -- -x");"#;
+    let runners = [("t.rs".to_owned(), test.to_owned())];
+    for (path, text, count) in [
+        ("d.md", "```sh a\nls\n```", 0),
+        ("d.md", "```sh b\nls\n```", 1),
+        ("e.md", "```sh a\nls\n```", 1),
+        ("d.md", "```sh\nls\n```", 1),
+        ("d.md", "```bash a\nls\n```", 1),
+        ("d.md", "```text\n`cargo run`\n```", 0),
+        ("d.md", "`cargo run -- -x`, `x.sh`", 0),
+        ("d.md", "```sh a\nls\n```\n| `cargo run -- -y` |", 1),
+        ("d.md", "`cargo run -- --store LINE`, `x.sh y`", 1),
+    ] {
+        let found = commands_not_run(&(path.to_owned(), text.to_owned()), &runners);
+        assert_eq!(found.len(), count, "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn code_that_is_not_run_is_found() {
+    for (path, language, count) in [
+        ("docs/a.md", "rust,no_run", 0),
+        ("docs/a.md", "rust,ignore", 1),
+        ("docs/migration.md", "rust,ignore", 0),
+        ("docs/b.md", "rust", 1),
+        ("docs/b.md", "text", 0),
+    ] {
+        let chapter = (path.to_owned(), format!("```{language}\n```\n"));
+        let found = code_not_run(&chapter, r#""a.md" "migration.md""#);
+        assert_eq!(found.len(), count, "{path} {language}");
+    }
+}

@@ -1,0 +1,12 @@
+//! Checks of the repository itself: imports between the folders of the library, comments, the
+//! runbook, and the commands and code of the documents. They read files only, so they also cover
+//! code that no test runs.
+
+mod comments;
+mod documents;
+mod files;
+mod folders;
+mod imports;
+mod migration;
+mod runbook;
+mod source;
