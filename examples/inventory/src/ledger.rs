@@ -101,7 +101,6 @@ pub(crate) struct Ledger {
     pub(crate) confirmed: Vec<Order>,
     pub(crate) rejected: usize,
     pub(crate) orders: usize,
-    pub(crate) repeated: usize,
     pub(crate) highest_token: u64,
     /// The holder of this item's lock is to be killed.
     victim_item: Option<u32>,
@@ -126,7 +125,6 @@ impl Ledger {
             confirmed: Vec::new(),
             rejected: 0,
             orders: shop.orders.len(),
-            repeated: 0,
             highest_token: 0,
             victim_item,
             kill: None,

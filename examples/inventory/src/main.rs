@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 
 use crate::orders::Shop;
@@ -110,7 +110,12 @@ async fn run(options: &RunOptions) -> Result<ExitCode> {
              redis-server there)"
         );
     }
-    check_store(&options.store).await?;
+    // Before any worker is started, because this error explains more than theirs.
+    let locks = options.store.locks().connect().await.context(
+        "cannot use the store: start one with `redis-server`, name another one with --store, or run \
+         in memory without it",
+    );
+    locks?.shutdown().await;
     let shop = Shop::generate(options.orders);
     let place = if options.store.is_memory() {
         "in this process"
@@ -149,19 +154,4 @@ async fn run(options: &RunOptions) -> Result<ExitCode> {
         .iter()
         .any(|report| report.locked && report.is_wrong());
     Ok(ExitCode::from(u8::from(is_wrong)))
-}
-
-/// Connects once before any worker is started, because this error explains more than theirs.
-async fn check_store(store: &StoreOptions) -> Result<()> {
-    match store.locks().connect().await {
-        Ok(manager) => {
-            manager.shutdown().await;
-            Ok(())
-        }
-        Err(error) if error.is_unavailable() => bail!(
-            "{error}\nIs a server running there? Start one with `redis-server`, name another with \
-             --store, or leave --store away to run in memory."
-        ),
-        Err(error) => Err(error.into()),
-    }
 }

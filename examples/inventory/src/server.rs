@@ -157,6 +157,8 @@ impl Server {
             let now = self.now();
             let reply: String = match (&words(&request)[..], call) {
                 (["read", token], _) => {
+                    // Without a lock a call does not wait.
+                    let called = if self.locked { called } else { now };
                     let begun = Call::new(order, worker.number, called, now);
                     let (number, reading) = self.ledger().read(begun, parse(token)?);
                     call = Some(number);
@@ -179,11 +181,9 @@ impl Server {
                     }
                 }
                 (["retry"], _) => {
-                    let mut ledger = self.ledger();
                     if let Some(call) = call.take() {
-                        ledger.stop(call, now);
+                        self.ledger().stop(call, now);
                     }
-                    ledger.repeated += 1;
                     called = now;
                     "retry".into()
                 }

@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use crate::record;
 use crate::replicas::{Replica, connect, shutdown_signal};
+use crate::{current_period, record};
 
 /// How often the records are read.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -16,7 +16,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct DemonstrationOptions {
     /// Demonstrates it: starts N replicas, and prints their records.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
     pub(crate) replicas: Option<u8>,
@@ -37,14 +37,9 @@ struct Demonstration {
     replicas: Vec<Replica>,
 }
 
-/// What a record says: the replica that was the last to begin, and when the period was done, in
-/// milliseconds since 1970.
-struct View {
-    by: String,
-    attempts: u32,
-    token: u64,
-    done: Option<u64>,
-}
+/// What a record says: the replica that was the last to begin, the number of attempts, the token, and
+/// when the period was done, in milliseconds since 1970.
+type View = (Option<String>, Option<u32>, Option<u64>, Option<u64>);
 
 /// Starts the replicas, prints what they do, and deletes their records.
 pub(crate) async fn main(options: &crate::Options, replicas: u8) -> Result<()> {
@@ -56,7 +51,7 @@ pub(crate) async fn main(options: &crate::Options, replicas: u8) -> Result<()> {
         format!("--period={}", humantime::format_duration(options.period)),
         format!("--work={}", humantime::format_duration(options.work)),
     ];
-    let (first, _) = record::current_period(&mut store, options.period).await?;
+    let (first, _) = current_period(&mut store, options.period).await?;
     let replicas = (1..=replicas)
         .map(|n| Replica::start(&options.store, format!("replica-{n}"), &arguments))
         .collect::<Result<_>>()?;
@@ -76,34 +71,28 @@ pub(crate) async fn main(options: &crate::Options, replicas: u8) -> Result<()> {
 
 impl Demonstration {
     /// Prints the records of the periods as they are done.
-    async fn show(&mut self, mut period: u64, options: &Options) -> Result<()> {
+    async fn show(&mut self, mut period: u64, options: &DemonstrationOptions) -> Result<()> {
         println!("PERIOD       DONE BY      ATTEMPTS  TOKEN              AFTER ITS BEGIN");
         let mut remaining = options.periods;
         let mut kill = options.kill;
         let deadline = Instant::now() + self.period * u32::from(remaining) + TIMEOUT;
         while remaining > 0 {
             ensure!(Instant::now() < deadline, "period {period} is not done");
-            let view = self.view(period).await?;
             let is_first = remaining == options.periods;
-            match view {
-                Some(View {
-                    by,
-                    attempts,
-                    token,
-                    done: Some(done),
-                }) => {
+            match self.view(period).await? {
+                (Some(by), Some(attempts), Some(token), Some(done)) => {
                     let after = done.saturating_sub(self.period.as_millis() as u64 * period);
                     println!("{period:<12} {by:<12} {attempts:>8}  {token:<16}  {after:>7} ms");
                     remaining -= 1;
                     period += 1;
                 }
                 // The first period shows what happens without a failure.
-                Some(view) if kill && !is_first => {
-                    self.kill(&view.by, period).await?;
+                (Some(by), ..) if kill && !is_first => {
+                    self.kill(&by, period).await?;
                     kill = false;
                 }
                 // The replicas were started too late for this period.
-                None if is_first && self.current().await? > period => period += 1,
+                (None, ..) if is_first && self.current().await? > period => period += 1,
                 _ => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
@@ -115,26 +104,14 @@ impl Demonstration {
     }
 
     async fn current(&mut self) -> Result<u64> {
-        Ok(record::current_period(&mut self.store, self.period)
-            .await?
-            .0)
+        Ok(current_period(&mut self.store, self.period).await?.0)
     }
 
-    async fn view(&mut self, period: u64) -> Result<Option<View>> {
+    async fn view(&mut self, period: u64) -> Result<View> {
         let [record, _] = record::keys(&self.job, period);
         let mut read = redis::cmd("HMGET");
         read.arg(record).arg(&["by", "attempts", "token", "done"]);
-        type Fields = (Option<String>, Option<u32>, Option<u64>, Option<u64>);
-        let fields: Fields = read.query_async(&mut self.store).await?;
-        Ok(match fields {
-            (Some(by), Some(attempts), Some(token), done) => Some(View {
-                by,
-                attempts,
-                token,
-                done,
-            }),
-            _ => None,
-        })
+        Ok(read.query_async(&mut self.store).await?)
     }
 
     async fn kill(&mut self, name: &str, period: u64) -> Result<()> {
@@ -144,10 +121,9 @@ impl Demonstration {
         victim.kill().await?;
         let pid = victim.pid;
         // What it sent before its end has arrived by now.
-        let view = self.view(period).await?;
-        let is_done = view.is_none_or(|view| view.done.is_some());
+        let (.., done) = self.view(period).await?;
         ensure!(
-            !is_done,
+            done.is_none(),
             "{name} had finished when it was killed: give --work more time"
         );
         println!("{period:<12} killed {name} (pid {pid}, SIGKILL) while it worked");

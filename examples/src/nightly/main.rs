@@ -27,8 +27,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use distlock::{LockManager, distributed_lock};
+use redis::aio::MultiplexedConnection;
 
-use record::{Record, current_period};
+use record::Record;
 
 /// Does a job once per period, over all replicas that are started with the same --job.
 // Not Debug: the URL may contain a password.
@@ -61,7 +62,7 @@ struct Options {
     name: Option<String>,
 
     #[command(flatten)]
-    demonstration: demonstration::Options,
+    demonstration: demonstration::DemonstrationOptions,
 }
 
 /// Upper limit of a sleep: the clock of Redis may be set, and this machine suspended.
@@ -149,6 +150,19 @@ async fn run_next(job: &Job, next: &mut Option<u64>) -> Result<()> {
     }
     *next = Some(period + 1);
     Ok(())
+}
+
+/// Returns the period that runs now, and for how long, by the clock of Redis. All replicas use this
+/// clock, because one that is ahead would do the next period's job in advance.
+async fn current_period(
+    connection: &mut MultiplexedConnection,
+    length: Duration,
+) -> Result<(u64, Duration)> {
+    let (seconds, micros): (u64, u32) = redis::cmd("TIME").query_async(connection).await?;
+    let now = Duration::new(seconds, micros * 1_000).as_nanos();
+    let remaining = length.as_nanos() - now % length.as_nanos();
+    let period = u64::try_from(now / length.as_nanos())?;
+    Ok((period, Duration::from_nanos(u64::try_from(remaining)?)))
 }
 
 /// Makes the report of a period, unless it is done.

@@ -37,19 +37,6 @@ pub(crate) fn keys(job: &str, period: u64) -> [String; 2] {
     [format!("{job}:period:{period}"), format!("{job}:reports")]
 }
 
-/// Returns the period that runs now, and for how long, by the clock of Redis. All replicas use this
-/// clock, because one that is ahead would do the next period's job in advance.
-pub(crate) async fn current_period(
-    connection: &mut MultiplexedConnection,
-    length: Duration,
-) -> Result<(u64, Duration)> {
-    let (seconds, micros): (u64, u32) = redis::cmd("TIME").query_async(connection).await?;
-    let now = Duration::new(seconds, micros * 1_000).as_nanos();
-    let remaining = length.as_nanos() - now % length.as_nanos();
-    let period = u64::try_from(now / length.as_nanos())?;
-    Ok((period, Duration::from_nanos(u64::try_from(remaining)?)))
-}
-
 /// The record of one period.
 pub(crate) struct Record {
     connection: MultiplexedConnection,

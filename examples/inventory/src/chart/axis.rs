@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::svg::{Anchor, Svg};
+use super::svg::Svg;
 
 /// The left end of the axis. Names are to the left of it.
 pub(super) const LEFT: f64 = 206.0;
@@ -12,6 +12,7 @@ pub(super) const LENGTH: f64 = 572.0;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
+    start: Duration,
     span: Duration,
 }
 
@@ -20,13 +21,19 @@ impl Axis {
     pub(super) fn new(spans: impl Iterator<Item = Duration>) -> Self {
         let span = spans.max().unwrap_or_default();
         Axis {
+            start: Duration::ZERO,
             span: span.max(Duration::from_millis(1)),
         }
     }
 
-    /// The position of a time since the start of the axis.
+    /// The same axis, with this time at its left end.
+    pub(super) fn starting_at(self, start: Duration) -> Self {
+        Axis { start, ..self }
+    }
+
     pub(super) fn x(self, time: Duration) -> f64 {
-        LEFT + LENGTH * (time.as_secs_f64() / self.span.as_secs_f64()).min(1.0)
+        let time = (time - self.start).as_secs_f64();
+        LEFT + LENGTH * (time / self.span.as_secs_f64()).min(1.0)
     }
 
     /// Draws a line at each round time, and the times below `bottom`.
@@ -38,14 +45,18 @@ impl Axis {
         let decimals = usize::from(step < 1.0);
         let mut number = 0.0;
         while number <= span {
-            let x = self.x(Duration::from_secs_f64(number * unit));
+            let x = LEFT + LENGTH * number / span;
             svg.path("grid", &format!("M{x:.1} {top:.1}V{bottom:.1}"));
-            let label = format!("{number:.decimals$}");
-            svg.text("soft", Anchor::Middle, x, bottom + 15.0, &label);
+            svg.text(
+                "soft middle",
+                x,
+                bottom + 15.0,
+                &format!("{number:.decimals$}"),
+            );
             number += step;
         }
         let label = format!("{name} since {start}");
-        svg.text("soft", Anchor::End, LEFT - 18.0, bottom + 15.0, &label);
+        svg.text("soft end", LEFT - 18.0, bottom + 15.0, &label);
     }
 }
 

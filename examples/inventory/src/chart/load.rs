@@ -9,41 +9,39 @@ use crate::ledger::Call;
 pub(super) struct Load {
     pub(super) from: Duration,
     pub(super) until: Duration,
-    pub(super) waiting: usize,
-    pub(super) working: usize,
+    pub(super) waiting: isize,
+    pub(super) working: isize,
 }
 
-/// Returns the load of an item by its calls. Without a lock, no call waits.
-pub(super) fn loads(calls: &[Call], locked: bool) -> Vec<Load> {
+/// Returns the loads of an item by its calls, without gaps between them.
+pub(super) fn loads(calls: &[Call]) -> Vec<Load> {
     let mut changes = Vec::new();
     for call in calls {
-        if locked {
-            changes.extend([(call.called, 1, 0), (call.began, -1, 0)]);
-        }
-        changes.extend([(call.began, 0, 1), (call.ended, 0, -1)]);
+        changes.extend([
+            (call.called, 1, 0),
+            (call.began, -1, 1),
+            (call.ended, 0, -1),
+        ]);
     }
     changes.sort_unstable();
-    let (mut waiting, mut working) = (0_isize, 0_isize);
+    let (mut waiting, mut working) = (0, 0);
     let mut loads = Vec::new();
     for pair in changes.windows(2) {
-        waiting += pair[0].1;
-        working += pair[0].2;
-        if pair[0].0 < pair[1].0 {
+        let [(from, waits, works), (until, ..)] = [pair[0], pair[1]];
+        waiting += waits;
+        working += works;
+        if from < until {
             loads.push(Load {
-                from: pair[0].0,
-                until: pair[1].0,
-                waiting: waiting.unsigned_abs(),
-                working: working.unsigned_abs(),
+                from,
+                until,
+                waiting,
+                working,
             });
         }
     }
     loads
 }
 
-pub(super) fn max_waiting(loads: &[Load]) -> usize {
+pub(super) fn max_waiting(loads: &[Load]) -> isize {
     loads.iter().map(|load| load.waiting).max().unwrap_or(0)
-}
-
-pub(super) fn max_working(loads: &[Load]) -> usize {
-    loads.iter().map(|load| load.working).max().unwrap_or(0)
 }

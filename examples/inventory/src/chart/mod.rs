@@ -8,8 +8,10 @@ mod svg;
 mod tests;
 mod whole_run;
 
+use std::time::Duration;
+
 use self::axis::LEFT;
-use self::svg::{Anchor, Svg};
+use self::svg::Svg;
 use crate::ledger::Call;
 use crate::report::{Report, title};
 
@@ -22,35 +24,35 @@ const FIRST_CALLS: usize = 12;
 pub(crate) fn draw(setting: &str, reports: &[Report]) -> String {
     let mut svg = Svg::default();
     let (item, _) = reports[0].items[0];
+    let count = drawn_calls(&reports[0]).len();
     let title = format!("Calls for item {item}, without and with lock");
-    svg.text("title", Anchor::Start, MARGIN, 34.0, &title);
     let lines = [
         format!("{setting}. An order reads the stock of its item, works for 1 to 3 ms,"),
         format!(
-            "and writes back what is left. The first {} calls for item {item}, which most orders are for:",
-            drawn_calls(&reports[0]).len()
+            "and writes back what is left. The first {count} calls for item {item}, which most \
+             orders are for:"
         ),
     ];
-    for (line, y) in lines.iter().zip([56.0, 73.0]) {
-        svg.text("soft", Anchor::Start, MARGIN, y, line);
-    }
-    for (class, x, height, text) in [
-        ("wait w1", MARGIN, 3.0, "waits for the lock"),
+    svg.text("title", MARGIN, 34.0, &title);
+    svg.text("soft", MARGIN, 56.0, &lines[0]);
+    svg.text("soft", MARGIN, 73.0, &lines[1]);
+    for (x, class, height, text) in [
+        (MARGIN, "wait w1", 3.0, "waits for the lock"),
         (
-            "w1",
             195.0,
+            "w1",
             12.0,
             "uses the item; stock that it read → wrote",
         ),
         (
-            "w1 lost",
             530.0,
+            "w1 lost",
             12.0,
             "overwritten unread: its update is lost",
         ),
     ] {
         svg.rect(class, x, 94.0 - height / 2.0, 22.0, height);
-        svg.text("", Anchor::Start, x + 29.0, 98.0, text);
+        svg.text("", x + 29.0, 98.0, text);
     }
     let y = first_calls::draw(&mut svg, reports, 128.0);
     let y = whole_run::draw(&mut svg, reports, y + 40.0);
@@ -59,13 +61,26 @@ pub(crate) fn draw(setting: &str, reports: &[Report]) -> String {
 
 /// The calls for the most wanted item that are drawn one by one.
 fn drawn_calls(report: &Report) -> &[Call] {
-    let calls = report.items.first().map_or(&[][..], |(_, calls)| calls);
+    let (_, calls) = &report.items[0];
     &calls[..calls.len().min(FIRST_CALLS)]
 }
 
+fn start(calls: &[Call]) -> Duration {
+    let called = calls.iter().map(|call| call.called);
+    called.min().unwrap_or_default()
+}
+
+fn end(calls: &[Call]) -> Duration {
+    let ended = calls.iter().map(|call| call.ended);
+    ended.max().unwrap_or_default()
+}
+
+fn lost(calls: &[Call]) -> usize {
+    calls.iter().filter(|call| call.is_lost).count()
+}
+
 /// The name of a run, and a sentence on it.
-fn heading(svg: &mut Svg, report: &Report, is_bad: bool, text: &str, y: f64) {
-    svg.text("head", Anchor::Start, MARGIN, y, title(report.locked));
-    let class = if is_bad { "bad" } else { "" };
-    svg.text(class, Anchor::Start, LEFT, y, text);
+fn heading(svg: &mut Svg, y: f64, locked: bool, lost: usize, text: &str) {
+    svg.text("head", MARGIN, y, title(locked));
+    svg.text(if lost > 0 { "bad" } else { "" }, LEFT, y, text);
 }

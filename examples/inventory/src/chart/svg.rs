@@ -12,7 +12,7 @@ const COLORS: u16 = 6;
 const STYLE: &str = "\
 text{font-family:system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-size:12px;fill:#1b1f24}\
 .title{font-size:19px;font-weight:600}.head{font-size:14px;font-weight:600}.soft{fill:#57606a}\
-.bad{fill:#c4314b;font-weight:600}.back{fill:#fff}.grid{stroke:#d8dee4}.overlap{fill:#fbe3e7}\
+.end{text-anchor:end}.middle{text-anchor:middle}.bad{fill:#c4314b;font-weight:600}.back{fill:#fff}.grid{stroke:#d8dee4}.overlap{fill:#fbe3e7}\
 .w0{fill:#3f7fc6}.w1{fill:#dd9a1f}.w2{fill:#2a9d7c}.w3{fill:#8d68c8}.w4{fill:#7b8894}.w5{fill:#7a9a2b}\
 .wait{fill-opacity:.45}.lost{stroke:#c4314b;stroke-width:2}\
 .failed{fill-opacity:.25;stroke:#57606a;stroke-dasharray:3 2}\
@@ -22,14 +22,6 @@ text{font-family:system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;font-size:
 .w2{fill:#3fbd98}.w3{fill:#ab8be4}.w4{fill:#98a5b3}.w5{fill:#9bbd48}.lost{stroke:#ff6b81}\
 .failed{stroke:#9aa5b1}.queue{fill:#3d4651}.one{fill:#93a1b0}.several{fill:#f0607a}\
 .zoom{stroke:#e6edf3}}";
-
-/// The side of a text that is at its point.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Anchor {
-    Start,
-    Middle,
-    End,
-}
 
 /// An image that grows downwards.
 #[derive(Debug, Default)]
@@ -58,15 +50,11 @@ impl Svg {
         self.push("</g>\n");
     }
 
-    pub(super) fn text(&mut self, class: &str, anchor: Anchor, x: f64, y: f64, text: &str) {
-        let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
-        };
+    /// Draws a text that begins at `x`, or ends there with the class `end`.
+    pub(super) fn text(&mut self, class: &str, x: f64, y: f64, text: &str) {
         let text = escaped(text);
         self.push(format_args!(
-            "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>\n"
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>\n"
         ));
     }
 
