@@ -1,16 +1,16 @@
-//! The table and the verdict.
+//! The table of both runs, and the verdict.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::history::History;
+use crate::ledger::{Call, Kill, Ledger};
 use crate::orders::Shop;
 use crate::service::{GRACE, LEASE};
-use crate::stock::Level;
-use crate::tally::{Damage, Tally, Waits};
 
-/// How much later than the end of a dead holder's lock the next one may be.
-const SLACK: Duration = Duration::from_secs(1);
+/// A call that began later than this has waited; a shorter time is the cost of the call.
+const MIN_WAIT: Duration = Duration::from_millis(1);
 
 const LABEL: usize = 28;
 const COLUMN: usize = 22;
@@ -22,152 +22,145 @@ pub(crate) struct Report {
     pub(crate) orders: usize,
     pub(crate) fulfilled: usize,
     pub(crate) rejected: usize,
-    pub(crate) repeated: usize,
-    pub(crate) damage: Damage,
+    /// Items of which more pieces were confirmed than there were.
+    pub(crate) oversold: usize,
+    /// Confirmed orders that the stock does not show.
+    pub(crate) lost_updates: usize,
+    /// The pieces that were confirmed and are still in stock. Less than zero if the stock was
+    /// reduced for an order that was not confirmed.
+    lost_pieces: i64,
+    /// When the first call began to wait.
+    pub(crate) start: Duration,
+    /// From then to the end of the last call.
     pub(crate) time: Duration,
-    pub(crate) waits: Option<Waits>,
-    pub(crate) highest_token: Option<u64>,
-    pub(crate) casualties: Vec<Casualty>,
-    pub(crate) history: History,
-}
-
-/// A worker process that died, and what it meant for the others.
-#[derive(Clone, Debug)]
-pub(crate) struct Casualty {
-    pub(crate) pid: u32,
-    /// Orders that it was working on, which went to others.
-    pub(crate) orders: usize,
-    /// The longest time until one of their items was sold again.
-    pub(crate) delay: Duration,
+    /// The times of calls that have waited for the lock, in ascending order.
+    waits: Vec<Duration>,
+    highest_token: u64,
+    pub(crate) kill: Option<(Kill, Duration)>,
+    /// The calls for each item in the order in which they began, with the most wanted item first.
+    pub(crate) items: Vec<(u32, Vec<Call>)>,
 }
 
 impl Report {
-    pub(crate) fn new(
-        locked: bool,
-        tally: &Tally,
-        shop: &Shop,
-        levels: &[Level],
-        time: Duration,
-        casualties: Vec<Casualty>,
-    ) -> Self {
+    pub(crate) fn new(locked: bool, shop: &Shop, ledger: &Ledger) -> Self {
+        let mut confirmed = BTreeMap::<u32, i64>::new();
+        for order in &ledger.confirmed {
+            *confirmed.entry(order.item_id).or_default() += i64::from(order.quantity);
+        }
+        let stock = ledger.stock();
+        let (mut oversold, mut lost_pieces) = (0, 0);
+        for (item, initial) in &shop.stock {
+            let confirmed = confirmed.get(item).copied().unwrap_or_default();
+            oversold += usize::from(confirmed > i64::from(*initial));
+            lost_pieces += confirmed - (i64::from(*initial) - i64::from(stock[item]));
+        }
+
+        let calls = ledger.calls();
+        let lost_updates = calls.iter().filter(|call| call.is_lost).count();
+        let start = calls.iter().map(|call| call.called).min();
+        let start = start.unwrap_or_default();
+        let end = calls.iter().map(|call| call.ended).max();
+        let waits = calls.iter().map(|call| call.began - call.called);
+        let mut waits: Vec<_> = waits.filter(|wait| *wait > MIN_WAIT).collect();
+        waits.sort_unstable();
+        let kill = ledger.kill.map(|kill| {
+            let began = calls.iter().filter(|call| call.order.item_id == kill.item);
+            let began = began.map(|call| call.began);
+            let next = began.filter(|began| *began > kill.at).min();
+            (kill, next.unwrap_or(kill.at) - kill.at)
+        });
         Report {
             locked,
-            orders: tally.orders,
-            fulfilled: tally.fulfilled,
-            rejected: tally.rejected,
-            repeated: tally.repeated,
-            damage: tally.damage(&shop.items, levels),
-            time,
-            waits: tally.waits().filter(|_| locked),
-            highest_token: tally.highest_token,
-            casualties,
-            history: History::new(&tally.calls, &shop.items, levels),
+            orders: ledger.orders,
+            fulfilled: ledger.confirmed.len(),
+            rejected: ledger.rejected,
+            oversold,
+            lost_updates,
+            lost_pieces,
+            start,
+            time: end.unwrap_or(start) - start,
+            waits,
+            highest_token: ledger.highest_token,
+            kill,
+            items: by_item(calls),
         }
     }
 
+    /// Returns true if the stock does not show what was confirmed.
+    pub(crate) fn is_wrong(&self) -> bool {
+        self.oversold > 0 || self.lost_updates > 0 || self.lost_pieces != 0
+    }
+
     fn verdict(&self) -> String {
-        let Damage {
-            oversold,
-            lost_updates,
-            unconfirmed,
-            ..
-        } = self.damage;
-        match (self.locked, self.damage.is_none()) {
-            (true, true) => format!(
-                "With the lock all {} confirmed reductions are in the stock.",
-                self.fulfilled
-            ),
-            (true, false) => format!(
-                "WITH THE LOCK {lost_updates} reductions were lost, {oversold} items oversold and \
-                 {unconfirmed} reductions not confirmed: this is a bug in distlock."
-            ),
-            (false, true) => {
-                "Without the lock nothing went wrong this time: give it more orders, or \
-                              more instances."
-                    .into()
+        let (lost, fulfilled, oversold) = (self.lost_updates, self.fulfilled, self.oversold);
+        let damage =
+            format!("{lost} of {fulfilled} updates were lost, and {oversold} items oversold");
+        match (self.locked, self.is_wrong()) {
+            (true, false) => format!("With the lock all {fulfilled} updates are in the stock."),
+            (true, true) => format!("WITH THE LOCK {damage}: this is a bug in distlock."),
+            (false, true) => format!("Without the lock {damage}."),
+            (false, false) => {
+                "Without the lock no update was lost this time: run more orders.".into()
             }
-            (false, false) => format!(
-                "Without the lock {lost_updates} of {} confirmed reductions were lost, and {oversold} \
-                 items oversold.",
-                self.fulfilled
-            ),
         }
     }
+}
+
+fn by_item(calls: Vec<Call>) -> Vec<(u32, Vec<Call>)> {
+    let mut items = BTreeMap::<u32, Vec<Call>>::new();
+    for call in calls {
+        items.entry(call.order.item_id).or_default().push(call);
+    }
+    let mut items: Vec<_> = items.into_iter().collect();
+    items.sort_by_key(|(_, calls)| Reverse(calls.len()));
+    items
 }
 
 /// All runs side by side.
 #[derive(Debug)]
 pub(crate) struct Table<'a>(pub(crate) &'a [Report]);
 
-type Cell = fn(&Report) -> Option<String>;
+type Cell = fn(&Report) -> String;
 
-/// Rows that are always there.
-const ROWS: [(&str, Cell); 12] = [
-    ("orders", |r| Some(r.orders.to_string())),
-    ("fulfilled", |r| Some(r.fulfilled.to_string())),
-    ("rejected (out of stock)", |r| Some(r.rejected.to_string())),
-    ("oversold items", |r| Some(r.damage.oversold.to_string())),
-    ("lost updates", |r| Some(r.damage.lost_updates.to_string())),
-    ("lost pieces", |r| Some(r.damage.lost_pieces.to_string())),
-    ("time", |r| Some(short(r.time))),
-    ("waits (calls above 1 ms)", |r| {
-        r.locked
-            .then(|| r.waits.map_or(0, |waits| waits.calls).to_string())
+const ROWS: [(&str, Cell); 10] = [
+    ("orders", |r| r.orders.to_string()),
+    ("fulfilled", |r| r.fulfilled.to_string()),
+    ("rejected (out of stock)", |r| r.rejected.to_string()),
+    ("oversold items", |r| r.oversold.to_string()),
+    ("lost updates", |r| r.lost_updates.to_string()),
+    ("lost pieces", |r| r.lost_pieces.to_string()),
+    ("time", |r| short(r.time)),
+    ("waits (calls above 1 ms)", |r| r.waits.len().to_string()),
+    ("wait, median / p99", |r| {
+        let percentile = |n| r.waits.get(r.waits.len() * n / 100).copied();
+        let [median, p99] = [50, 99].map(|n| short(percentile(n).unwrap_or_default()));
+        format!("{median} / {p99}")
     }),
-    ("wait, total", |r| r.waits.map(|waits| short(waits.total))),
-    ("wait, average / p99", |r| {
-        r.waits
-            .map(|waits| format!("{} / {}", short(waits.average), short(waits.p99)))
-    }),
-    ("wait, longest", |r| {
-        r.waits.map(|waits| short(waits.longest))
-    }),
-    ("highest fencing token", |r| {
-        r.highest_token.map(|token| token.to_string())
-    }),
+    ("highest fencing token", |r| r.highest_token.to_string()),
 ];
-
-/// Rows that are left out where they say nothing.
-const EXCEPTIONS: [(&str, Cell); 3] = [
-    ("unconfirmed updates", |r| {
-        some(r.damage.unconfirmed as usize)
-    }),
-    ("repeated calls", |r| some(r.repeated)),
-    ("workers that died", |r| some(r.casualties.len())),
-];
-
-fn some(count: usize) -> Option<String> {
-    (count > 0).then(|| count.to_string())
-}
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = |f: &mut fmt::Formatter<'_>, label: &str, cells: &[String]| {
+        let mut line = |label: &str, cell: Cell| {
             write!(f, "{label:<LABEL$}")?;
-            for cell in cells {
-                write!(f, "{cell:>COLUMN$}")?;
+            for report in self.0 {
+                write!(f, "{:>COLUMN$}", cell(report))?;
             }
             writeln!(f)
         };
-        let heads: Vec<String> = self.0.iter().map(|r| title(r.locked).to_owned()).collect();
-        line(f, "", &heads)?;
-        writeln!(f, "{}", "-".repeat(LABEL + COLUMN * self.0.len()))?;
-        let exceptions = EXCEPTIONS
-            .iter()
-            .filter(|(_, cell)| self.0.iter().any(|report| cell(report).is_some()));
-        for (label, cell) in ROWS.iter().chain(exceptions) {
-            let cells: Vec<String> = self
-                .0
-                .iter()
-                .map(|report| cell(report).unwrap_or_else(|| "-".into()))
-                .collect();
-            line(f, label, &cells)?;
+        line("", |r| title(r.locked).into())?;
+        for (label, cell) in ROWS {
+            line(label, cell)?;
         }
         writeln!(f)?;
-        for report in self.0 {
-            for casualty in &report.casualties {
-                writeln!(f, "{}", casualty.told(report.locked))?;
-            }
+        for (Kill { pid, item, .. }, delay) in self.0.iter().filter_map(|report| report.kill) {
+            writeln!(
+                f,
+                "Process {pid} was killed while it held the lock of item {item}. The next holder had \
+                 it {} later (lease and grace: {}).",
+                short(delay),
+                short(LEASE + GRACE),
+            )?;
         }
         for report in self.0 {
             writeln!(f, "{}", report.verdict())?;
@@ -176,117 +169,17 @@ impl fmt::Display for Table<'_> {
     }
 }
 
-impl Casualty {
-    fn told(&self, locked: bool) -> String {
-        let Casualty { pid, orders, delay } = self;
-        let orders = count(*orders, "order");
-        let mut text =
-            format!("Process {pid} died with {orders} in hand; others worked off what it left.");
-        if locked {
-            let bound = LEASE + GRACE + SLACK;
-            let kept = if *delay <= bound { "within" } else { "ABOVE" };
-            text += &format!(
-                " Longest delay for an item: {}, {kept} the bound of {} (lease {} + grace {} + {}).",
-                short(*delay),
-                short(bound),
-                short(LEASE),
-                short(GRACE),
-                short(SLACK)
-            );
-        }
-        text
-    }
-}
-
-/// The heading of a run.
+/// The name of a run.
 pub(crate) fn title(locked: bool) -> &'static str {
     if locked { "with lock" } else { "without lock" }
 }
 
-/// So many of something.
-pub(crate) fn count(number: usize, one: &str) -> String {
-    let many = match one.strip_suffix("ss") {
-        Some(_) => "es",
-        None => "s",
-    };
-    format!("{number} {one}{}", if number == 1 { "" } else { many })
-}
-
-/// Three digits and a unit.
+/// A duration with its unit.
 pub(crate) fn short(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds >= 1.0 {
         format!("{seconds:.2} s")
     } else {
         format!("{:.1} ms", seconds * 1_000.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn report(locked: bool, lost_updates: u64) -> Report {
-        let shop = Shop {
-            orders: Vec::new(),
-            items: Vec::new(),
-        };
-        let tally = Tally::new(&shop.orders);
-        let time = Duration::from_millis(1_500);
-        let mut report = Report::new(locked, &tally, &shop, &[], time, Vec::new());
-        report.damage.lost_updates = lost_updates;
-        report
-    }
-
-    #[test]
-    fn the_verdict_depends_on_the_run() {
-        assert!(
-            report(false, 3)
-                .verdict()
-                .contains("3 of 0 confirmed reductions were lost")
-        );
-        assert!(
-            report(false, 0)
-                .verdict()
-                .contains("nothing went wrong this time")
-        );
-        assert!(report(true, 0).verdict().contains("With the lock all 0"));
-        assert!(report(true, 1).verdict().contains("a bug in distlock"));
-    }
-
-    #[test]
-    fn one_is_singular() {
-        for (number, one, said) in [
-            (1, "order", "1 order"),
-            (0, "order", "0 orders"),
-            (2, "process", "2 processes"),
-        ] {
-            assert_eq!(count(number, one), said);
-        }
-    }
-
-    #[test]
-    fn the_table_has_a_column_per_run_and_a_line_per_casualty() {
-        let mut locked = report(true, 0);
-        locked.casualties.push(Casualty {
-            pid: 42,
-            orders: 8,
-            delay: Duration::from_millis(2_310),
-        });
-        let text = Table(&[report(false, 3), locked]).to_string();
-        let lost = text
-            .lines()
-            .find(|line| line.starts_with("lost updates"))
-            .unwrap();
-        assert_eq!(
-            lost.split_whitespace().collect::<Vec<_>>(),
-            ["lost", "updates", "3", "0"]
-        );
-        assert!(text.contains("Process 42 died with 8 orders"), "{text}");
-        assert!(
-            text.contains("2.31 s, within the bound of 3.25 s"),
-            "{text}"
-        );
-        assert!(!text.contains("repeated calls"), "{text}");
     }
 }

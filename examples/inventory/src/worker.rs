@@ -1,71 +1,107 @@
-//! A service process: orders come in as lines on stdin, events go out as lines on stdout.
+//! A worker: an instance of the service, in this process or in one of its own.
 
-use std::io::Write as _;
-use std::process::ExitCode;
+use std::net::SocketAddr;
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use clap::Args;
+use distlock::{LockManager, LockManagerBuilder, Quorum};
+use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
-use crate::cli::WorkerOptions;
-use crate::event::Event;
-use crate::orders::Order;
-use crate::service::Service;
-use crate::stock::{RedisStock, Stock};
+use crate::service::{LEASE, fulfil_orders};
 
-/// `inventory worker`, until stdin ends.
-pub(crate) async fn main(options: WorkerOptions) -> Result<ExitCode> {
-    let (events, said) = unbounded_channel();
-    let speaker = std::thread::spawn(move || speak(said));
-    let mut code = ExitCode::SUCCESS;
-    if let Err(error) = serve(&options, events.clone()).await {
-        let message = format!("{error:#}");
-        // It ends when the parent does not read any more.
-        let _ = events.send(Event::Failed { message });
-        code = ExitCode::from(2);
-    }
-    drop(events);
-    let _ = speaker.join();
-    Ok(code)
+/// How many orders a worker fulfils at a time.
+pub(crate) const TASKS: usize = 8;
+
+/// Where the locks are.
+#[derive(Clone, Args)]
+pub(crate) struct StoreOptions {
+    /// Where the locks are: `memory:` for workers in this process, or for processes
+    /// `redis://[user:password@]host[:port][/db]`, `redis+sentinel://host,host/service`,
+    /// `redis+cluster://host,host`, `redis+quorum://host,host,host`, `redis+unix:///path`.
+    #[arg(
+        long = "store",
+        value_name = "URL",
+        env = "DISTLOCK_URL",
+        hide_env_values = true,
+        default_value = "memory:"
+    )]
+    url: String,
+
+    /// How many replicas have to acknowledge a lock before it counts.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    min_replicas: u32,
 }
 
-async fn serve(options: &WorkerOptions, events: UnboundedSender<Event>) -> Result<()> {
-    if options.locked {
-        distlock::install(options.store.locks().connect().await?)?;
+impl StoreOptions {
+    pub(crate) fn is_memory(&self) -> bool {
+        self.url.starts_with("memory:")
     }
-    let stock = RedisStock::connect(&options.store, &options.stock).await?;
-    let service = Service::new(
-        Stock::Redis(stock),
-        options.locked,
-        options.number,
-        events.clone(),
-    );
-    let _ = events.send(Event::Ready);
 
-    let mut work = JoinSet::new();
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
-    while let Some(line) = lines.next_line().await? {
-        let order: Order = line.parse().with_context(|| format!("`{line}`"))?;
-        let service = service.clone();
-        work.spawn(async move { service.work_off(&order).await });
-    }
-    work.join_all().await;
-    distlock::shutdown().await;
-    Ok(())
-}
-
-/// Writes whole lines: a reader that sees the end of a line has seen all of it.
-fn speak(mut said: UnboundedReceiver<Event>) {
-    let mut out = std::io::stdout().lock();
-    while let Some(event) = said.blocking_recv() {
-        let line = format!("{event}\n");
-        if out
-            .write_all(line.as_bytes())
-            .and_then(|()| out.flush())
-            .is_err()
-        {
-            return;
+    pub(crate) fn locks(&self) -> LockManagerBuilder {
+        // A memory store without a name is private to its manager, and the workers share one.
+        let url = match self.url.as_str() {
+            "memory:" => "memory:inventory",
+            url => url,
+        };
+        let builder = LockManager::builder()
+            .url(url)
+            .namespace("inventory-demo")
+            .min_replicas(self.min_replicas);
+        if url.contains("+quorum://") {
+            // New servers do not vote for the duration of the longest lease, which is short here.
+            builder.quorum(Quorum::default().max_lease(LEASE))
+        } else {
+            builder
         }
+    }
+}
+
+/// The arguments of a worker. The URL of the store is in its environment, because arguments are
+/// visible to every user of the machine.
+#[derive(Clone, Args)]
+pub(crate) struct WorkerOptions {
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+    /// The address of the server of orders and stock.
+    #[arg(long)]
+    pub(crate) server: SocketAddr,
+    #[arg(long)]
+    pub(crate) number: u16,
+    #[arg(long)]
+    pub(crate) locked: bool,
+}
+
+impl WorkerOptions {
+    /// Fulfils orders until none is left.
+    pub(crate) async fn work(&self) -> Result<()> {
+        let locks = self.store.locks().connect().await?;
+        let mut tasks = JoinSet::new();
+        for _ in 0..TASKS {
+            let task = fulfil_orders(self.server, self.number, self.locked);
+            tasks.spawn(distlock::with_manager(locks.clone(), task));
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended??;
+        }
+        locks.shutdown().await;
+        Ok(())
+    }
+
+    /// Starts this program again as a worker process, which is killed when dropped.
+    pub(crate) fn spawn_process(&self) -> Result<Child> {
+        let program = std::env::current_exe().context("cannot find the program to start again")?;
+        Command::new(program)
+            .arg("worker")
+            .args(["--server", &self.server.to_string()])
+            .args(["--number", &self.number.to_string()])
+            .args(["--min-replicas", &self.store.min_replicas.to_string()])
+            .args(self.locked.then_some("--locked"))
+            .env("DISTLOCK_URL", &self.store.url)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start a worker process")
     }
 }

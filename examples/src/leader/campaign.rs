@@ -1,4 +1,4 @@
-//! The loop of a candidate: stand in line, lead, step down or lose, and stand in line again.
+//! The loop of a candidate: wait for the lock, lead, step down or lose the lock, and wait again.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -7,18 +7,19 @@ use anyhow::Result;
 use distlock::{Held, Lock};
 use tokio::sync::watch;
 
-/// Before it stands in line again after a trouble, so that what fails at once does not fail a thousand times a second.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a failure, so that what fails at once does not fail a thousand times a second.
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Leads whenever it is this candidate's turn, until it is told to stop.
+/// Leads whenever it is this candidate's turn, until `stop` becomes true.
 ///
-/// `term` is the leader's work. When the lock is lost it is dropped at its next await; until then, and with what it has sent, it may come
-/// after its successor, so what it writes needs the token: docs/safety.md says when. When `stop` becomes true it is to return soon:
-/// then the lock is released, and who is next in line has it within milliseconds.
+/// `term` is the leader's work. When the lock is lost it is dropped at its next await. What it writes
+/// until then, or has sent before, may arrive after its successor has written, so it needs the token:
+/// docs/safety.md says when. When `stop` becomes true, `term` has to return soon. Then the lock is
+/// released, and the next candidate in the queue has it within milliseconds.
 ///
 /// # Errors
 ///
-/// Those that trying again does not mend, such as a wrong password.
+/// Those that a retry cannot fix, such as a wrong password.
 pub(crate) async fn campaign(
     lock: &Lock,
     stop: watch::Receiver<bool>,
@@ -27,7 +28,8 @@ pub(crate) async fn campaign(
     while !*stop.borrow() {
         let leads = Cell::new(false);
         let led = lock.run(async |held| {
-            // A term begins once the store has confirmed the full lease: a lock that was handed over is granted for a second.
+            // A handed-over lock is granted for a second only. A term is longer, so it begins once
+            // the store has confirmed the full lease.
             held.confirmed().await?;
             leads.set(true);
             tracing::info!(token = %held.fencing_token(), "leads");
@@ -35,7 +37,7 @@ pub(crate) async fn campaign(
         });
         let stopped = async {
             until_true(stop.clone()).await;
-            // A leader finishes what it has in hand; who waits leaves the line at once.
+            // A leader finishes its step; a candidate that waits leaves the queue at once.
             if leads.get() {
                 std::future::pending().await
             }
@@ -46,10 +48,11 @@ pub(crate) async fn campaign(
         };
         match led {
             Ok(Ok(())) => tracing::info!("stepped down"),
-            Ok(Err(error)) => tracing::warn!("stepped down, for it cannot work: {error:#}"),
-            // Says who leads, and since when. Out of the line it would miss a hand-over, so there is no pause.
+            Ok(Err(error)) => tracing::warn!("stepped down after a failure: {error:#}"),
+            // The error names the leader. Without a pause, because a candidate that is not in the
+            // queue misses a hand-off.
             Err(error) if error.is_busy() => {
-                tracing::info!("waits on: {error}");
+                tracing::info!("still waits: {error}");
                 continue;
             }
             Err(error) if error.is_lost() || error.is_retryable() => {
@@ -57,12 +60,12 @@ pub(crate) async fn campaign(
             }
             Err(error) => return Err(error.into()),
         }
-        let _ = tokio::time::timeout(PAUSE, until_true(stop.clone())).await;
+        let _ = tokio::time::timeout(RETRY_BACKOFF, until_true(stop.clone())).await;
     }
     Ok(())
 }
 
-/// Also when nobody is left who could say so.
+/// Waits until the value is true, or until its sender is dropped.
 pub(crate) async fn until_true(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }

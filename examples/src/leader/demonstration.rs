@@ -1,4 +1,4 @@
-//! `leader --candidates 3`: candidates as processes of their own, whose leaders are told to end or killed, in turn.
+//! `leader --candidates 3`: starts candidates as processes, and terminates or kills their leaders.
 
 use std::time::Duration;
 
@@ -7,41 +7,18 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
 use crate::journal;
-use crate::replicas::{Replica, end_with_parent, told_to_end};
+use crate::replicas::{Replica, connect, shutdown_signal};
 
-/// How often the journal is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often the journal is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How long a leader leads, in entries.
 const TERM: usize = 10;
 
-/// For how long nobody may lead, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Upper limit of the time without a leader on a loaded machine.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What there is to be seen.
-#[derive(clap::Args)]
-pub(crate) struct ToBeSeen {
-    /// Demonstrates it: starts so many candidates; of those who lead one after the other, every second one is killed (SIGKILL)
-    /// and the others are told to end (SIGTERM).
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
-    candidates: Option<u8>,
-
-    /// Ends when whoever has started it ends.
-    #[arg(long, hide = true)]
-    attended: bool,
-}
-
-impl ToBeSeen {
-    /// Whether this process is not a candidate itself.
-    pub(crate) fn is_wanted(&self) -> bool {
-        if self.attended {
-            end_with_parent();
-        }
-        self.candidates.is_some()
-    }
-}
-
-/// A leader's entries in the journal: times in microseconds, by the server's clock.
+/// A leader's entries in the journal. Times are in microseconds, by the server's clock.
 struct Term {
     token: u64,
     leader: String,
@@ -50,119 +27,110 @@ struct Term {
     entries: usize,
 }
 
-struct Demonstration {
-    store: MultiplexedConnection,
-    keys: [String; 2],
-    candidates: Vec<Replica>,
-}
-
-/// Starts the candidates, shows who leads, and leaves nothing behind.
-pub(crate) async fn main(options: &crate::Options) -> Result<()> {
-    let store = redis::Client::open(&*options.store).context("--store")?;
-    let store = store.get_multiplexed_async_connection().await.context(
-        "cannot connect; start a server with `redis-server`, or name another with --store",
-    )?;
-    // No other demonstration has this group.
+/// Starts the candidates, prints who leads, and deletes the journal.
+pub(crate) async fn main(options: &crate::Options, candidates: u8) -> Result<()> {
+    let mut store = connect(&options.store).await?;
+    // No other demonstration uses this group.
     let group = format!("{}-{}", options.group, std::process::id());
-    let numbers = 1..=options.demonstration.candidates.unwrap_or_default();
+    let [journal, token] = journal::keys(&group);
     let arguments = [format!("--group={group}")];
-    let candidates = numbers
-        .map(|n| Replica::start(&options.store, &format!("candidate-{n}"), &arguments))
-        .collect::<Result<_>>()?;
-    let mut demonstration = Demonstration {
-        store,
-        keys: journal::keys(&group),
-        candidates,
-    };
+    let mut candidates = (1..=candidates)
+        .map(|n| Replica::start(&options.store, format!("candidate-{n}"), &arguments))
+        .collect::<Result<Vec<_>>>()?;
     let shown = tokio::select! {
-        shown = demonstration.show() => shown,
-        told = told_to_end() => told.and_then(|()| bail!("interrupted")),
+        shown = show(&mut store, &journal, &mut candidates) => shown,
+        received = shutdown_signal() => received.and_then(|()| bail!("interrupted")),
     };
-    for candidate in &mut demonstration.candidates {
+    for candidate in &mut candidates {
         candidate.terminate().await?;
     }
-    let mut delete = redis::cmd("DEL");
-    let delete = delete.arg(&demonstration.keys);
-    delete.exec_async(&mut demonstration.store).await?;
+    redis::cmd("DEL")
+        .arg(&[journal, token])
+        .exec_async(&mut store)
+        .await?;
     shown
 }
 
-impl Demonstration {
-    /// Ends one leader after the other, and says how long nobody led.
-    async fn show(&mut self) -> Result<()> {
-        println!(
-            "LEADER       TOKEN             LED      ENTRIES  ITS END              THE NEXT AFTER"
-        );
-        for over in 0..self.candidates.len() {
-            let led = self.until(|terms| terms.len() > over && terms[over].entries >= TERM);
-            let leader = led.await?[over].leader.clone();
-            let candidate = self.candidates.iter_mut();
-            let mut candidate = candidate.filter(|candidate| candidate.name == leader);
-            let candidate = candidate.next().context("the leader is none of ours")?;
-            let end = if over % 2 == 0 {
-                candidate.terminate().await?;
-                "told to (SIGTERM)"
-            } else {
-                candidate.kill().await?;
-                "killed (SIGKILL)"
-            };
-            let is_last = over + 1 == self.candidates.len();
-            let terms = self
-                .until(|terms| is_last || terms.len() > over + 1)
-                .await?;
-            let term = &terms[over];
-            let led = (term.last - term.first) as f64 / 1e6;
-            let gap = terms.get(over + 1).map(|next| next.first - term.last);
-            let gap = gap.map(|gap| format!("{:.1} ms", gap as f64 / 1e3));
-            println!(
-                "{leader:<12} {:<16}  {led:>5.2} s  {:>7}  {end:<17}  {:>16}",
-                term.token,
-                term.entries,
-                gap.unwrap_or_else(|| "-".into()),
-            );
-        }
-        Ok(())
+/// Ends one leader after the other, and prints the time without a leader.
+async fn show(
+    store: &mut MultiplexedConnection,
+    journal: &str,
+    candidates: &mut [Replica],
+) -> Result<()> {
+    println!("LEADER       TOKEN             LED      ENTRIES  ITS END           THE NEXT AFTER");
+    for number in 0..candidates.len() {
+        let has_led = |terms: &[Term]| terms.len() > number && terms[number].entries >= TERM;
+        let leader = until(store, journal, has_led).await?[number].leader.clone();
+        let mut all = candidates.iter_mut();
+        let candidate = all.find(|candidate| candidate.name == leader);
+        let candidate = candidate.context("the leader is not a candidate of this demonstration")?;
+        let end = if number % 2 == 0 {
+            candidate.terminate().await?;
+            "SIGTERM"
+        } else {
+            candidate.kill().await?;
+            "SIGKILL"
+        };
+        let is_last = number + 1 == candidates.len();
+        let has_successor = |terms: &[Term]| is_last || terms.len() > number + 1;
+        let terms = until(store, journal, has_successor).await?;
+        let term = &terms[number];
+        let led = (term.last - term.first) as f64 / 1e6;
+        let gap = terms
+            .get(number + 1)
+            .map(|next| (next.first - term.last) as f64 / 1e3);
+        let gap = gap.map_or("-".into(), |gap| format!("{gap:.1} ms"));
+        let (token, entries) = (term.token, term.entries);
+        println!("{leader:<12} {token:<16}  {led:>5.2} s  {entries:>7}  {end:<7}  {gap:>22}");
     }
+    Ok(())
+}
 
-    /// The terms, once they are as they should be.
-    async fn until(&mut self, shows: impl Fn(&[Term]) -> bool) -> Result<Vec<Term>> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let terms = self.terms().await?;
-            if shows(&terms) {
-                return Ok(terms);
-            }
-            if Instant::now() > until {
-                bail!("nobody leads for {PATIENCE:?}");
-            }
-            tokio::time::sleep(LOOK).await;
+/// Waits until the terms in the journal are as described.
+async fn until(
+    store: &mut MultiplexedConnection,
+    journal: &str,
+    condition: impl Fn(&[Term]) -> bool,
+) -> Result<Vec<Term>> {
+    let deadline = Instant::now() + LEADER_TIMEOUT;
+    loop {
+        let entries = redis::cmd("LRANGE")
+            .arg(journal)
+            .arg(0)
+            .arg(-1)
+            .query_async(store)
+            .await?;
+        let terms = terms(entries)?;
+        if condition(&terms) {
+            return Ok(terms);
         }
+        if Instant::now() > deadline {
+            bail!("no candidate has led for {LEADER_TIMEOUT:?}");
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
+}
 
-    async fn terms(&mut self) -> Result<Vec<Term>> {
-        let mut read = redis::cmd("LRANGE");
-        let read = read.arg(&self.keys[0]).arg(0).arg(-1);
-        let journal: Vec<String> = read.query_async(&mut self.store).await?;
-        let mut terms: Vec<Term> = Vec::new();
-        for entry in &journal {
-            let [at, token, leader, _] = entry.split(' ').collect::<Vec<_>>()[..] else {
-                bail!("`{entry}` is no entry of a journal");
-            };
-            let (at, token) = (at.parse()?, token.parse()?);
-            match terms.last_mut().filter(|term| term.token == token) {
-                Some(term) => {
-                    term.last = at;
-                    term.entries += 1;
-                }
-                None => terms.push(Term {
-                    token,
-                    leader: leader.to_owned(),
-                    first: at,
-                    last: at,
-                    entries: 1,
-                }),
+fn terms(journal: Vec<String>) -> Result<Vec<Term>> {
+    let mut terms: Vec<Term> = Vec::new();
+    for entry in &journal {
+        let [at, token, leader, _] = entry.split(' ').collect::<Vec<_>>()[..] else {
+            bail!("`{entry}` is no entry of a journal");
+        };
+        let (at, token) = (at.parse()?, token.parse()?);
+        match terms.last_mut().filter(|term| term.token == token) {
+            Some(term) => {
+                term.last = at;
+                term.entries += 1;
             }
+            None => terms.push(Term {
+                token,
+                leader: leader.to_owned(),
+                first: at,
+                last: at,
+                entries: 1,
+            }),
         }
-        Ok(terms)
     }
+    Ok(terms)
 }

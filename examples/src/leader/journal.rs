@@ -1,34 +1,34 @@
-//! Where the leader writes: a journal that refuses a leader who has a successor.
+//! The journal that the leader writes to. It rejects a leader that has a successor.
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use distlock::FencingToken;
 use redis::aio::MultiplexedConnection;
 
-/// How many entries are kept.
-const KEPT: usize = 10_000;
+/// Upper limit of the entries that are kept.
+const MAX_ENTRIES: usize = 10_000;
 
-/// Compares and writes in one step. A refusal is an entry as well: it says that somebody worked who was not the leader any more.
+/// Compares and writes in one step.
 const WRITE: &str = "
+    if tonumber(redis.call('GET', KEYS[2]) or 0) > tonumber(ARGV[1]) then return 0 end
+    redis.call('SET', KEYS[2], ARGV[1])
     local now = redis.call('TIME')
-    local refused = tonumber(redis.call('GET', KEYS[2]) or 0) > tonumber(ARGV[1])
-    if not refused then redis.call('SET', KEYS[2], ARGV[1]) end
     local micros = string.format('%.0f', now[1] * 1000000 + now[2])
-    local what = refused and 'refused' or ARGV[3]
-    redis.call('RPUSH', KEYS[1], micros .. ' ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. what)
+    redis.call('RPUSH', KEYS[1], micros .. ' ' .. ARGV[1] .. ' ' .. ARGV[2] .. ' ' .. ARGV[3])
     redis.call('LTRIM', KEYS[1], -ARGV[4], -1)
-    return refused and 1 or 0";
+    return 1";
 
-/// A candidate's way to the journal of its group.
+/// The keys of a journal and of its newest token. They share a hash slot, because the script writes
+/// both.
+pub(crate) fn keys(group: &str) -> [String; 2] {
+    let group = format!("leader:{{{group}}}");
+    [format!("{group}:journal"), format!("{group}:token")]
+}
+
+/// The journal of a group, as one candidate writes to it.
 pub(crate) struct Journal {
     store: redis::Client,
     keys: [String; 2],
     candidate: String,
-}
-
-/// The keys of a journal and its newest token: of one hash slot, for the script writes both.
-pub(crate) fn keys(group: &str) -> [String; 2] {
-    let group = format!("leader:{{{group}}}");
-    [format!("{group}:journal"), format!("{group}:token")]
 }
 
 impl Journal {
@@ -40,27 +40,29 @@ impl Journal {
         }
     }
 
-    /// A new connection for each term: a leader whose connection breaks is none.
+    /// Opens a connection for a term. A term whose connection breaks ends, and the next one has
+    /// another connection.
     pub(crate) async fn open(&self) -> Result<MultiplexedConnection> {
-        Ok(self.store.get_multiplexed_async_connection().await?)
+        let connection = self.store.get_multiplexed_async_connection().await;
+        connection.context("cannot connect to the journal")
     }
 
-    /// Appends an entry in the name of the leader who has this token.
+    /// Appends an entry in the name of the leader that has this token.
     pub(crate) async fn write(
         &self,
         connection: &mut MultiplexedConnection,
         token: FencingToken,
-        what: &str,
+        entry: &str,
     ) -> Result<()> {
         let mut eval = redis::cmd("EVAL");
         eval.arg(WRITE).arg(2).arg(&self.keys);
-        eval.arg(token.get())
-            .arg(&self.candidate)
-            .arg(what)
-            .arg(KEPT);
-        if eval.query_async(connection).await? {
-            bail!("the journal refuses token {token}: there is a newer leader");
-        }
+        eval.arg(token.get()).arg(&self.candidate);
+        eval.arg(entry).arg(MAX_ENTRIES);
+        let is_written: bool = eval.query_async(connection).await?;
+        ensure!(
+            is_written,
+            "the journal rejects token {token}: there is a newer leader"
+        );
         Ok(())
     }
 }

@@ -1,10 +1,10 @@
-//! Candidates of which one leads at a time: it works until it is told to end, and hands over; or until it dies or is cut off, and its
-//! lease with it.
+//! Candidates of which one leads at a time.
 //!
-//! A leader is who holds the lock `leader:<group>`; the others stand in its line. Told to end (SIGTERM), it finishes its step and
-//! releases: the next one leads within milliseconds. Killed, it keeps the others waiting for its lease and grace. Paused for longer
-//! than that, it has a successor, and its work is dropped at its next await. What it writes before that, or had sent before, is refused by
-//! the journal, for it comes with an older fencing token.
+//! The leader is the holder of the lock `leader:<group>`; the other candidates wait in its queue. A
+//! leader that receives SIGTERM finishes its step and releases the lock, and the next one leads within
+//! milliseconds. When a leader is killed, the others wait for its lease and grace period. A leader that
+//! is paused for longer has a successor, and its work is dropped at its next await. What it writes
+//! before that, or has sent before, is rejected by the journal because of its older fencing token.
 
 mod campaign;
 mod demonstration;
@@ -23,16 +23,18 @@ use tokio::sync::watch;
 use campaign::{campaign, until_true};
 use journal::Journal;
 
-/// How long the others wait for a leader that died, but for the grace. Short here; 30 s unless set.
+/// How long the others wait for a leader that was killed, apart from the grace period. Short here; the
+/// default is 30 s.
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Longer than a leader leads without a deployment. After it, who waits says who leads, and stands in line anew, at its end.
+/// Longer than a leader leads without a deployment. After it, a waiting candidate logs who leads, and
+/// queues again at the end.
 const WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// How often the leader has something to do.
-const STEP: Duration = Duration::from_millis(100);
+const STEP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Leads its group, or waits until it does, until it is told to end (SIGTERM, SIGINT).
+/// Leads its group, or waits until it does, until it receives SIGTERM or SIGINT.
 // Not Debug: the URL may contain a password.
 #[derive(Parser)]
 #[command(name = "leader", version)]
@@ -54,15 +56,17 @@ struct Options {
     #[arg(long)]
     name: Option<String>,
 
-    #[command(flatten)]
-    demonstration: demonstration::ToBeSeen,
+    /// Demonstrates it: starts N candidates; every second leader is killed (SIGKILL), and the others
+    /// are terminated (SIGTERM).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
+    candidates: Option<u8>,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let options = Options::parse();
-    if options.demonstration.is_wanted() {
-        return demonstration::main(&options).await;
+    if let Some(candidates) = options.candidates {
+        return demonstration::main(&options, candidates).await;
     }
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -71,7 +75,7 @@ async fn main() -> Result<()> {
     let name = options.name;
     let name = name.unwrap_or_else(|| std::process::id().to_string());
     let store = redis::Client::open(&*options.store).context("--store")?;
-    // So that `distlock list`, and who waits, see this name.
+    // With the name, `distlock list` and the waiting candidates show who leads.
     let locks = LockManager::builder()
         .url(&options.store)
         .client_name(&name);
@@ -79,29 +83,29 @@ async fn main() -> Result<()> {
     let lock = locks.lock(format!("leader:{}", options.group));
     let lock = lock.label("leader:<group>").lease(LEASE).wait(WAIT);
 
-    let (tell, stop) = watch::channel(false);
+    let (sender, stop) = watch::channel(false);
     tokio::spawn(async move {
-        let told = replicas::told_to_end().await;
-        // The candidate may have ended by itself.
-        let _ = tell.send(true);
-        told
+        let received = replicas::shutdown_signal().await;
+        // Fails if the campaign has ended by itself.
+        let _ = sender.send(true);
+        received
     });
     let journal = Journal::new(store, &options.group, name);
     let ended = campaign(&lock, stop, async |held, stop| {
         lead(&journal, held, stop).await
     });
     let ended = ended.await;
-    // Waits until what was released is.
+    // Waits until the lock is released.
     locks.shutdown().await;
     ended
 }
 
-/// The work of a leader, step by step. What it writes goes out with its token.
+/// The work of a leader, step by step. It writes with its token.
 async fn lead(journal: &Journal, held: Held, stop: watch::Receiver<bool>) -> Result<()> {
     let token = held.fencing_token();
     let mut connection = journal.open().await?;
     journal.write(&mut connection, token, "leads").await?;
-    let mut steps = tokio::time::interval(STEP);
+    let mut steps = tokio::time::interval(STEP_INTERVAL);
     loop {
         tokio::select! {
             biased;

@@ -1,18 +1,20 @@
-//! A job that is done once per period by whichever replica is there, also when one dies while it works.
+//! A job that runs once per period on one of several replicas, also when one dies while running it.
 //!
-//! A lock says who works now. What is done is said by a record, which is read and written under the lock and refuses older
-//! fencing tokens. All replicas stand in line: who is next gets the lock when the report is done, and finds that in the record; or
-//! when the lease of a replica that died is over, and finds an attempt that nobody finished, which it repeats. A replica begins with
-//! the period that runs when it is started, and ends when it is told to. A period in which none was there is left out.
+//! A lock says which replica works now, but not what is done. That is in a record, which is read and
+//! written under the lock and rejects older fencing tokens. All replicas wait for the lock of the
+//! period. The next one gets it when the report is done, and finds that in the record; or when the
+//! lease of a dead replica has expired, and finds an unfinished attempt, which it repeats. A replica
+//! begins with the period that runs when it starts. A period without any replica is left out.
 //!
-//! The report is stored with its record, in one step, so there is one for each period. What a job does elsewhere before that step,
-//! such as sending a mail, is done at least once: no lock can say whether the replica that died had sent it.
+//! The report is stored with its record, in one step, so each period has one report. What a job does
+//! elsewhere before that step, such as sending a mail, is done at least once: no lock knows whether the
+//! dead replica has sent it.
 //!
-//! Here lock and record stand in one Redis. Where that forgets them, by an eviction or a failover, it may forget both, and the period is
-//! done twice. A record that is a row of the database does not depend on where the lock is.
+//! Here lock and record are in one Redis. When it loses keys, by an eviction or a failover, it may lose
+//! both, and the period is done twice. A record that is a row of a database does not have this limit.
 //!
-//! Without a record there is `wait = "0s", min_hold = "10m"`, which keeps the key taken for longer than clocks differ, and nobody
-//! comes when the replica that has it dies.
+//! Without a record there is `wait = "0s", min_hold = "10m"`, which keeps the key locked for longer
+//! than clocks differ. Then no replica takes over when the holder dies.
 
 mod demonstration;
 mod record;
@@ -20,13 +22,14 @@ mod record;
 mod replicas;
 
 use std::io::IsTerminal as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use distlock::{LockManager, distributed_lock};
+use redis::aio::MultiplexedConnection;
 
-use record::{Begun, Record};
+use record::Record;
 
 /// Does a job once per period, over all replicas that are started with the same --job.
 // Not Debug: the URL may contain a password.
@@ -42,11 +45,11 @@ struct Options {
     )]
     store: String,
 
-    /// What is done.
+    /// The name of the job.
     #[arg(long, default_value = "nightly-report")]
     job: String,
 
-    /// How long a period is; 24h is a day that begins at midnight UTC.
+    /// The length of a period; 24h is a day that begins at midnight UTC.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = humantime::parse_duration)]
     period: Duration,
 
@@ -59,12 +62,15 @@ struct Options {
     name: Option<String>,
 
     #[command(flatten)]
-    demonstration: demonstration::ToBeSeen,
+    demonstration: demonstration::DemonstrationOptions,
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
+/// Upper limit of a sleep: the clock of Redis may be set, and this machine suspended.
+const MAX_SLEEP: Duration = Duration::from_secs(60);
 
-/// A replica's part in the job.
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
+
+/// The job as one replica does it.
 struct Job {
     name: String,
     replica: String,
@@ -73,38 +79,11 @@ struct Job {
     records: redis::Client,
 }
 
-impl Job {
-    /// The number of the period that runs now, by this machine's clock.
-    fn current(&self) -> u64 {
-        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        u64::try_from(now.as_nanos() / self.period.as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// When a period begins, since 1970.
-    fn begin(&self, period: u64) -> Duration {
-        let begin = self.period.as_nanos() * u128::from(period);
-        // Rounded up: a record knows milliseconds.
-        let begin = begin.div_ceil(1_000_000);
-        Duration::from_millis(u64::try_from(begin).unwrap_or(u64::MAX))
-    }
-
-    /// Waits for a period. The wall clock is asked again each minute, for it may be set, and the machine suspended.
-    async fn begins(&self, period: u64) {
-        let left = || {
-            let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-            self.begin(period).saturating_sub(now)
-        };
-        while !left().is_zero() {
-            tokio::time::sleep(left().min(MINUTE)).await;
-        }
-    }
-}
-
 #[tokio::main]
 async fn main() -> Result<()> {
     let options = Options::parse();
-    if options.demonstration.is_wanted() {
-        return demonstration::main(&options).await;
+    if let Some(replicas) = options.demonstration.replicas {
+        return demonstration::main(&options, replicas).await;
     }
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -124,76 +103,93 @@ async fn main() -> Result<()> {
         records: redis::Client::open(&*options.store).context("--store")?,
     };
     tokio::select! {
-        () = replica(&job) => {}
-        told = replicas::told_to_end() => told?,
+        () = run_periods(&job) => {}
+        received = replicas::shutdown_signal() => received?,
     }
-    // A report that is under way was dropped; its lock is released, and another replica begins anew within milliseconds.
+    // A report in progress was dropped. Its lock is released, and another replica begins it anew within
+    // milliseconds.
     distlock::shutdown().await;
     Ok(())
 }
 
-/// Period after period, none is left out: one that was done meanwhile costs a look. So does the one that runs now, which the replicas that
-/// this one replaces may have left undone.
-async fn replica(job: &Job) {
-    let mut period = job.current();
+/// Runs one period after the other, without leaving one out. The first is the one that runs now, which
+/// the replicas that this one replaces may have left undone.
+async fn run_periods(job: &Job) {
+    let mut next = None;
     loop {
-        job.begins(period).await;
-        loop {
-            let is_over = job.current() > period;
-            let error = match report(job, period).await {
-                Ok(Begun::Early(left)) => {
-                    // Less is what clocks differ by.
-                    if left > Duration::from_secs(1) {
-                        tracing::error!(
-                            replica = job.replica,
-                            period,
-                            "begins in {left:?} by the server's clock: set this one"
-                        );
-                    }
-                    tokio::time::sleep(left.min(MINUTE)).await;
-                    // The clock may have been set meanwhile.
-                    period = period.min(job.current());
-                    continue;
-                }
-                Ok(_) => break,
-                Err(error) => error,
-            };
-            // It may be anything: others that work for long, an outage, a lock that was lost, a report that failed. Whether
-            // there is still something to do says the record.
-            if is_over {
-                tracing::error!(replica = job.replica, period, "given up: {error:#}");
-                break;
-            }
-            tracing::warn!(replica = job.replica, period, "tried again: {error:#}");
-            tokio::time::sleep(Duration::from_secs(1)).await;
+        if let Err(error) = run_next(job, &mut next).await {
+            let replica = &job.replica;
+            tracing::warn!(replica, period = next, "tried again: {error:#}");
+            tokio::time::sleep(RETRY_BACKOFF).await;
         }
-        period += 1;
     }
 }
 
-/// `lease`: how long others wait for a replica that died; short here, 30 s unless set. `max_hold` ends a report that hangs, so it is several
-/// times what one takes; and `wait` is longer than that.
+/// Runs the next period, or waits for it.
+async fn run_next(job: &Job, next: &mut Option<u64>) -> Result<()> {
+    // A new connection each time, because the last one may have ended in an outage.
+    let mut connection = job.records.get_multiplexed_async_connection().await?;
+    let (current, remaining) = current_period(&mut connection, job.period).await?;
+    let period = *next.get_or_insert(current);
+    if period > current {
+        tokio::time::sleep(remaining.min(MAX_SLEEP)).await;
+        return Ok(());
+    }
+    // If another replica has done this period, that costs one look at its record.
+    let reported = report(job, period, Record::new(connection, &job.name, period)).await;
+    match reported {
+        Err(error) if period < current => {
+            let replica = &job.replica;
+            tracing::error!(
+                replica,
+                period,
+                "given up, because its period is over: {error:#}"
+            );
+        }
+        reported => reported?,
+    }
+    *next = Some(period + 1);
+    Ok(())
+}
+
+/// Returns the period that runs now, and for how long, by the clock of Redis. All replicas use this
+/// clock, because one that is ahead would do the next period's job in advance.
+async fn current_period(
+    connection: &mut MultiplexedConnection,
+    length: Duration,
+) -> Result<(u64, Duration)> {
+    let (seconds, micros): (u64, u32) = redis::cmd("TIME").query_async(connection).await?;
+    let now = Duration::new(seconds, micros * 1_000).as_nanos();
+    let remaining = length.as_nanos() - now % length.as_nanos();
+    let period = u64::try_from(now / length.as_nanos())?;
+    Ok((period, Duration::from_nanos(u64::try_from(remaining)?)))
+}
+
+/// Makes the report of a period, unless it is done.
+///
+/// `lease` is how long the others wait for a replica that died: short here; the default is 30 s.
+/// `max_hold` ends a report that hangs, so it is several times what one takes. `wait` is longer than
+/// that.
 #[distributed_lock(
     key = "jobs:<job.name>:<period>",
     lease = "2s",
     wait = "2h",
     max_hold = "1h"
 )]
-async fn report(job: &Job, period: u64) -> Result<Begun> {
+async fn report(job: &Job, period: u64, mut record: Record) -> Result<()> {
     let held = distlock::current();
-    // An attempt is recorded once the store has confirmed the full lease: a lock that was handed over is granted for a second.
+    // A handed-over lock is granted for a second only. A report takes longer, so an attempt begins once
+    // the store has confirmed the full lease.
     held.confirmed().await?;
     let token = held.fencing_token();
-    let mut record = Record::open(&job.records, &job.name, period).await?;
-    let begun = record.begin(token, &job.replica, job.begin(period)).await?;
-    let Begun::Attempt(attempt) = begun else {
-        return Ok(begun);
+    let Some(attempt) = record.begin(token, &job.replica).await? else {
+        return Ok(());
     };
     tracing::info!(replica = job.replica, period, attempt, "begins");
     // This is where a report is made.
     tokio::time::sleep(job.work).await;
-    let made = format!("period {period}, by {}", job.replica);
-    record.finish(token, &made).await?;
+    let report = format!("period {period}, by {}", job.replica);
+    record.finish(token, &report).await?;
     tracing::info!(replica = job.replica, period, attempt, "done");
-    Ok(begun)
+    Ok(())
 }

@@ -1,38 +1,41 @@
-//! What is done: one record for each period, which only the newest holder of the lock may write.
+//! What is done: a record for each period, which only the newest holder of the lock may write.
 //!
-//! In a service it is a row of the database that the job writes to, and `finish` a part of the job's transaction.
+//! In a service it is a row of the database that the job writes to, and `finish` a part of the job's
+//! transaction.
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use distlock::FencingToken;
 use redis::aio::MultiplexedConnection;
 
-/// Longer than anybody asks whether a period is done.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Longer than a replica asks whether a period is done.
+const RECORD_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Reading is the first access with this token: from here on the record refuses all older ones. One clock says for all replicas whether
-/// the period has begun, which is the server's: a machine whose own is ahead would do it in advance, and then it were done.
+/// Reading is the first access with this token: the record rejects all older ones from here on.
 const BEGIN: &str = "
-    local seen = redis.call('HMGET', KEYS[1], 'token', 'done')
-    if seen[2] then return 'done' end
-    if tonumber(seen[1] or 0) > tonumber(ARGV[1]) then return 'stale' end
-    local now = redis.call('TIME')
-    local early = tonumber(ARGV[4]) - math.floor(now[1] * 1000 + now[2] / 1000)
-    if early > 0 then return string.format('early %.0f', early) end
+    local record = redis.call('HMGET', KEYS[1], 'token', 'done')
+    if record[2] then return 0 end
+    if tonumber(record[1] or 0) > tonumber(ARGV[1]) then return -1 end
     redis.call('HSET', KEYS[1], 'token', ARGV[1], 'by', ARGV[2])
     redis.call('EXPIRE', KEYS[1], ARGV[3])
-    return tostring(redis.call('HINCRBY', KEYS[1], 'attempts', 1))";
+    return redis.call('HINCRBY', KEYS[1], 'attempts', 1)";
 
-/// The report and the mark that it is done, both or neither.
+/// Writes the report and the mark that it is done, both or neither.
 const FINISH: &str = "
-    local seen = redis.call('HMGET', KEYS[1], 'token', 'done')
-    if seen[2] or seen[1] ~= ARGV[1] then return 'stale' end
+    local record = redis.call('HMGET', KEYS[1], 'token', 'done')
+    if record[2] or record[1] ~= ARGV[1] then return -1 end
     local now = redis.call('TIME')
     redis.call('HSET', KEYS[1], 'done', string.format('%.0f', now[1] * 1000 + now[2] / 1000))
     redis.call('RPUSH', KEYS[2], ARGV[2])
     redis.call('EXPIRE', KEYS[2], ARGV[3])
-    return 'done'";
+    return 0";
+
+/// The keys of a record and of the reports. They share a hash slot, because a script writes both.
+pub(crate) fn keys(job: &str, period: u64) -> [String; 2] {
+    let job = format!("jobs:{{{job}}}");
+    [format!("{job}:period:{period}"), format!("{job}:reports")]
+}
 
 /// The record of one period.
 pub(crate) struct Record {
@@ -40,71 +43,36 @@ pub(crate) struct Record {
     keys: [String; 2],
 }
 
-/// The keys of a record and of the reports: of one hash slot, for the scripts write both.
-pub(crate) fn keys(job: &str, period: u64) -> [String; 2] {
-    let job = format!("jobs:{{{job}}}");
-    [format!("{job}:period:{period}"), format!("{job}:reports")]
-}
-
-/// What the record says to who has the lock.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Begun {
-    /// It is to be done; this is the n-th attempt.
-    Attempt(u32),
-    /// Somebody has done it.
-    Done,
-    /// Its period begins so much later.
-    Early(Duration),
-}
-
 impl Record {
-    /// Connects anew: an attempt after an outage does not begin with the connection that broke in it.
-    pub(crate) async fn open(store: &redis::Client, job: &str, period: u64) -> Result<Self> {
-        Ok(Record {
-            connection: store.get_multiplexed_async_connection().await?,
+    pub(crate) fn new(connection: MultiplexedConnection, job: &str, period: u64) -> Self {
+        Record {
+            connection,
             keys: keys(job, period),
-        })
+        }
     }
 
-    /// Notes an attempt, unless the period is done, or begins later than now; `begins` is since 1970.
-    pub(crate) async fn begin(
-        &mut self,
-        token: FencingToken,
-        by: &str,
-        begins: Duration,
-    ) -> Result<Begun> {
-        let reply = self.run(BEGIN, token, by, begins).await?;
-        Ok(match reply.split_once(' ') {
-            Some((_, early)) => Begun::Early(Duration::from_millis(early.parse()?)),
-            None if reply == "done" => Begun::Done,
-            None => Begun::Attempt(reply.parse()?),
-        })
+    /// Records an attempt and returns its number, or `None` if the period is done.
+    pub(crate) async fn begin(&mut self, token: FencingToken, by: &str) -> Result<Option<u32>> {
+        let attempt = self.run(BEGIN, token, by).await?;
+        Ok(Some(attempt).filter(|attempt| *attempt > 0))
     }
 
     /// Stores the report, and with it that the period is done.
     pub(crate) async fn finish(&mut self, token: FencingToken, report: &str) -> Result<()> {
-        self.run(FINISH, token, report, Duration::ZERO).await?;
+        self.run(FINISH, token, report).await?;
         Ok(())
     }
 
-    async fn run(
-        &mut self,
-        script: &str,
-        token: FencingToken,
-        text: &str,
-        begins: Duration,
-    ) -> Result<String> {
+    async fn run(&mut self, script: &str, token: FencingToken, text: &str) -> Result<u32> {
         let mut eval = redis::cmd("EVAL");
         eval.arg(script).arg(2).arg(&self.keys);
-        eval.arg(token.get()).arg(text).arg(KEPT.as_secs());
-        eval.arg(u64::try_from(begins.as_millis())?);
-        let reply: String = eval.query_async(&mut self.connection).await?;
-        if reply == "stale" {
-            bail!(
-                "{} refuses token {token}: somebody else has begun since",
-                self.keys[0]
-            );
-        }
-        Ok(reply)
+        eval.arg(token.get()).arg(text).arg(RECORD_TTL.as_secs());
+        let reply: i64 = eval.query_async(&mut self.connection).await?;
+        let record = &self.keys[0];
+        ensure!(
+            reply >= 0,
+            "{record} rejects token {token}: a later holder has begun since"
+        );
+        u32::try_from(reply).context("too many attempts")
     }
 }

@@ -1,81 +1,23 @@
-//! The leader: its loop under locks that a test rules, and as processes against a real server.
+//! The leader: its loop with the test kit, and candidates as processes with a real server.
 
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../src/leader/campaign.rs"]
 mod campaign;
-mod candidates;
-mod loop_of_a_candidate;
+#[path = "../../src/leader/journal.rs"]
+mod journal;
+mod loop_of_candidate;
 
 use std::process::Command;
-use std::time::Duration;
 
+use distlock::FencingToken;
 use distlock_tests::RedisServer;
 use distlock_tests::documents::typed;
 
-use candidates::Candidates;
-
-/// A leader that writes believes in its lock, and for so long after that (the grace) the server keeps it at the least.
-const GRACE: Duration = Duration::from_millis(250);
+use journal::Journal;
 
 #[test]
-fn a_leader_that_is_told_to_end_hands_over_without_its_lease() {
-    let server = RedisServer::start();
-    let mut candidates = Candidates::start(&server, &["a", "b", "c"]);
-    let first = candidates.until_led(None);
-    candidates.terminate(&first.leader);
-    // It is gone, and nobody has to wait until its lease is.
-    assert_ne!(candidates.holder().as_ref(), Some(&first.leader));
-    let second = candidates.until_led(Some(&first));
-    let terms = candidates.end();
-    assert_ne!(first.leader, second.leader);
-    let [first, _] = candidates::with_successor(&terms, first.token);
-    assert_eq!(first.last_words, "steps-down");
-}
-
-#[test]
-fn a_leader_that_was_killed_is_succeeded_when_its_lease_is_over() {
-    let server = RedisServer::start();
-    let mut candidates = Candidates::start(&server, &["a", "b", "c"]);
-    let first = candidates.until_led(None);
-    candidates.kill(&first.leader);
-    candidates.until_led(Some(&first));
-    let terms = candidates.end();
-    let [first, second] = candidates::with_successor(&terms, first.token);
-    assert_eq!(first.last_words, "works");
-    let gap = second.began - first.ended;
-    assert!(gap >= GRACE, "{gap:?}: it was still leading");
-}
-
-#[test]
-fn a_frozen_leader_that_comes_back_late_writes_nothing_and_stands_in_line_again() {
-    let server = RedisServer::start();
-    let mut candidates = Candidates::start(&server, &["a", "b"]);
-    let first = candidates.until_led(None);
-    let frozen = first.leader.clone();
-    candidates.freeze(&frozen);
-    let second = candidates.until_led(Some(&first));
-    candidates.thaw(&frozen);
-    candidates.until_waiting(1);
-    candidates.terminate(&second.leader);
-    let third = candidates.until_led(Some(&second));
-    assert_eq!(third.leader, frozen);
-    candidates.end();
-}
-
-#[test]
-fn a_leader_whose_lock_an_operator_takes_is_succeeded() {
-    let server = RedisServer::start();
-    let mut candidates = Candidates::start(&server, &["a", "b"]);
-    let first = candidates.until_led(None);
-    candidates.unlock();
-    let second = candidates.until_led(Some(&first));
-    assert_ne!(first.leader, second.leader);
-    candidates.end();
-}
-
-#[test]
-fn the_demonstration_shows_it_and_leaves_nothing_behind() {
+fn leaders_that_are_terminated_or_killed_have_successors() {
     let server = RedisServer::start();
     let run = Command::new(env!("CARGO_BIN_EXE_leader"))
         .args(typed(
@@ -88,21 +30,44 @@ fn the_demonstration_shows_it_and_leaves_nothing_behind() {
     let shown = String::from_utf8(run.stdout).unwrap();
     let errors = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{shown}{errors}");
-    let rows: Vec<_> = shown.lines().skip(1).collect();
-    assert_eq!(rows.len(), 3, "{shown}");
-    let ends = ["(SIGTERM)", "(SIGKILL)", "(SIGTERM)"];
-    for (row, end) in rows.iter().zip(ends) {
-        assert!(row.contains(end), "{shown}");
-    }
-    let gap = |row: &str| -> f64 {
-        let mut words = row.split_whitespace().rev();
-        assert_eq!(words.next(), Some("ms"), "{shown}");
-        words.next().unwrap().parse().unwrap()
-    };
-    assert!(gap(rows[0]) < gap(rows[1]), "{shown}");
-    assert_eq!(server.client().keys("leader:*"), Vec::<String>::new());
+    let rows = shown.lines().skip(1);
+    let rows: Vec<Vec<_>> = rows.map(|row| row.split_whitespace().collect()).collect();
+    let [
+        [first, end_of_first, after_first],
+        [second, end_of_second, after_second],
+        [third, ..],
+    ] = [0, 1, 2].map(|number| [rows[number][0], rows[number][5], rows[number][6]]);
     assert_eq!(
-        server.client().keys("distlock:lock:*"),
-        Vec::<String>::new()
+        (end_of_first, end_of_second),
+        ("SIGTERM", "SIGKILL"),
+        "{shown}"
     );
+    assert!(first != second && second != third, "{shown}");
+    // One is released, the other one has to expire.
+    let [after_first, after_second] =
+        [after_first, after_second].map(|gap| gap.parse::<f64>().unwrap());
+    assert!(after_first < after_second, "{shown}");
+    let mut client = server.client();
+    for pattern in ["leader:*", "distlock:lock:*"] {
+        assert_eq!(client.keys(pattern), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn the_journal_rejects_a_leader_that_has_a_successor() {
+    let server = RedisServer::start();
+    let store = redis::Client::open(server.url()).unwrap();
+    let journal = Journal::new(store, "test", "a".into());
+    let mut connection = journal.open().await.unwrap();
+    let mut write = async |token, entry| {
+        let token = FencingToken::new(token);
+        journal.write(&mut connection, token, entry).await
+    };
+    write(1, "leads").await.unwrap();
+    write(2, "leads").await.unwrap();
+    let error = write(1, "works").await.unwrap_err().to_string();
+    assert!(error.contains("rejects token 1"), "{error}");
+    let [key, _] = journal::keys("test");
+    let entries = server.client().cmd(&["LLEN", &key]);
+    assert_eq!(entries.int(), 2);
 }

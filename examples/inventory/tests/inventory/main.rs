@@ -1,174 +1,156 @@
-//! The program as its users see it, against real servers and with real processes.
+//! The program as its users run it, against real servers and with real processes.
 
 #![allow(clippy::unwrap_used)]
 
-mod chart;
 mod documented;
-mod running;
-mod topologies;
 
-use std::time::{Duration, Instant};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use distlock_tests::documents::typed;
 use distlock_tests::{RedisServer, eventually};
 
-use running::{Running, assert_nothing_was_lost, assert_tidy, inventory, output, row, signal};
+const PROGRAM: &str = env!("CARGO_BIN_EXE_inventory");
 
-/// Lease, grace, and a second.
-const DELAY: Duration = Duration::from_millis(3_250);
+/// Upper limit of a run on a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+fn inventory(store: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).env("DISTLOCK_URL", store);
+    command
+}
+
+/// Runs it to its end. Returns the exit code, stdout and stderr.
+fn output(command: &mut Command) -> (Option<i32>, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    let [stdout, stderr] = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
+    println!("{stdout}{stderr}");
+    (status.code(), stdout, stderr)
+}
+
+/// The numbers of a row of the table, one for each run.
+fn row(table: &str, label: &str) -> [u64; 2] {
+    let rest = table.lines().find_map(|line| line.strip_prefix(label));
+    let rest = rest.unwrap_or_else(|| panic!("no row {label:?} in {table}"));
+    let numbers = rest
+        .split_whitespace()
+        .map(|number| number.parse().unwrap());
+    numbers.collect::<Vec<_>>().try_into().unwrap()
+}
+
+/// The locked run is right, whatever happened to its workers.
+#[track_caller]
+fn assert_nothing_was_lost(table: &str, orders: u64) {
+    let [_, all] = row(table, "orders ");
+    let [_, fulfilled] = row(table, "fulfilled");
+    let [_, rejected] = row(table, "rejected (out of stock)");
+    assert_eq!((all, fulfilled + rejected), (orders, orders), "{table}");
+    for label in ["lost updates", "lost pieces", "oversold items"] {
+        assert_eq!(row(table, label)[1], 0, "{label}: {table}");
+    }
+}
 
 #[test]
 fn in_memory_the_lock_makes_the_difference() {
-    let arguments = typed("examples/README.md", "cargo run");
-    let mut command = inventory("memory:", &arguments.join(" "));
-    let (code, text, errors) = Running::of(command.env_remove("DISTLOCK_URL")).end();
-    assert_eq!(code, Some(0));
-    assert_nothing_was_lost(&text, 3_000);
-    assert!(row(&text, "lost updates")[0] > 0, "{text}");
-    assert!(text.contains("Without the lock"), "{text}");
-    assert!(
-        errors.contains("with lock     [#####"),
-        "no progress: {errors}"
-    );
+    let mut command = Command::new(PROGRAM);
+    command.args(typed("examples/README.md", "cargo run"));
+    let (code, table, errors) = output(command.env_remove("DISTLOCK_URL"));
+    assert_eq!(code, Some(0), "{errors}");
+    assert_nothing_was_lost(&table, 3_000);
+    assert!(row(&table, "lost updates")[0] > 0, "{table}");
+    assert!(row(&table, "oversold items")[0] > 0, "{table}");
 }
 
 #[test]
-fn a_killed_process_loses_nothing_and_delays_the_others_by_one_lease() {
+fn a_process_that_is_killed_loses_nothing_and_is_drawn() {
     let server = RedisServer::start();
-    let (code, text, errors) = output(&server.url(), "--processes 4 --kill-one");
-    assert_eq!(code, Some(0));
-    assert_nothing_was_lost(&text, 3_000);
-    assert!(row(&text, "lost updates")[0] > 0, "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("chart.svg");
+    let arguments = ["--kill-one", "--chart", file.to_str().unwrap()];
+    let (code, table, errors) = output(&mut inventory(&server.url(), &arguments));
+    assert_eq!(code, Some(0), "{errors}");
+    assert_nothing_was_lost(&table, 3_000);
+    let [lost, _] = row(&table, "lost updates");
+    assert!(lost > 0, "{table}");
+    assert!(
+        errors.contains("has ended (signal: 9 (SIGKILL))"),
+        "{errors}"
+    );
+    assert!(table.contains("The next holder had it "), "{table}");
 
-    assert!(errors.contains("signal: 9 (SIGKILL)"), "{errors}");
-    let died = text
-        .lines()
-        .find(|line| line.starts_with("Process "))
+    let chart = fs::read_to_string(file).unwrap();
+    for drawn in [
+        format!("{lost} of {} updates are lost", row(&table, "fulfilled")[0]),
+        "one call at a time uses the item, the others wait; no update is lost".into(),
+        "was killed, the next holder had its lock ".into(),
+    ] {
+        assert!(chart.contains(&drawn), "no {drawn}: {chart}");
+    }
+}
+
+#[test]
+fn a_process_that_is_stopped_for_longer_than_its_lease_writes_nothing_afterwards() {
+    let server = RedisServer::start();
+    let mut run = inventory(&server.url(), &["--workers", "2", "--orders", "1200"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap();
-    assert!(died.contains("the bound of 3.25 s"), "{died}");
-    let (_, delay) = died.split_once("Longest delay for an item: ").unwrap();
-    let mut delay = delay.split_whitespace();
-    let number: f64 = delay.next().unwrap().parse().unwrap();
-    let seconds = match delay.next().unwrap() {
-        "s," => number,
-        _ => number / 1_000.0,
+    let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
+    let mut until = |text: &str| {
+        let mut lines = lines.by_ref().map(|line| line.unwrap());
+        let line = lines.find(|line| line.starts_with("with lock") && line.contains(text));
+        line.unwrap_or_else(|| panic!("it ended before `{text}`"))
     };
-    // A busy machine may keep the others waiting, but not for a second lease.
-    assert!(seconds <= DELAY.as_secs_f64() + 3.0, "{died}");
-    assert_tidy(&server);
-}
-
-#[test]
-fn a_process_killed_by_hand_is_noticed_and_its_orders_go_to_the_others() {
-    let server = RedisServer::start();
-    let mut run = Running::start(&server.url(), "--only locked --processes 3");
-    let victim = run.workers()[1];
-    run.until("orders, ");
-    signal("KILL", &[victim]);
-    let noticed = run.until("is gone");
-    assert!(
-        noticed.contains(&format!("process {victim} is gone (signal: 9")),
-        "{noticed}"
-    );
-    let (code, text, errors) = run.end();
-    assert_eq!(code, Some(0), "{errors}");
-    assert_nothing_was_lost(&text, 3_000);
-    assert_tidy(&server);
-}
-
-#[test]
-fn a_frozen_process_that_comes_back_late_writes_nothing() {
-    let server = RedisServer::start();
-    let mut run = Running::start(&server.url(), "--only locked --processes 2 --orders 1200");
-    let victim = run.workers()[0];
-    run.until("orders, ");
-    signal("STOP", &[victim]);
-    // The other has done the rest, and no lease is left.
-    run.until("1192/1200");
+    let workers = until("worker processes");
+    let worker: String = workers.split(' ').next_back().unwrap().into();
+    until("orders, ");
+    let signal = |name: &str| {
+        let mut kill = Command::new("sh");
+        let kill = kill.args(["-c", "kill -s $0 $1", name, &worker]);
+        assert!(kill.status().unwrap().success());
+    };
+    signal("STOP");
+    // The other worker has the locks once their leases have expired.
+    until("900/1200");
     let mut client = server.client();
-    eventually(DELAY * 5, || {
-        client.keys("inventory-demo:lock:*").is_empty()
-    });
-    signal("CONT", &[victim]);
-    let (code, text, errors) = run.end();
-    assert_eq!(code, Some(0), "{errors}");
-    assert_nothing_was_lost(&text, 1_200);
-    assert_tidy(&server);
+    eventually(TIMEOUT, || client.keys("inventory-demo:lock:*").is_empty());
+    signal("CONT");
+    let mut table = String::new();
+    run.stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut table)
+        .unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(0), "{table}");
+    assert_nothing_was_lost(&table, 1_200);
 }
 
 #[test]
-fn when_all_processes_die_it_says_so() {
-    let server = RedisServer::start();
-    let mut run = Running::start(&server.url(), "--only locked --processes 2");
-    let workers = run.workers();
-    run.until("orders, ");
-    signal("KILL", &workers);
-    let (code, _, errors) = run.end();
-    assert_eq!(code, Some(2));
-    assert!(errors.contains("no worker process is left"), "{errors}");
-    assert_tidy(&server);
-}
-
-#[test]
-fn an_interrupted_run_deletes_its_stock() {
-    let server = RedisServer::start();
-    let mut run = Running::start(&server.url(), "--only locked");
-    run.until("orders, ");
-    signal("INT", &[run.pid]);
-    let (code, _, errors) = run.end();
-    assert_eq!(code, Some(130));
-    assert!(errors.contains("interrupted"), "{errors}");
-    assert_tidy(&server);
-}
-
-#[test]
-fn a_server_that_dies_in_the_middle_ends_the_run_with_a_message() {
-    let server = RedisServer::start();
-    let mut run = Running::start(&server.url(), "--only locked");
-    run.until("orders, ");
-    server.kill();
-    let killed = Instant::now();
-    let (code, _, errors) = run.end();
-    assert_eq!(code, Some(2));
-    assert!(
-        errors.contains("error: ") && !errors.contains("panicked"),
-        "{errors}"
-    );
-    assert!(
-        killed.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        killed.elapsed()
-    );
-}
-
-#[test]
-fn a_server_that_is_down_is_explained_without_the_password() {
-    let server = RedisServer::start();
-    server.kill();
-    let url = server.url().replace("redis://", "redis://:hunter2@");
-    let (code, _, errors) = output(&url, "");
-    assert_eq!(code, Some(2));
-    assert!(
-        errors.contains("unreachable") && errors.contains("redis-server"),
-        "{errors}"
-    );
-    assert!(
-        !errors.contains("hunter2") && !errors.contains("panicked"),
-        "{errors}"
-    );
-}
-
-#[test]
-fn a_wrong_password_is_explained_without_it() {
+fn what_makes_a_run_impossible_is_explained_without_the_password() {
     let server = RedisServer::builder().requirepass("right").start();
-    let url = server.url().replace("right", "hunter2");
-    let (code, _, errors) = output(&url, "");
+    let wrong = server.url().replace("right", "hunter2");
+    let (code, _, errors) = output(&mut inventory(&wrong, &[]));
     assert_eq!(code, Some(2));
-    assert!(errors.contains("password"), "{errors}");
     assert!(
-        !errors.contains("hunter2") && !errors.contains("panicked"),
+        errors.contains("password") && !errors.contains("hunter2"),
         "{errors}"
     );
-    let (_, text, _) = output(&server.url(), "--only locked --orders 50 --processes 2");
-    assert_nothing_was_lost(&text, 50);
+    server.kill();
+    let (code, _, errors) = output(&mut inventory(&wrong, &[]));
+    assert_eq!(code, Some(2));
+    assert!(
+        errors.contains("redis-server") && !errors.contains("hunter2"),
+        "{errors}"
+    );
+    let (code, _, errors) = output(&mut inventory("memory:", &["--kill-one"]));
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("add --store redis://"), "{errors}");
 }

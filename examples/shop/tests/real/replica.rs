@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 pub(crate) struct Replica {
     child: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     client: Client,
 }
 
@@ -26,12 +26,8 @@ impl Replica {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-        let line = said
-            .next_line()
-            .await
-            .unwrap()
-            .expect("it says where it listens");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = lines.next_line().await.unwrap().unwrap();
         let address = line.strip_prefix("listening on http://").expect(&line);
         Replica {
             address: address.parse().unwrap(),
@@ -40,33 +36,19 @@ impl Replica {
         }
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Sends an order, and again while others have its item, as often as is reasonable.
+    /// Sends an order, and repeats it while other orders hold the lock of its item.
     pub(crate) async fn order(&self, item: i64, id: i64, pieces: u32) -> (StatusCode, Value) {
-        for _ in 0..60 {
-            let response = self.send(item, id, pieces).await;
-            let Some(seconds) = response.headers().get("retry-after") else {
-                return (response.status(), response.json().await.unwrap());
-            };
-            // Not because of Redis or the database, which are well: 503 is what they answer who write without turns.
-            assert_eq!(
-                response.status(),
-                StatusCode::LOCKED,
-                "order {id} of item {item}"
-            );
-            let seconds = seconds.to_str().unwrap().parse().unwrap();
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
-        }
-        panic!("order {id} of item {item} is told to come back again and again");
-    }
-
-    async fn send(&self, item: i64, id: i64, pieces: u32) -> Response {
         let url = format!("http://{}/items/{item}/orders/{id}", self.address);
-        let order = self.client.put(url).json(&json!({ "quantity": pieces }));
-        order.send().await.unwrap()
+        for _ in 0..60 {
+            let order = self.client.put(&url).json(&json!({ "quantity": pieces }));
+            let response = order.send().await.unwrap();
+            if response.status() != StatusCode::LOCKED {
+                return (response.status(), response.json().await.unwrap());
+            }
+            let seconds = response.headers()["retry-after"].to_str().unwrap();
+            tokio::time::sleep(Duration::from_secs(seconds.parse().unwrap())).await;
+        }
+        panic!("order {id} of item {item} does not get the lock");
     }
 
     pub(crate) async fn get(&self, path: &str) -> String {
@@ -76,13 +58,13 @@ impl Replica {
         response.text().await.unwrap()
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         let pid = self.child.id().expect("it runs");
         kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGTERM).unwrap();
     }
 
-    /// Waits until it has ended.
+    /// Waits for its end.
     pub(crate) async fn ended(mut self) -> ExitStatus {
         self.child.wait().await.unwrap()
     }
