@@ -31,9 +31,11 @@ pub(crate) fn load_average() -> String {
 
 pub(crate) fn versions() -> Vec<String> {
     let server = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
+    let server = output(&server, &["--version"]);
+    let version = server.split(' ').find_map(|word| word.strip_prefix("v="));
     vec![
         format!("distlock {}", env!("CARGO_PKG_VERSION")),
-        output(&server, &["--version"]),
+        format!("redis-server {}", version.unwrap_or(&server)),
         version_in(LOCKFILE, "redis"),
         version_in(LOCKFILE, "tokio"),
         output("rustc", &["--version"]),

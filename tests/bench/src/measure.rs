@@ -15,11 +15,9 @@ use crate::worker::order::Order;
 pub(crate) struct Schedule {
     /// Sittings have new processes: the cores that their threads happen to run on decide what a
     /// wake-up costs.
-    sittings: usize,
-    /// Rounds of a sitting.
-    rounds: usize,
-    /// Rounds before those, which are not counted.
-    warm_up: usize,
+    pub(crate) sittings: usize,
+    /// Rounds of a sitting. If there are several, one more warms up.
+    pub(crate) rounds: usize,
 }
 
 /// What is measured: ours, a baseline, or a peer.
@@ -33,28 +31,6 @@ pub(crate) struct Subject {
 /// The samples of every round, by subject and metric.
 #[derive(Debug, Default)]
 pub(crate) struct Results(BTreeMap<(String, String), Vec<Vec<f64>>>);
-
-impl Schedule {
-    pub(crate) const fn new(sittings: usize, rounds: usize) -> Self {
-        Schedule {
-            sittings,
-            rounds,
-            warm_up: 1,
-        }
-    }
-
-    pub(crate) const fn without_warm_up(self) -> Self {
-        Schedule { warm_up: 0, ..self }
-    }
-
-    pub(crate) fn quick(self) -> Self {
-        Schedule {
-            sittings: 1,
-            rounds: self.rounds.min(2),
-            ..self
-        }
-    }
-}
 
 /// Measures the subjects, pinned to a core if one is given. `servers` are the processes whose processor
 /// time counts as the servers'.
@@ -71,10 +47,11 @@ pub(crate) fn measure(
             let worker = Worker::start(&subject.program, core, &subject.order);
             workers.push((&subject.name, worker.context(subject.name.clone())?));
         }
-        for round in 0..schedule.warm_up + schedule.rounds {
+        let warm_up = usize::from(schedule.rounds > 1);
+        for round in 0..warm_up + schedule.rounds {
             for (name, worker) in &mut workers {
                 let samples = run(worker, servers).with_context(|| name.to_string())?;
-                if round >= schedule.warm_up {
+                if round >= warm_up {
                     results.add(name, samples);
                 }
             }

@@ -6,17 +6,14 @@ use distlock_tests::RedisServer;
 
 use super::{Bench, Environment, Measurement};
 use crate::figure::Figure;
-use crate::measure::Schedule;
 use crate::row::Row;
 use crate::worker::DISTLOCK;
 use crate::worker::order::Load;
 
-const ONCE: Schedule = Schedule::new(1, 1).without_warm_up();
-const THREE_TIMES: Schedule = Schedule::new(1, 3).without_warm_up();
-
 pub(super) const SCRIPTS: Measurement = Measurement::new(
     "scripts",
-    THREE_TIMES,
+    3,
+    1,
     |bench| {
         let entries = bench.pick(100_000, 20_000);
         one_server(bench, Load::Scripts { entries })
@@ -31,7 +28,8 @@ pub(super) const SCRIPTS: Measurement = Measurement::new(
 
 pub(super) const HOLD: Measurement = Measurement::new(
     "many",
-    ONCE,
+    1,
+    1,
     |bench| {
         let time = Duration::from_secs(bench.pick(60, 20));
         let locks = 100_000;
@@ -51,7 +49,8 @@ pub(super) const HOLD: Measurement = Measurement::new(
 
 pub(super) const DROP: Measurement = Measurement::new(
     "drop",
-    ONCE,
+    1,
+    1,
     |bench| one_server(bench, Load::Drop { locks: 10_000 }),
     |_| {
         let row = |name: &str, unit, metric| {
@@ -67,7 +66,8 @@ pub(super) const DROP: Measurement = Measurement::new(
 
 pub(super) const SIZE: Measurement = Measurement::new(
     "size",
-    ONCE,
+    1,
+    1,
     |bench| one_server(bench, Load::Sizes),
     |_| {
         let figure = |body| Figure::p50(DISTLOCK, body);

@@ -5,20 +5,14 @@ use std::time::Duration;
 
 use distlock_tests::RedisServer;
 
-use super::{Bench, Environment, LOCKERS, Measurement};
+use super::{Bench, Environment, Measurement, lockers};
 use crate::figure::Figure;
-use crate::measure::Schedule;
 use crate::peers;
 use crate::row::Row;
 use crate::worker::order::{Load, Place};
 use crate::worker::{BARE, DISTLOCK};
 
-pub(super) const CONTENDED: Measurement = Measurement::new(
-    "contended",
-    Schedule::new(4, 1).without_warm_up(),
-    prepare,
-    rows,
-);
+pub(super) const CONTENDED: Measurement = Measurement::new("contended", 4, 1, prepare, rows);
 
 const POLLING: &str = "polling each 2 ms";
 const EIGHT: &str = "8 managers";
@@ -29,7 +23,7 @@ fn prepare(bench: &Bench) -> anyhow::Result<Environment> {
     let load = |clients| Load::Contended { clients, window };
     let url = server.url();
     let mut subjects = vec![bench.subject(EIGHT, DISTLOCK, load(8), &url)];
-    subjects.extend(LOCKERS.map(|locker| bench.subject(locker, locker, load(16), &url)));
+    subjects.extend(lockers().map(|locker| bench.subject(locker, locker, load(16), &url)));
     Environment::new([&server], subjects).keep(server)
 }
 

@@ -4,14 +4,13 @@ use distlock_tests::RedisServer;
 
 use super::{Bench, Environment, Measurement};
 use crate::figure::Figure;
-use crate::measure::Schedule;
 use crate::row::Row;
 use crate::worker::order::{Load, Place};
 use crate::worker::{BARE, DISTLOCK};
 
 pub(super) const HAND_OFF: Measurement = Measurement {
     pins: true,
-    ..Measurement::new("handoff", Schedule::new(2, 2), prepare, rows)
+    ..Measurement::new("handoff", 2, 2, prepare, rows)
 };
 
 const PING: &str = "PING, equal thread";

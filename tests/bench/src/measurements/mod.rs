@@ -34,15 +34,6 @@ pub(crate) const MEASUREMENTS: [Measurement; 11] = [
     bounds::SIZE,
 ];
 
-/// Ours, the baseline, and the peers.
-const LOCKERS: [&str; 5] = [
-    DISTLOCK,
-    BARE,
-    peers::NAMES[0],
-    peers::NAMES[1],
-    peers::NAMES[2],
-];
-
 pub(crate) struct Measurement {
     pub(crate) name: &'static str,
     /// Measured without and with pinned processes, and otherwise only without.
@@ -57,7 +48,8 @@ impl Measurement {
     /// Unpinned, by a spawned task of a runtime with two workers.
     const fn new(
         name: &'static str,
-        schedule: Schedule,
+        sittings: usize,
+        rounds: usize,
         prepare: fn(&Bench) -> anyhow::Result<Environment>,
         rows: fn(Place) -> Vec<Row>,
     ) -> Self {
@@ -65,7 +57,7 @@ impl Measurement {
             name,
             pins: false,
             places: &[Place::TwoWorkers],
-            schedule,
+            schedule: Schedule { sittings, rounds },
             prepare,
             rows,
         }
@@ -124,6 +116,11 @@ impl Bench {
     }
 }
 
+/// Ours, the baseline, and the peers.
+fn lockers() -> impl Iterator<Item = &'static str> {
+    [DISTLOCK, BARE].into_iter().chain(peers::NAMES)
+}
+
 fn is_peer(name: &str) -> bool {
     peers::NAMES.contains(&name)
 }
@@ -149,7 +146,11 @@ impl Environment {
 impl Measurement {
     pub(crate) fn run(&self, bench: &Bench) -> anyhow::Result<(Vec<Line>, Vec<String>)> {
         let (mut lines, mut notes) = (Vec::new(), Vec::new());
-        let schedule = bench.pick(self.schedule, self.schedule.quick());
+        let quick = Schedule {
+            sittings: 1,
+            rounds: self.schedule.rounds.min(2),
+        };
+        let schedule = bench.pick(self.schedule, quick);
         let pinned = bench.cores.filter(|_| self.pins);
         for cores in [None].into_iter().chain(pinned.map(Some)) {
             let Environment {

@@ -2,9 +2,8 @@
 
 use distlock_tests::RedisServer;
 
-use super::{Bench, Environment, LOCKERS, Measurement};
+use super::{Bench, Environment, Measurement, lockers};
 use crate::figure::Figure;
-use crate::measure::Schedule;
 use crate::peers;
 use crate::row::Row;
 use crate::worker::order::{Load, Place};
@@ -13,7 +12,7 @@ use crate::worker::{BARE, DISTLOCK};
 pub(super) const PAIR: Measurement = Measurement {
     pins: true,
     places: &[Place::TwoWorkers, Place::CurrentThread, Place::Root],
-    ..Measurement::new("pair", Schedule::new(6, 6), prepare, rows)
+    ..Measurement::new("pair", 6, 6, prepare, rows)
 };
 
 /// A single task.
@@ -25,7 +24,7 @@ pub(super) const LOAD: Load = Load::Uncontended {
 fn prepare(bench: &Bench) -> anyhow::Result<Environment> {
     let server = RedisServer::start();
     let subject = |locker| bench.subject(locker, locker, LOAD, &server.url());
-    let subjects = LOCKERS.map(subject).into();
+    let subjects = lockers().map(subject).collect();
     Environment::new([&server], subjects).keep(server)
 }
 

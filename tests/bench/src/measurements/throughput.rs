@@ -4,46 +4,28 @@ use distlock_tests::RedisServer;
 
 use super::{Bench, Environment, Measurement};
 use crate::figure::Figure;
-use crate::measure::Schedule;
 use crate::peers::RSLOCK;
 use crate::row::Row;
 use crate::worker::order::{Load, Place};
 use crate::worker::{BARE, DISTLOCK};
 
-pub(super) const THROUGHPUT: Measurement =
-    Measurement::new("throughput", Schedule::new(4, 5), prepare, rows);
+pub(super) const THROUGHPUT: Measurement = Measurement::new("throughput", 4, 5, prepare, rows);
 
-const MANY: Load = Load::Uncontended {
-    tasks: 256,
-    pairs: 20,
-};
-/// For the server's part of the processor time. Most of what a single task costs is wake-ups, which are
-/// the kernel's. With many tasks, a single read takes several commands.
-const SERVER: [(&str, Load); 2] = [
-    (
-        "1 task",
-        Load::Uncontended {
-            tasks: 1,
-            pairs: 1_000,
-        },
-    ),
-    (
-        "64 tasks",
-        Load::Uncontended {
-            tasks: 64,
-            pairs: 100,
-        },
-    ),
-];
+/// Tasks, and pairs of each in a round, for the server's part of the processor time. Most of what a
+/// single task costs is wake-ups, which are the kernel's. With many tasks, one read takes several
+/// commands.
+const SERVER: [(&str, usize, usize); 2] = [("1 task", 1, 1_000), ("64 tasks", 64, 100)];
 
 fn prepare(bench: &Bench) -> anyhow::Result<Environment> {
     let server = RedisServer::start();
     let url = server.url();
-    let many = |locker| bench.subject(locker, locker, MANY, &url);
+    let load = |tasks, pairs| Load::Uncontended { tasks, pairs };
+    let many = |locker| bench.subject(locker, locker, load(256, 20), &url);
     let mut subjects: Vec<_> = [DISTLOCK, BARE, RSLOCK].map(many).into();
-    for (tasks, load) in SERVER {
-        subjects.push(bench.subject(tasks, DISTLOCK, load, &url));
-        subjects.push(bench.subject(&bare(tasks), BARE, load, &url));
+    for (name, tasks, pairs) in SERVER {
+        let load = load(tasks, pairs);
+        subjects.push(bench.subject(name, DISTLOCK, load, &url));
+        subjects.push(bench.subject(&bare(name), BARE, load, &url));
     }
     Environment::new([&server], subjects).keep(server)
 }
@@ -65,7 +47,7 @@ fn rows(_: Place) -> Vec<Row> {
         Row::new(name, "us", Figure::p50(tasks, "server CPU"))
             .against("of a bare pair", bare(tasks))
     };
-    let [one, many] = SERVER.map(|(tasks, _)| server(tasks));
+    let [one, many] = SERVER.map(|(tasks, ..)| server(tasks));
     vec![
         throughput()
             .against("bare pairs, caller's runtime", BARE)

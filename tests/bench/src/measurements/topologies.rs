@@ -5,7 +5,7 @@ use distlock_tests::{Authority, RedisCluster, RedisQuorum, RedisServer};
 use super::pair::LOAD as PAIR;
 use super::{Bench, Environment, Measurement};
 use crate::figure::Figure;
-use crate::measure::{Schedule, Subject};
+use crate::measure::Subject;
 use crate::peers::RSLOCK;
 use crate::row::Row;
 use crate::worker::DISTLOCK;
@@ -17,18 +17,16 @@ const HAND_OFF: Load = Load::HandOff {
     count: 500,
 };
 
-const SCHEDULE: Schedule = Schedule::new(4, 6);
-
 pub(super) const TLS: Measurement = Measurement {
     pins: true,
-    ..Measurement::new("tls", SCHEDULE, prepare_tls, |_| {
+    ..Measurement::new("tls", 4, 6, prepare_tls, |_| {
         vec![pair(SEALED, PLAIN), hand_off(SEALED, PLAIN)]
     })
 };
 
 pub(super) const CLUSTER: Measurement = Measurement {
     pins: true,
-    ..Measurement::new("cluster", SCHEDULE, prepare_cluster, |_| {
+    ..Measurement::new("cluster", 4, 6, prepare_cluster, |_| {
         vec![
             pair(SIX, STANDALONE),
             pair(SIX, WITHOUT_LANES),
@@ -41,7 +39,7 @@ pub(super) const CLUSTER: Measurement = Measurement {
 
 pub(super) const QUORUM: Measurement = Measurement {
     pins: true,
-    ..Measurement::new("quorum", SCHEDULE, prepare_quorum, |_| {
+    ..Measurement::new("quorum", 4, 6, prepare_quorum, |_| {
         vec![
             pair(HEALTHY, ONE_SERVER).at_most(2.3),
             pair(HEALTHY, ONE_WITHOUT_LANES),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock::{LockGuard, LockManager, LockManagerBuilder, Tls};
-use tokio::task::JoinSet;
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::load::Locker;
 use super::order::Order;
@@ -53,24 +53,9 @@ pub(super) async fn acquire(
     count: usize,
     lease: Duration,
 ) -> anyhow::Result<Vec<LockGuard>> {
-    const TASKS: usize = 256;
-    let mut tasks = JoinSet::new();
-    for task in 0..TASKS {
-        let (manager, prefix) = (manager.clone(), prefix.to_owned());
-        tasks.spawn(async move {
-            let mut guards = Vec::with_capacity(count / TASKS + 1);
-            for index in (task..count).step_by(TASKS) {
-                let lock = manager.lock(format!("{prefix}:{index}")).lease(lease);
-                guards.push(lock.acquire().await?);
-            }
-            anyhow::Ok(guards)
-        });
-    }
-    let mut guards = Vec::with_capacity(count);
-    while let Some(ended) = tasks.join_next().await {
-        guards.extend(ended??);
-    }
-    Ok(guards)
+    let locks = (0..count).map(|index| manager.lock(format!("{prefix}:{index}")).lease(lease));
+    let guards = stream::iter(locks).map(async |lock| lock.acquire().await);
+    Ok(guards.buffer_unordered(256).try_collect().await?)
 }
 
 /// Waits until the queue of a key has at least `waiters` entries.

@@ -1,7 +1,7 @@
 //! How long each script occupies the server, which runs no other command meanwhile. SLOWLOG records
 //! every command with its duration.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -10,6 +10,7 @@ use distlock_tests::Resp;
 use tokio::task::JoinSet;
 
 use super::hold;
+use super::load::key;
 use super::manager::{acquire, builder, until_queued};
 use super::order::{Order, Round, Rounds};
 
@@ -80,7 +81,7 @@ impl Scripts {
 
     fn new_key(&mut self) -> String {
         self.keys += 1;
-        format!("bench:scripts:{}", self.keys)
+        key(&self.keys.to_string()).to_string()
     }
 
     fn fill(&mut self, key: &str, client: &str, count: usize) -> anyhow::Result<()> {
@@ -89,25 +90,6 @@ impl Scripts {
         let fill = ["EVAL", FILL, "2", &queue, &entry, client, &count];
         let reply = self.raw.cmd(&fill);
         ensure!(!reply.is_error(), "{reply:?}");
-        Ok(())
-    }
-
-    /// The commands before a setup's own are not counted.
-    fn start_recording(&mut self) {
-        self.raw.cmd(&["SLOWLOG", "RESET"]);
-    }
-
-    fn record(&mut self, times: &mut BTreeMap<String, Vec<f64>>) -> anyhow::Result<()> {
-        for entry in self.raw.cmd(&["SLOWLOG", "GET", "100000"]).array() {
-            let (entry, words) = (entry.array(), entry.array()[3].array());
-            if words[0].text() == Some("EVALSHA") {
-                let hash = words[1].text().unwrap_or_default();
-                let name = self.names.get(hash);
-                let name = name.with_context(|| format!("unknown script {hash}"))?;
-                let ms = entry[2].int() as f64 / 1e3;
-                times.entry(name.clone()).or_default().push(ms);
-            }
-        }
         Ok(())
     }
 
@@ -123,7 +105,6 @@ impl Scripts {
         self.raw.cmd(&["ZADD", &queue, &granted, owner]);
         self.fill(&key, DEAD[1], self.entries / 2)?;
         self.fill(&key, DEAD[0], self.entries / 2)?;
-        self.start_recording();
         let guard = self.managers[0].lock(key).wait(WAIT).acquire().await?;
         Ok(guard.release().await?)
     }
@@ -132,7 +113,6 @@ impl Scripts {
         let key = self.new_key();
         let guard = self.managers[0].lock(&key).acquire().await?;
         self.fill(&key, DEAD[0], BEHIND)?;
-        self.start_recording();
         self.managers[0].inspect(&key).await?;
         Ok(guard.release().await?)
     }
@@ -145,7 +125,6 @@ impl Scripts {
         let waiter = tokio::spawn(async move { lock.acquire().await });
         until_queued(&self.managers[0], &key, 1).await?;
         self.fill(&key, LIVE, BEHIND)?;
-        self.start_recording();
         guard.release().await?;
         let next = waiter.await??;
         self.managers[0].inspect(&key).await?;
@@ -156,7 +135,6 @@ impl Scripts {
     async fn renew_many(&mut self) -> anyhow::Result<()> {
         let key = self.new_key();
         let _guards = acquire(&self.managers[0], &key, HELD_KEYS, LEASE).await?;
-        self.start_recording();
         tokio::time::sleep(UNTIL_RENEWED).await;
         Ok(())
     }
@@ -175,7 +153,6 @@ impl Scripts {
         for index in 0..WANTED_KEYS {
             until_queued(&self.managers[0], &format!("{key}:{index}"), 1).await?;
         }
-        self.start_recording();
         tokio::time::sleep(UNTIL_CHECKED).await;
         waiters.shutdown().await;
         Ok(())
@@ -183,21 +160,26 @@ impl Scripts {
 }
 
 impl Rounds for Scripts {
+    /// The samples contain the scripts that prepare the setups: they do less.
     async fn round(&mut self) -> anyhow::Result<Round> {
-        let mut times = BTreeMap::new();
+        self.raw.cmd(&["SLOWLOG", "RESET"]);
         self.acquire_behind_dead_waiters().await?;
-        self.record(&mut times)?;
         self.release_to_dead_waiters().await?;
-        self.record(&mut times)?;
         self.hand_off().await?;
-        self.record(&mut times)?;
         self.renew_many().await?;
-        self.record(&mut times)?;
         self.check_many_queues().await?;
-        self.record(&mut times)?;
-        Ok(Round {
-            operations: times.values().map(Vec::len).sum(),
-            samples: times,
-        })
+        let mut round = Round::default();
+        for entry in self.raw.cmd(&["SLOWLOG", "GET", "100000"]).array() {
+            let (entry, words) = (entry.array(), entry.array()[3].array());
+            if words[0].text() == Some("EVALSHA") {
+                let hash = words[1].text().unwrap_or_default();
+                let name = self.names.get(hash);
+                let name = name.with_context(|| format!("unknown script {hash}"))?;
+                let ms = entry[2].int() as f64 / 1e3;
+                round.samples.entry(name.clone()).or_default().push(ms);
+                round.operations += 1;
+            }
+        }
+        Ok(round)
     }
 }
