@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use tokio::runtime::Handle;
 
 use crate::LockManagerBuilder;
+use crate::store::redis::wire::scripts::{ScriptId, Scripts};
 
 /// A manager that opens a lane on each runtime with its first call, for a test makes few. The environment variable
 /// `DISTLOCK_LANES` says how many.
@@ -34,6 +35,21 @@ pub fn clock_ahead(mut builder: LockManagerBuilder, by: Arc<AtomicU64>) -> LockM
 pub fn running_on(mut builder: LockManagerBuilder, runtime: Handle) -> LockManagerBuilder {
     builder.parts.elsewhere = Some(runtime);
     builder
+}
+
+/// The names of the scripts of a single server, by their hashes.
+pub fn script_hashes() -> [(String, String); 7] {
+    let scripts = Scripts::ours();
+    let named = [
+        ("ask", ScriptId::Ask),
+        ("confirm", ScriptId::Confirm),
+        ("renew", ScriptId::Renew),
+        ("release", ScriptId::Release),
+        ("look", ScriptId::Look),
+        ("inspect", ScriptId::Inspect),
+        ("probe", ScriptId::Probe),
+    ];
+    named.map(|(name, id)| (scripts.get(id).hash.clone(), name.to_owned()))
 }
 
 mod ahead;

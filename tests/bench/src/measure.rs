@@ -1,0 +1,103 @@
+//! The measuring loop. Every subject is a process of its own, and the rounds of all subjects alternate,
+//! so that whatever else runs on the machine disturbs them alike.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Context;
+
+use crate::process::{Worker, cpu_time};
+use crate::worker::order::Order;
+
+/// How often to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    /// Sittings have new processes: the cores that their threads happen to run on decide what a
+    /// wake-up costs.
+    pub(crate) sittings: usize,
+    /// Rounds of a sitting. If there are several, one more warms up.
+    pub(crate) rounds: usize,
+}
+
+/// What is measured: ours, a baseline, or a peer.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    pub(crate) order: Order,
+}
+
+/// The samples of every round, by subject and metric.
+#[derive(Debug, Default)]
+pub(crate) struct Results(BTreeMap<(String, String), Vec<Vec<f64>>>);
+
+/// Measures the subjects, pinned to a core if one is given. `servers` are the processes whose processor
+/// time counts as the servers'.
+pub(crate) fn measure(
+    schedule: Schedule,
+    subjects: &[Subject],
+    servers: &[u32],
+    core: Option<usize>,
+) -> anyhow::Result<Results> {
+    let mut results = Results::default();
+    for _ in 0..schedule.sittings {
+        let mut workers = Vec::new();
+        for subject in subjects {
+            let worker = Worker::start(&subject.program, core, &subject.order);
+            workers.push((&subject.name, worker.context(subject.name.clone())?));
+        }
+        let warm_up = usize::from(schedule.rounds > 1);
+        for round in 0..warm_up + schedule.rounds {
+            for (name, worker) in &mut workers {
+                let samples = run(worker, servers).with_context(|| name.to_string())?;
+                if round >= warm_up {
+                    results.add(name, samples);
+                }
+            }
+            // Whatever a subject leaves behind does not disturb the same one every time.
+            workers.rotate_left(1);
+        }
+    }
+    Ok(results)
+}
+
+/// Runs a round, and adds to its metrics the processor time of an operation in microseconds, and of all
+/// in percent of a core.
+fn run(worker: &mut Worker, servers: &[u32]) -> anyhow::Result<BTreeMap<String, Vec<f64>>> {
+    let cpu = |worker: &Worker| anyhow::Ok([cpu_time(&[worker.pid()])?, cpu_time(servers)?]);
+    let started = Instant::now();
+    let before = cpu(worker)?;
+    let mut round = worker.round()?;
+    let after = cpu(worker)?;
+    let [client, server] = [0, 1].map(|i| (after[i] - before[i]).as_secs_f64() * 1e6);
+    let operations = round.operations.max(1) as f64;
+    for (metric, value) in [
+        ("client CPU", client / operations),
+        ("server CPU", server / operations),
+        ("CPU", (client + server) / operations),
+        (
+            "core",
+            (client + server) / started.elapsed().as_secs_f64() / 1e4,
+        ),
+    ] {
+        round.samples.insert(metric.to_owned(), vec![value]);
+    }
+    Ok(round.samples)
+}
+
+impl Results {
+    fn add(&mut self, subject: &str, samples: BTreeMap<String, Vec<f64>>) {
+        for (metric, samples) in samples {
+            let key = (subject.to_owned(), metric);
+            self.0.entry(key).or_default().push(samples);
+        }
+    }
+
+    pub(crate) fn rounds(&self, subject: &str, metric: &str) -> anyhow::Result<&[Vec<f64>]> {
+        let rounds = self.0.get(&(subject.to_owned(), metric.to_owned()));
+        rounds
+            .map(Vec::as_slice)
+            .with_context(|| format!("`{metric}` of `{subject}` was not measured"))
+    }
+}

@@ -1,0 +1,102 @@
+//! Worker processes, seen from the measuring loop; cores and processor time of processes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
+
+use crate::worker::order::{Order, Round};
+
+/// A subject in a process of its own, which is killed on drop.
+pub(crate) struct Worker {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    /// Starts a worker on a core, and waits until its subject is connected.
+    pub(crate) fn start(
+        program: &Path,
+        core: Option<usize>,
+        order: &Order,
+    ) -> anyhow::Result<Self> {
+        let mut child = Command::new(program)
+            .arg("--worker")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        if let Some(core) = core {
+            // It has one thread until it has read the order.
+            pin(child.id(), core)?;
+        }
+        let orders = child.stdin.take().context("no standard input")?;
+        let answers = child.stdout.take().context("no standard output")?;
+        let mut worker = Worker {
+            child,
+            orders,
+            answers: BufReader::new(answers),
+        };
+        worker.send(&serde_json::to_string(order)?)?;
+        Ok(worker)
+    }
+
+    pub(crate) fn round(&mut self) -> anyhow::Result<Round> {
+        self.send("")
+    }
+
+    fn send(&mut self, order: &str) -> anyhow::Result<Round> {
+        writeln!(self.orders, "{order}")?;
+        let mut answer = String::new();
+        ensure!(
+            self.answers.read_line(&mut answer)? > 0,
+            "the worker failed; its error is above"
+        );
+        Ok(serde_json::from_str(&answer)?)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // An error means that it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Keeps the main thread of a process, and the threads that it starts later, on a core.
+pub(crate) fn pin(process: u32, core: usize) -> anyhow::Result<()> {
+    let mut cores = CpuSet::new();
+    cores.set(core)?;
+    sched_setaffinity(pid(process), &cores).with_context(|| format!("cannot pin to core {core}"))
+}
+
+/// The cores that this process may use.
+pub(crate) fn allowed_cores() -> anyhow::Result<Vec<usize>> {
+    let cores = sched_getaffinity(Pid::from_raw(0))?;
+    let is_allowed = |core: &usize| cores.is_set(*core).unwrap_or(false);
+    Ok((0..CpuSet::count()).filter(is_allowed).collect())
+}
+
+/// The processor time that all threads of some processes have used.
+pub(crate) fn cpu_time(processes: &[u32]) -> anyhow::Result<Duration> {
+    let mut sum = Duration::ZERO;
+    for &process in processes {
+        sum += Duration::from(clock_getcpuclockid(pid(process))?.now()?);
+    }
+    Ok(sum)
+}
+
+fn pid(process: u32) -> Pid {
+    Pid::from_raw(process.cast_signed())
+}

@@ -1,0 +1,71 @@
+//! distlock under test.
+
+use std::time::Duration;
+
+use distlock::{LockGuard, LockManager, LockManagerBuilder, Tls};
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::load::Locker;
+use super::order::Order;
+
+/// Short, because a quorum with a frozen server waits for it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+pub(super) struct Distlock(LockManager);
+
+pub(super) fn builder(order: &Order) -> LockManagerBuilder {
+    let mut builder = LockManager::builder()
+        .url(&order.url)
+        .connect_timeout(CONNECT_TIMEOUT);
+    if let Some(lanes) = order.lanes {
+        builder = builder.lanes(lanes);
+    }
+    if let Some(file) = &order.ca_file {
+        builder = builder.tls(Tls::new().ca_file(file));
+    }
+    builder
+}
+
+impl Distlock {
+    pub(super) async fn connect(order: &Order, client: usize) -> anyhow::Result<Self> {
+        let builder = builder(order).client_name(format!("bench-{client}"));
+        Ok(Distlock(builder.connect().await?))
+    }
+}
+
+impl Locker for Distlock {
+    type Guard = LockGuard;
+
+    async fn acquire(&self, key: &str) -> anyhow::Result<Self::Guard> {
+        Ok(self.0.lock(key).acquire().await?)
+    }
+
+    async fn release(&self, _: &str, guard: Self::Guard) -> anyhow::Result<()> {
+        Ok(guard.release().await?)
+    }
+}
+
+/// Acquires `count` locks of one prefix.
+pub(super) async fn acquire(
+    manager: &LockManager,
+    prefix: &str,
+    count: usize,
+    lease: Duration,
+) -> anyhow::Result<Vec<LockGuard>> {
+    let locks = (0..count).map(|index| manager.lock(format!("{prefix}:{index}")).lease(lease));
+    let guards = stream::iter(locks).map(async |lock| lock.acquire().await);
+    Ok(guards.buffer_unordered(256).try_collect().await?)
+}
+
+/// Waits until the queue of a key has at least `waiters` entries.
+pub(super) async fn until_queued(
+    manager: &LockManager,
+    key: &str,
+    waiters: usize,
+) -> anyhow::Result<()> {
+    while manager.inspect(key).await?.waiters < waiters as u64 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! What runs in a worker process: one subject, which is connected once and runs a round whenever the
+//! measuring loop requests it.
+
+mod bare;
+mod hand_off;
+mod hold;
+mod load;
+mod manager;
+pub(crate) mod order;
+mod scripts;
+mod sizes;
+
+use anyhow::{bail, ensure};
+
+use bare::{Bare, PingThread};
+use hand_off::HandOff;
+use hold::Hold;
+use load::serve_locker;
+use manager::Distlock;
+use order::{Load, Order, serve};
+use scripts::Scripts;
+use sizes::Sizes;
+
+pub(crate) const DISTLOCK: &str = "distlock";
+pub(crate) const BARE: &str = "bare";
+
+pub(crate) fn run() -> anyhow::Result<()> {
+    let order = Order::read()?;
+    order.place.run(async move {
+        match order.locker.as_str() {
+            DISTLOCK => serve_distlock(order).await,
+            BARE => serve_bare(order).await,
+            unknown => bail!("no such locker: `{unknown}`"),
+        }
+    })
+}
+
+async fn serve_distlock(order: Order) -> anyhow::Result<()> {
+    match order.load {
+        Load::HandOff { waiters, count } => {
+            serve(HandOff::connect(&order, waiters, count).await?).await
+        }
+        Load::Hold { locks, time } => serve(Hold::connect(&order, locks, Some(time)).await?).await,
+        Load::Drop { locks } => serve(Hold::connect(&order, locks, None).await?).await,
+        Load::Scripts { entries } => serve(Scripts::connect(&order, entries).await?).await,
+        Load::Sizes => serve(Sizes).await,
+        load => {
+            serve_locker(load, |client| {
+                let order = order.clone();
+                async move { Distlock::connect(&order, client).await }
+            })
+            .await
+        }
+    }
+}
+
+async fn serve_bare(order: Order) -> anyhow::Result<()> {
+    ensure!(order.lanes.is_none() && order.ca_file.is_none());
+    match order.load {
+        Load::Ping { count } => serve(PingThread::connect(&order.url, count).await?).await,
+        load => {
+            serve_locker(load, |client| {
+                let url = order.url.clone();
+                async move { Bare::connect(&url, client).await }
+            })
+            .await
+        }
+    }
+}

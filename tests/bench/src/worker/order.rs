@@ -1,0 +1,129 @@
+//! What a worker process is started for, and the rounds that it runs. The package `tests/peers` has
+//! this file too.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::runtime::Builder;
+
+/// The first line of a worker's standard input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The implementation: `distlock`, `bare`, or a peer.
+    pub(crate) locker: String,
+    pub(crate) load: Load,
+    pub(crate) place: Place,
+    /// With commas between the servers of a peer that locks a majority of several.
+    pub(crate) url: String,
+    /// `LockManagerBuilder::lanes`, if it is not the default.
+    pub(crate) lanes: Option<usize>,
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+/// What a worker does in every round.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Load {
+    /// Each task acquires and releases a key of its own, one pair after another.
+    Uncontended { tasks: usize, pairs: usize },
+    /// Tasks share a key: each holds it for a short time and works without it for a longer one.
+    Contended { clients: usize, window: Duration },
+    /// Waiters of eight clients share a key and release it at once.
+    HandOff { waiters: usize, count: usize },
+    /// PINGs through a thread with a runtime and a connection of its own.
+    Ping { count: usize },
+    /// Locks that are acquired beforehand are held, and renewed.
+    Hold { locks: usize, time: Duration },
+    /// Guards that are acquired beforehand are dropped.
+    Drop { locks: usize },
+    /// Setups that give the scripts much to do.
+    Scripts { entries: usize },
+    /// Sizes of futures.
+    Sizes,
+}
+
+/// The runtime of the caller, and the caller's place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Place {
+    /// A spawned task of a runtime with two workers.
+    TwoWorkers,
+    /// A spawned task of a current-thread runtime.
+    CurrentThread,
+    /// The future that `block_on` awaits. It runs next to the workers, and every wake-up of it is a
+    /// thread switch.
+    Root,
+}
+
+/// The result of one round.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Round {
+    pub(crate) operations: usize,
+    /// Samples by metric.
+    pub(crate) samples: BTreeMap<String, Vec<f64>>,
+}
+
+impl Round {
+    pub(crate) fn new<'a>(
+        operations: usize,
+        samples: impl IntoIterator<Item = (&'a str, Vec<f64>)>,
+    ) -> Self {
+        let samples = samples.into_iter();
+        Round {
+            operations,
+            samples: samples
+                .map(|(metric, samples)| (metric.to_owned(), samples))
+                .collect(),
+        }
+    }
+}
+
+/// A subject that is connected.
+pub(crate) trait Rounds: Send {
+    fn round(&mut self) -> impl Future<Output = anyhow::Result<Round>> + Send;
+}
+
+impl Order {
+    pub(crate) fn read() -> anyhow::Result<Self> {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line)?;
+        Ok(serde_json::from_str(&line)?)
+    }
+}
+
+impl Place {
+    pub(crate) fn run(
+        self,
+        work: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let mut builder = match self {
+            Place::CurrentThread => Builder::new_current_thread(),
+            Place::TwoWorkers | Place::Root => Builder::new_multi_thread(),
+        };
+        if self != Place::CurrentThread {
+            builder.worker_threads(2);
+        }
+        let runtime = builder.enable_all().build()?;
+        match self {
+            Place::Root => runtime.block_on(work),
+            _ => runtime.block_on(async { tokio::spawn(work).await? }),
+        }
+    }
+}
+
+/// Answers at once, to report that the subject is connected, and then runs a round for every line of
+/// the standard input.
+pub(crate) async fn serve(mut rounds: impl Rounds) -> anyhow::Result<()> {
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut round = Round::default();
+    loop {
+        println!("{}", serde_json::to_string(&round)?);
+        if lines.next_line().await?.is_none() {
+            return Ok(());
+        }
+        round = rounds.round().await?;
+    }
+}

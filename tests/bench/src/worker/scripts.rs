@@ -1,0 +1,185 @@
+//! How long each script occupies the server, which runs no other command meanwhile. SLOWLOG records
+//! every command with its duration.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use distlock::LockManager;
+use distlock_tests::Resp;
+use tokio::task::JoinSet;
+
+use super::hold;
+use super::load::key;
+use super::manager::{acquire, builder, until_queued};
+use super::order::{Order, Round, Rounds};
+
+/// Clients without a subscription.
+const DEAD: [&str; 2] = [
+    "dddddddddddddddddddddddddddddddd",
+    "cccccccccccccccccccccccccccccccc",
+];
+/// A client with a subscription.
+const LIVE: &str = "eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee";
+/// More than one script examines, and no more than are written quickly.
+const BEHIND: usize = 20_000;
+const WANTED_KEYS: usize = 1_000;
+const HELD_KEYS: usize = 3_000;
+/// Of the held keys: they are renewed soon.
+const LEASE: Duration = Duration::from_secs(3);
+/// More than half of [`LEASE`].
+const UNTIL_RENEWED: Duration = Duration::from_millis(1_600);
+/// Two queue checks.
+const UNTIL_CHECKED: Duration = Duration::from_millis(1_200);
+/// A grant that is held for a shorter time is not confirmed.
+const UNTIL_CONFIRMED: Duration = Duration::from_millis(200);
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Appends entries of one client to a queue.
+const FILL: &str = "
+    local time = redis.call('TIME')
+    local now = time[1] * 1000000 + time[2]
+    local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2] or 0
+    local order = math.max(now, math.abs(last) + 1)
+    local entry = string.format('%.0f 1000 1250 bench', now + 600000000)
+    for i = 1, ARGV[2] do
+        local owner = ARGV[1] .. ':' .. string.format('%.0f', order + i)
+        redis.call('ZADD', KEYS[1], string.format('%.0f', order + i), owner)
+        redis.call('HSET', KEYS[2], owner, entry)
+    end
+    redis.call('PEXPIRE', KEYS[1], 600000)
+    redis.call('PEXPIRE', KEYS[2], 600000)";
+
+pub(super) struct Scripts {
+    raw: Resp,
+    /// Keeps [`LIVE`] alive.
+    _subscriber: Resp,
+    /// The holder and the waiter.
+    managers: [LockManager; 2],
+    names: HashMap<String, String>,
+    entries: usize,
+    keys: usize,
+}
+
+impl Scripts {
+    pub(super) async fn connect(order: &Order, entries: usize) -> anyhow::Result<Self> {
+        let [mut raw, mut subscriber] = [hold::connect(&order.url)?, hold::connect(&order.url)?];
+        raw.set_timeout(WAIT);
+        raw.cmd(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+        raw.cmd(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
+        subscriber.cmd(&["SUBSCRIBE", &format!("distlock:client:{LIVE}")]);
+        let builder = builder(order).max_waiters(u32::MAX);
+        Ok(Scripts {
+            raw,
+            _subscriber: subscriber,
+            managers: [builder.clone().connect().await?, builder.connect().await?],
+            names: distlock::__inside::script_hashes().into(),
+            entries,
+            keys: 0,
+        })
+    }
+
+    fn new_key(&mut self) -> String {
+        self.keys += 1;
+        key(&self.keys.to_string()).to_string()
+    }
+
+    fn fill(&mut self, key: &str, client: &str, count: usize) -> anyhow::Result<()> {
+        let [queue, entry] = ["queue", "entry"].map(|kind| format!("distlock:{kind}:{{{key}}}"));
+        let count = count.to_string();
+        let fill = ["EVAL", FILL, "2", &queue, &entry, client, &count];
+        let reply = self.raw.cmd(&fill);
+        ensure!(!reply.is_error(), "{reply:?}");
+        Ok(())
+    }
+
+    /// Acquires behind the expired grant of a dead client, whose other entries and those of another
+    /// one are the queue.
+    async fn acquire_behind_dead_waiters(&mut self) -> anyhow::Result<()> {
+        let key = self.new_key();
+        self.fill(&key, DEAD[0], 1)?;
+        let queue = format!("distlock:queue:{{{key}}}");
+        let head = self.raw.cmd(&["ZRANGE", &queue, "0", "0", "WITHSCORES"]);
+        let [owner, order] = [0, 1].map(|i| head.array()[i].text().unwrap_or_default());
+        let granted = format!("-{order}");
+        self.raw.cmd(&["ZADD", &queue, &granted, owner]);
+        self.fill(&key, DEAD[1], self.entries / 2)?;
+        self.fill(&key, DEAD[0], self.entries / 2)?;
+        let guard = self.managers[0].lock(key).wait(WAIT).acquire().await?;
+        Ok(guard.release().await?)
+    }
+
+    async fn release_to_dead_waiters(&mut self) -> anyhow::Result<()> {
+        let key = self.new_key();
+        let guard = self.managers[0].lock(&key).acquire().await?;
+        self.fill(&key, DEAD[0], BEHIND)?;
+        self.managers[0].inspect(&key).await?;
+        Ok(guard.release().await?)
+    }
+
+    /// Hands the lock to a waiter that has many live waiters behind it.
+    async fn hand_off(&mut self) -> anyhow::Result<()> {
+        let key = self.new_key();
+        let guard = self.managers[0].lock(&key).acquire().await?;
+        let lock = self.managers[1].lock(&key).wait(WAIT);
+        let waiter = tokio::spawn(async move { lock.acquire().await });
+        until_queued(&self.managers[0], &key, 1).await?;
+        self.fill(&key, LIVE, BEHIND)?;
+        guard.release().await?;
+        let next = waiter.await??;
+        self.managers[0].inspect(&key).await?;
+        tokio::time::sleep(UNTIL_CONFIRMED).await;
+        Ok(next.release().await?)
+    }
+
+    async fn renew_many(&mut self) -> anyhow::Result<()> {
+        let key = self.new_key();
+        let _guards = acquire(&self.managers[0], &key, HELD_KEYS, LEASE).await?;
+        tokio::time::sleep(UNTIL_RENEWED).await;
+        Ok(())
+    }
+
+    async fn check_many_queues(&mut self) -> anyhow::Result<()> {
+        let key = self.new_key();
+        let mut waiters = JoinSet::new();
+        for index in 0..WANTED_KEYS {
+            let key = format!("{key}:{index}");
+            let held = format!("distlock:lock:{{{key}}}");
+            let value = format!("2 {LIVE}:1 1700 600000 1700 bench");
+            self.raw.cmd(&["SET", &held, &value, "PX", "600000"]);
+            let lock = self.managers[0].lock(key).wait(WAIT);
+            waiters.spawn(async move { lock.acquire().await.is_ok() });
+        }
+        for index in 0..WANTED_KEYS {
+            until_queued(&self.managers[0], &format!("{key}:{index}"), 1).await?;
+        }
+        tokio::time::sleep(UNTIL_CHECKED).await;
+        waiters.shutdown().await;
+        Ok(())
+    }
+}
+
+impl Rounds for Scripts {
+    /// The samples contain the scripts that prepare the setups: they do less.
+    async fn round(&mut self) -> anyhow::Result<Round> {
+        self.raw.cmd(&["SLOWLOG", "RESET"]);
+        self.acquire_behind_dead_waiters().await?;
+        self.release_to_dead_waiters().await?;
+        self.hand_off().await?;
+        self.renew_many().await?;
+        self.check_many_queues().await?;
+        let mut round = Round::default();
+        for entry in self.raw.cmd(&["SLOWLOG", "GET", "100000"]).array() {
+            let (entry, words) = (entry.array(), entry.array()[3].array());
+            if words[0].text() == Some("EVALSHA") {
+                let hash = words[1].text().unwrap_or_default();
+                let name = self.names.get(hash);
+                let name = name.with_context(|| format!("unknown script {hash}"))?;
+                let ms = entry[2].int() as f64 / 1e3;
+                round.samples.entry(name.clone()).or_default().push(ms);
+                round.operations += 1;
+            }
+        }
+        Ok(round)
+    }
+}
