@@ -1,6 +1,6 @@
 //! Explores a protocol: all states, the states up to a depth, or random walks.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::mem::{Discriminant, discriminant};
@@ -104,8 +104,8 @@ pub struct Report {
     pub depth: usize,
     /// The longest time until all are served, in ticks, over all states.
     pub longest_wait: u8,
-    /// The number of kinds of steps that were taken; only random walks count them.
-    pub kinds: usize,
+    /// A step of every kind that was taken; only random walks list them.
+    pub kinds: Vec<String>,
     /// How long the exploration took.
     pub took: Duration,
     /// The steps to a state in which a claim does not hold.
@@ -202,16 +202,17 @@ impl<P: Protocol> Explored<P> {
     }
 
     fn walk(&self, walks: u64, length: usize) -> Report {
-        let (mut states, mut kinds) = (0, HashSet::<Discriminant<P::Action>>::new());
+        let (mut states, mut kinds) = (0, HashMap::<Discriminant<P::Action>, String>::new());
         let mut visit = |action| {
             states += 1;
-            kinds.insert(discriminant(&action));
+            let kind = kinds.entry(discriminant(&action));
+            kind.or_insert_with(|| format!("{action:?}"));
         };
         let counter_example = (0..walks).find_map(|seed| self.walk_once(seed, length, &mut visit));
         Report {
             states,
             depth: length,
-            kinds: kinds.len(),
+            kinds: kinds.into_values().collect(),
             counter_example,
             ..Report::default()
         }

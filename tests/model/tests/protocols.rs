@@ -51,9 +51,9 @@ mod lock {
     /// A claim about steps that never occur would be worth nothing.
     #[test]
     fn every_kind_of_step_occurs() {
-        let report = every_step().walk(2_000, 100);
+        let report = every_step().walk(50_000, 60);
         assert_clean(&every_step(), &report);
-        assert_eq!(report.kinds, KINDS);
+        assert_eq!(report.kinds.len(), KINDS, "{:?}", report.kinds);
     }
 }
 
@@ -82,7 +82,7 @@ mod quorum {
         let report = five().walk(5_000, 150);
         assert_clean(&five(), &report);
         assert!(report.states > 500_000, "{report:?}");
-        assert_eq!(report.kinds, KINDS);
+        assert_eq!(report.kinds.len(), KINDS, "{:?}", report.kinds);
     }
 
     /// Either of two rules keeps tokens rising where a client has more votes than it needs; with neither they fall.

@@ -173,7 +173,17 @@ impl<const N: usize, const C: usize> State<N, C> {
                 end.up = false;
             }
         }
+        state.arrange();
         state
+    }
+
+    /// Puts the columns in order, so that states that differ only by it are one. Returns the places they had.
+    pub(crate) fn arrange(&mut self) -> [usize; N] {
+        let mut order: [usize; N] = std::array::from_fn(|place| place);
+        order.sort_by_key(|place| self.columns[*place].rank());
+        let columns = self.columns;
+        self.columns = order.map(|place| columns[place]);
+        order
     }
 
     pub(crate) fn owner(&self, client: usize) -> Owner {

@@ -372,8 +372,8 @@ impl Config {
         }
     }
 
-    /// Returns the state after a step, in the order and with the tokens that all equal states have, and the
-    /// places that its nodes had before.
+    /// Returns the state after a step, with its columns in order and its tokens numbered, and the places that its
+    /// nodes had before.
     pub(crate) fn step<const N: usize, const C: usize>(
         &self,
         state: &State<N, C>,
@@ -382,10 +382,7 @@ impl Config {
         let mut next = *state;
         self.apply(&mut next, action);
         next.number_tokens();
-        let mut order: [usize; N] = std::array::from_fn(|place| place);
-        order.sort_by_key(|place| next.columns[*place].rank());
-        let columns = next.columns;
-        next.columns = order.map(|place| columns[place]);
+        let order = next.arrange();
         (next, order)
     }
 }
