@@ -63,9 +63,9 @@ impl Calm {
         &self,
         protocol: &P,
         mut state: P::State,
-    ) -> (Vec<(P::State, P::Action)>, P::State) {
+    ) -> (Vec<Step<P>>, P::State) {
         protocol.calm(&mut state);
-        let mut course: Vec<(P::State, P::Action)> = Vec::new();
+        let mut course: Vec<Step<P>> = Vec::new();
         while !protocol.is_served(&state) && course.iter().all(|(before, _)| *before != state) {
             let ticks = |action: &P::Action| {
                 let ticks = self.ticks(protocol, &next(protocol, &state, *action));
@@ -81,6 +81,9 @@ impl Calm {
         (course, state)
     }
 }
+
+/// A step, with the state before it.
+type Step<P> = (<P as Protocol>::State, <P as Protocol>::Action);
 
 fn next<P: Protocol>(protocol: &P, state: &P::State, action: P::Action) -> P::State {
     let mut next = protocol.after(state, action);
