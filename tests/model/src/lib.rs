@@ -20,6 +20,7 @@
 
 mod calm;
 mod explore;
+mod hashing;
 pub mod lock;
 pub mod quorum;
 mod scenario;

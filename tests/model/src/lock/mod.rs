@@ -57,7 +57,6 @@ mod action;
 mod client;
 mod config;
 mod effects;
-mod hashing;
 mod protocol;
 mod scenarios;
 mod server;

@@ -1,10 +1,12 @@
 //! One state of the whole system: the server, the clients, and what is in flight between them.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use super::config::Faults;
 use super::wire::{Command, Message, Proof};
 use crate::List;
+use crate::hashing::pack;
 use crate::tokens::Token;
 
 /// The most clients.
@@ -240,6 +242,19 @@ pub(crate) struct State {
     pub(crate) last: (Token, bool),
     /// What went wrong.
     pub(crate) wrongs: Wrongs,
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let whole = (
+            &self.server,
+            &self.clients,
+            self.faults,
+            self.last,
+            self.wrongs,
+        );
+        hasher.write(&pack(whole));
+    }
 }
 
 impl State {

@@ -1,11 +1,12 @@
 //! One state of the whole system: nodes, clients, and what is in flight between each two of them.
 
-use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::hash::{Hash, Hasher};
 
 use super::config::{Config, Faults};
 use super::node::Node;
 use super::wire::{Command, Message, Owner, Owners};
 use crate::List;
+use crate::hashing::pack;
 use crate::tokens::{Token, Tokens};
 
 /// What a client knows of its attempt on one node.
@@ -88,15 +89,6 @@ pub(crate) struct Column<const C: usize> {
     pub(crate) ends: [End; C],
 }
 
-impl<const C: usize> Column<C> {
-    /// Returns a number by which columns are put in order; equal columns have the same.
-    pub(crate) fn rank(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
-        hasher.finish()
-    }
-}
-
 /// The phase of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Phase {
@@ -133,7 +125,7 @@ pub(crate) struct Client {
 }
 
 /// The whole system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State<const N: usize, const C: usize> {
     /// The nodes.
     pub(crate) columns: [Column<C>; N],
@@ -145,6 +137,19 @@ pub(crate) struct State<const N: usize, const C: usize> {
     pub(crate) last: Token,
     /// A body started with a token that was not above it.
     pub(crate) inverted: bool,
+}
+
+impl<const N: usize, const C: usize> Hash for State<N, C> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let whole = (
+            &self.columns,
+            &self.clients,
+            self.faults,
+            self.last,
+            self.inverted,
+        );
+        hasher.write(&pack(whole));
+    }
 }
 
 impl<const N: usize, const C: usize> State<N, C> {
@@ -180,7 +185,7 @@ impl<const N: usize, const C: usize> State<N, C> {
     /// Puts the columns in order, so that states that differ only by it are one. Returns the places they had.
     pub(crate) fn arrange(&mut self) -> [usize; N] {
         let mut order: [usize; N] = std::array::from_fn(|place| place);
-        order.sort_by_key(|place| self.columns[*place].rank());
+        order.sort_by_cached_key(|place| pack(self.columns[*place]));
         let columns = self.columns;
         self.columns = order.map(|place| columns[place]);
         order
