@@ -116,9 +116,6 @@ published() {
         env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" \
             cargo check -p distlock "$features"
     done
-    # Builds each package from the files that it publishes, such as the scripts behind the symlink distlock/lua.
-    env -u CARGO_ENCODED_RUSTFLAGS RUSTFLAGS=-Dwarnings CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/published" \
-        cargo package --allow-dirty -p distlock-macros -p distlock -p distlock-cli
 }
 
 # The packages that a visitor builds, without the command line, those of the long tests, and the larger examples.
