@@ -119,8 +119,6 @@ published() {
         --features=metrics --features=testing --features=axum; do
         as_published cargo check -p distlock "$features"
     done
-    # Builds each package from the files that it publishes, such as the scripts behind the symlink distlock/lua.
-    as_published cargo package --allow-dirty -p distlock-macros -p distlock -p distlock-cli
 }
 
 # The packages that a visitor builds, without the command line, those of the long tests, and the larger examples.
