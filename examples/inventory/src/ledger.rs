@@ -101,7 +101,6 @@ pub(crate) struct Ledger {
     pub(crate) confirmed: Vec<Order>,
     pub(crate) rejected: usize,
     pub(crate) orders: usize,
-    pub(crate) highest_token: u64,
     /// The holder of this item's lock is to be killed.
     victim_item: Option<u32>,
     pub(crate) kill: Option<Kill>,
@@ -125,7 +124,6 @@ impl Ledger {
             confirmed: Vec::new(),
             rejected: 0,
             orders: shop.orders.len(),
-            highest_token: 0,
             victim_item,
             kill: None,
         }
@@ -133,11 +131,6 @@ impl Ledger {
 
     pub(crate) fn next_order(&mut self) -> Option<Order> {
         self.queue.pop_front()
-    }
-
-    /// Returns true once an order was given to a worker.
-    pub(crate) fn has_started(&self) -> bool {
-        self.queue.len() < self.orders
     }
 
     /// Takes back an order whose worker has ended.
@@ -149,7 +142,6 @@ impl Ledger {
     pub(crate) fn read(&mut self, mut call: Call, token: u64) -> (usize, Reading) {
         let item = self.items.get_mut(&call.order.item_id);
         let item = item.expect("orders are for items in stock");
-        self.highest_token = self.highest_token.max(token);
         call.read_from = item.written_by;
         let reading = if !item.pass_fence(token) {
             call.end = End::Stale;

@@ -102,14 +102,10 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: &RunOptions) -> Result<ExitCode> {
-    if options.kill_one {
-        ensure!(options.workers > 1, "--kill-one needs at least 2 workers");
-        ensure!(
-            !options.store.is_memory(),
-            "--kill-one needs worker processes; add --store redis://127.0.0.1:6379 (and start \
-             redis-server there)"
-        );
-    }
+    ensure!(
+        !(options.kill_one && options.store.is_memory()),
+        "--kill-one needs processes; add --store redis://127.0.0.1:6379 (and start redis-server there)"
+    );
     // Before any worker is started, because this error explains more than theirs.
     let locks = options.store.locks().connect().await.context(
         "cannot use the store: start one with `redis-server`, name another one with --store, or run \

@@ -35,7 +35,6 @@ pub(crate) struct Report {
     pub(crate) time: Duration,
     /// The times of calls that have waited for the lock, in ascending order.
     waits: Vec<Duration>,
-    highest_token: u64,
     pub(crate) kill: Option<(Kill, Duration)>,
     /// The calls for each item in the order in which they began, with the most wanted item first.
     pub(crate) items: Vec<(u32, Vec<Call>)>,
@@ -80,7 +79,6 @@ impl Report {
             start,
             time: end.unwrap_or(start) - start,
             waits,
-            highest_token: ledger.highest_token,
             kill,
             items: by_item(calls),
         }
@@ -122,7 +120,7 @@ pub(crate) struct Table<'a>(pub(crate) &'a [Report]);
 
 type Cell = fn(&Report) -> String;
 
-const ROWS: [(&str, Cell); 10] = [
+const ROWS: [(&str, Cell); 9] = [
     ("orders", |r| r.orders.to_string()),
     ("fulfilled", |r| r.fulfilled.to_string()),
     ("rejected (out of stock)", |r| r.rejected.to_string()),
@@ -136,7 +134,6 @@ const ROWS: [(&str, Cell); 10] = [
         let [median, p99] = [50, 99].map(|n| short(percentile(n).unwrap_or_default()));
         format!("{median} / {p99}")
     }),
-    ("highest fencing token", |r| r.highest_token.to_string()),
 ];
 
 impl fmt::Display for Table<'_> {

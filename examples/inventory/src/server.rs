@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Barrier, Notify};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::RunOptions;
@@ -23,36 +23,31 @@ use crate::worker::{TASKS, WorkerOptions};
 /// Runs all orders of the shop once.
 pub(crate) async fn run(shop: &Shop, options: &RunOptions, locked: bool) -> Result<Report> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let mut workers = start_workers(options, locked, &listener)?;
+    // All workers begin at the same time.
+    let mut streams = Vec::new();
+    while streams.len() < usize::from(options.workers) * TASKS {
+        tokio::select! {
+            accepted = listener.accept() => streams.push(accepted?.0),
+            Some(ended) = workers.join_next() => bail!("{} before the run", ended??),
+        }
+    }
     let victim_item = (locked && options.kill_one).then_some(MOST_WANTED);
     let server = Arc::new(Server {
         locked,
         ledger: Mutex::new(Ledger::new(shop, victim_item)),
         changed: Notify::new(),
-        ready: Barrier::new(usize::from(options.workers) * TASKS),
         started: Instant::now(),
     });
-    let mut workers = start_workers(options, locked, &listener)?;
-    let mut connections = JoinSet::new();
+    let serve = |stream| server.clone().serve(stream);
+    let mut connections: JoinSet<_> = streams.into_iter().map(serve).collect();
     while !server.ledger().is_complete() {
         tokio::select! {
-            accepted = listener.accept() => {
-                let (stream, _) = accepted?;
-                connections.spawn(server.clone().serve(stream));
-            }
+            // Connections end before their workers do, and after the last order the loop has ended.
+            biased;
             Some(_) = connections.join_next() => {}
-            Some(ended) = workers.join_next() => {
-                let ended = ended??;
-                if server.ledger().is_complete() {
-                    break;
-                }
-                eprintln!("{}: {ended}", title(locked));
-                if !server.ledger().has_started() {
-                    bail!("a worker has ended before all were connected");
-                }
-            }
-        }
-        if workers.is_empty() && connections.is_empty() && !server.ledger().is_complete() {
-            bail!("no worker is left to fulfil the orders");
+            Some(ended) = workers.join_next() => eprintln!("{}: {}", title(locked), ended??),
+            else => bail!("no worker is left to fulfil the orders"),
         }
     }
     connections.join_all().await;
@@ -104,8 +99,6 @@ struct Server {
     ledger: Mutex<Ledger>,
     /// An order was put back, or the last one was finished.
     changed: Notify,
-    /// All workers begin at the same time.
-    ready: Barrier,
     started: Instant,
 }
 
@@ -128,7 +121,6 @@ impl Server {
             number: parse(number)?,
             pid: parse(pid)?,
         };
-        self.ready.wait().await;
         while let Some(order) = self.next_order().await {
             match self.fulfil(&mut connection, worker, order).await {
                 Ok(Some(is_confirmed)) => self.finish(order, is_confirmed),

@@ -37,16 +37,16 @@ pub(crate) fn draw(setting: &str, reports: &[Report]) -> String {
     svg.text("soft", MARGIN, 56.0, &lines[0]);
     svg.text("soft", MARGIN, 73.0, &lines[1]);
     for (x, class, height, text) in [
-        (MARGIN, "wait w1", 3.0, "waits for the lock"),
+        (MARGIN, "wait w0", 3.0, "waits for the lock"),
         (
             195.0,
-            "w1",
+            "w0",
             12.0,
             "uses the item; stock that it read → wrote",
         ),
         (
             530.0,
-            "w1 lost",
+            "w0 lost",
             12.0,
             "overwritten unread: its update is lost",
         ),

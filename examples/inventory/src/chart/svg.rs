@@ -76,7 +76,7 @@ impl Svg {
 
 /// The class of a worker's color.
 pub(super) fn color(worker: u16) -> String {
-    format!("w{}", worker % COLORS)
+    format!("w{}", (worker - 1) % COLORS)
 }
 
 fn escaped(text: &str) -> String {

@@ -58,18 +58,14 @@ async fn orders_over_two_replicas_leave_the_right_stock() {
 async fn an_order_number_means_one_order() {
     let (_locks, _database) = stock_up(102, 10).await;
     let replica = Replica::start().await;
-    let (status, left) = replica.order(102, 1, 4).await;
-    assert_eq!((status, left), (StatusCode::CREATED, json!({ "left": 6 })));
-    let (status, problem) = replica.order(102, 1, 5).await;
-    assert_eq!(
-        (status.as_u16(), &problem["code"]),
-        (409, &json!("other-order"))
-    );
-    let (status, problem) = replica.order(999_999, 1, 5).await;
-    assert_eq!(
-        (status.as_u16(), &problem["code"]),
-        (404, &json!("no-such-item"))
-    );
+    for (item, pieces, status, (field, value)) in [
+        (102, 4, 201, ("left", json!(6))),
+        (102, 5, 409, ("code", json!("other-order"))),
+        (999_999, 5, 404, ("code", json!("no-such-item"))),
+    ] {
+        let (actual, body) = replica.order(item, 1, pieces).await;
+        assert_eq!((actual.as_u16(), &body[field]), (status, &value));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
