@@ -50,6 +50,21 @@ const FILL: &str = "
     redis.call('PEXPIRE', KEYS[1], 600000)
     redis.call('PEXPIRE', KEYS[2], 600000)";
 
+/// Returns the hash of every script in the log, and the longest time of it in microseconds.
+const LONGEST: &str = "
+    local longest, reply = {}, {}
+    for _, entry in ipairs(redis.call('SLOWLOG', 'GET', 100000)) do
+        local command, hash = entry[4][1], entry[4][2]
+        if command == 'EVALSHA' then
+            longest[hash] = math.max(longest[hash] or 0, entry[3])
+        end
+    end
+    for hash, time in pairs(longest) do
+        reply[#reply + 1] = hash
+        reply[#reply + 1] = time
+    end
+    return reply";
+
 pub(super) struct Scripts {
     raw: Resp,
     /// Keeps [`LIVE`] alive.
@@ -93,6 +108,23 @@ impl Scripts {
         Ok(())
     }
 
+    /// The commands that prepare a setup are not counted.
+    fn start_recording(&mut self) {
+        self.raw.cmd(&["SLOWLOG", "RESET"]);
+    }
+
+    fn record(&mut self, round: &mut Round) -> anyhow::Result<()> {
+        let longest = self.raw.cmd(&["EVAL", LONGEST, "0"]);
+        for pair in longest.array().chunks(2) {
+            let hash = pair[0].text().unwrap_or_default();
+            let name = self.names.get(hash);
+            let name = name.with_context(|| format!("unknown script {hash}"))?;
+            let ms = pair[1].int() as f64 / 1e3;
+            round.samples.entry(name.clone()).or_default().push(ms);
+        }
+        Ok(())
+    }
+
     /// Acquires behind the expired grant of a dead client, whose other entries and those of another
     /// one are the queue.
     async fn acquire_behind_dead_waiters(&mut self) -> anyhow::Result<()> {
@@ -105,6 +137,7 @@ impl Scripts {
         self.raw.cmd(&["ZADD", &queue, &granted, owner]);
         self.fill(&key, DEAD[1], self.entries / 2)?;
         self.fill(&key, DEAD[0], self.entries / 2)?;
+        self.start_recording();
         let guard = self.managers[0].lock(key).wait(WAIT).acquire().await?;
         Ok(guard.release().await?)
     }
@@ -113,6 +146,7 @@ impl Scripts {
         let key = self.new_key();
         let guard = self.managers[0].lock(&key).acquire().await?;
         self.fill(&key, DEAD[0], BEHIND)?;
+        self.start_recording();
         self.managers[0].inspect(&key).await?;
         Ok(guard.release().await?)
     }
@@ -125,6 +159,7 @@ impl Scripts {
         let waiter = tokio::spawn(async move { lock.acquire().await });
         until_queued(&self.managers[0], &key, 1).await?;
         self.fill(&key, LIVE, BEHIND)?;
+        self.start_recording();
         guard.release().await?;
         let next = waiter.await??;
         self.managers[0].inspect(&key).await?;
@@ -135,6 +170,7 @@ impl Scripts {
     async fn renew_many(&mut self) -> anyhow::Result<()> {
         let key = self.new_key();
         let _guards = acquire(&self.managers[0], &key, HELD_KEYS, LEASE).await?;
+        self.start_recording();
         tokio::time::sleep(UNTIL_RENEWED).await;
         Ok(())
     }
@@ -153,6 +189,7 @@ impl Scripts {
         for index in 0..WANTED_KEYS {
             until_queued(&self.managers[0], &format!("{key}:{index}"), 1).await?;
         }
+        self.start_recording();
         tokio::time::sleep(UNTIL_CHECKED).await;
         waiters.shutdown().await;
         Ok(())
@@ -160,26 +197,18 @@ impl Scripts {
 }
 
 impl Rounds for Scripts {
-    /// The samples contain the scripts that prepare the setups: they do less.
     async fn round(&mut self) -> anyhow::Result<Round> {
-        self.raw.cmd(&["SLOWLOG", "RESET"]);
-        self.acquire_behind_dead_waiters().await?;
-        self.release_to_dead_waiters().await?;
-        self.hand_off().await?;
-        self.renew_many().await?;
-        self.check_many_queues().await?;
         let mut round = Round::default();
-        for entry in self.raw.cmd(&["SLOWLOG", "GET", "100000"]).array() {
-            let (entry, words) = (entry.array(), entry.array()[3].array());
-            if words[0].text() == Some("EVALSHA") {
-                let hash = words[1].text().unwrap_or_default();
-                let name = self.names.get(hash);
-                let name = name.with_context(|| format!("unknown script {hash}"))?;
-                let ms = entry[2].int() as f64 / 1e3;
-                round.samples.entry(name.clone()).or_default().push(ms);
-                round.operations += 1;
-            }
-        }
+        self.acquire_behind_dead_waiters().await?;
+        self.record(&mut round)?;
+        self.release_to_dead_waiters().await?;
+        self.record(&mut round)?;
+        self.hand_off().await?;
+        self.record(&mut round)?;
+        self.renew_many().await?;
+        self.record(&mut round)?;
+        self.check_many_queues().await?;
+        self.record(&mut round)?;
         Ok(round)
     }
 }
