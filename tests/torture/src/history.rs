@@ -1,8 +1,8 @@
 //! What a run leaves behind: one event a line, as JSON, in one file for each process.
 //!
-//! All times are nanoseconds on the machine's boot clock, which all processes share, so that what two
-//! workers believed at the same instant can be compared exactly. A line is flushed before the worker goes
-//! on, so that a killed worker's last belief still counts.
+//! All times are nanoseconds on the machine's boot clock, which all processes share, so what two
+//! workers believed at the same instant can be compared exactly. A line is written before its
+//! worker goes on, so the last belief of a killed worker still counts.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -11,6 +11,8 @@ use std::sync::Mutex;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::kind::Kind;
 
 /// Nanoseconds on the boot clock.
 pub(crate) type Nanos = u64;
@@ -26,81 +28,73 @@ pub(crate) fn now() -> Nanos {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum WorkerEvent {
-    /// First line of a process.
-    Started {
-        at: Nanos,
-        worker: u32,
-        generation: u32,
-        pid: u32,
-    },
-    /// A call begins. `op` is unique within the process.
-    Invoked {
-        at: Nanos,
-        op: u64,
-        workload: Workload,
-        call: Call,
-        key: String,
-        lease_ms: u64,
-        /// Zero for a try.
-        wait_ms: u64,
-        on_lost: OnLost,
-        /// What the body is going to do.
-        body: Body,
-    },
-    /// The body is about to start. `remaining_us`: for how long the hold is believed, read after `at`.
+    /// A call came so far. `op` is unique within the process.
+    Call { at: Nanos, op: u64, step: Step },
+    /// What the process had before it connected and after it shut down.
+    Census { when: When, census: Census },
+    /// Last line of a process that ended by itself.
+    Stopped { at: Nanos },
+}
+
+/// How far a call came.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Step {
+    Invoked(Invocation),
+    /// The body is about to start. `remaining_us`: for how long the hold is believed, read after
+    /// `at`.
     Acquired {
-        at: Nanos,
-        op: u64,
         token: u64,
         remaining_us: u64,
     },
-    /// What the hold looked like at some moment while it was held: `at` was read first, so the hold was
-    /// believed until at least `at + remaining_us`. Zero: it is over.
+    /// What the hold looked like while it was held: `at` was read first, so the hold was believed
+    /// until at least `at + remaining_us`. Zero: it is over.
     Sampled {
-        at: Nanos,
-        op: u64,
         remaining_us: u64,
     },
-    /// The body read the server's lock key directly, on a connection without faults: `found` is the token
-    /// there. The hold was believed at `believed_after`, read after the answer had come; if it was not
+    /// The lock key was read directly, on a connection without faults: `found` is the token there.
+    /// The hold was believed at `believed_after`, read after the answer had come; if it was not
     /// believed any more, there is no such line.
     Audited {
-        at: Nanos,
         believed_after: Nanos,
-        op: u64,
         token: u64,
         found: Option<u64>,
     },
-    /// Something that awaits the loss was told.
-    LossSeen { at: Nanos, op: u64 },
-    /// The body ended (`completed`) or was dropped. `believed`: what `is_held` said then.
+    /// What awaits the loss was notified.
+    LossSeen,
+    /// The body ended (`completed`) or was dropped. `believed`: what `is_held` returned then.
     BodyEnded {
-        at: Nanos,
-        op: u64,
         completed: bool,
         believed: bool,
     },
     /// The release begins (guards only; elsewhere it follows the body's end).
-    Releasing { at: Nanos, op: u64 },
-    /// The call returned, or its future was dropped on purpose.
+    Releasing,
+    /// The call returned, or its future was dropped on purpose. `detail`: the error's text.
     Returned {
-        at: Nanos,
-        op: u64,
         outcome: Outcome,
-        /// The error's text.
         detail: Option<String>,
     },
-    /// What the process had before it connected and after it shut down.
-    Census {
-        at: Nanos,
-        when: When,
-        threads: u32,
-        fds: u32,
-        /// Tasks alive on the worker's runtime.
-        tasks: u32,
-    },
-    /// Last line of a process that ended by itself.
-    Stopped { at: Nanos },
+}
+
+/// What a call asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Invocation {
+    pub(crate) call: Call,
+    pub(crate) key: String,
+    pub(crate) lease_ms: u64,
+    /// Zero for a try.
+    pub(crate) wait_ms: u64,
+    pub(crate) on_lost: OnLost,
+    pub(crate) body: Body,
+}
+
+/// What a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Census {
+    pub(crate) threads: u32,
+    pub(crate) fds: u32,
+    /// Tasks alive on the worker's runtime.
+    pub(crate) tasks: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,21 +104,8 @@ pub(crate) enum When {
     After,
 }
 
-/// What a call is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Workload {
-    Counter,
-    LockSet,
-    Once,
-    /// Many waiters of one key.
-    LongQueue,
-    /// Calls of the supervisor that show that a key can be acquired.
-    Liveness,
-}
-
-/// Through which door.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// The function of the public API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Call {
     /// `#[distributed_lock]`.
@@ -146,14 +127,13 @@ pub(crate) enum OnLost {
 
 /// How a body spends its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub(crate) struct Body {
     pub(crate) micros: u64,
     /// It blocks its thread instead of awaiting.
     pub(crate) blocking: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
     Ok,
@@ -174,48 +154,40 @@ pub(crate) enum Outcome {
     Other,
 }
 
-/// What the fenced resource saw. File `resource.jsonl`, written by the resource itself, in its order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub(crate) enum ResourceEvent {
-    /// An access to a register. `value` is what was read, or is to be written.
-    Access {
-        at: Nanos,
-        key: String,
-        fenced: bool,
-        write: bool,
-        worker: u32,
-        generation: u32,
-        op: u64,
-        token: u64,
-        value: u64,
-        accepted: bool,
-    },
-    /// An access to a set; `element` is 0 for a read.
-    Set {
-        at: Nanos,
-        key: String,
-        write: bool,
-        worker: u32,
-        generation: u32,
-        op: u64,
-        token: u64,
-        element: u64,
-        /// How many elements the set has then.
-        size: u64,
-        accepted: bool,
-    },
-    /// A job was executed, or its execution refused.
-    Job {
-        at: Nanos,
-        key: String,
-        job: u64,
-        worker: u32,
-        generation: u32,
-        op: u64,
-        token: u64,
-        accepted: bool,
-    },
+/// Which call: unique within a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct OpId {
+    pub(crate) worker: u32,
+    pub(crate) generation: u32,
+    pub(crate) op: u64,
+}
+
+/// An access to a register of the resource, in the resource's order. File `resource.jsonl`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Accessed {
+    pub(crate) at: Nanos,
+    pub(crate) key: String,
+    pub(crate) fenced: bool,
+    pub(crate) by: OpId,
+    pub(crate) token: u64,
+    /// What is to be written; `None` for a read.
+    pub(crate) write: Option<u64>,
+    pub(crate) accepted: bool,
+}
+
+/// What a run is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    pub(crate) seed: u64,
+    pub(crate) seconds: u64,
+    pub(crate) profile: String,
+    pub(crate) topology: String,
+    pub(crate) workers: u32,
+    pub(crate) keys: u32,
+    /// The saboteur that the workers run with.
+    pub(crate) sabotage: Option<String>,
+    pub(crate) redis_version: String,
+    pub(crate) commit: String,
 }
 
 /// What the supervisor did. File `supervisor.jsonl`.
@@ -225,38 +197,10 @@ pub(crate) enum SupervisorEvent {
     /// First line.
     Run {
         at: Nanos,
-        seed: u64,
-        seconds: u64,
-        profile: String,
-        topology: String,
-        workers: u32,
-        keys: u32,
-        /// Of the saboteur that the workers run with.
-        sabotage: Option<String>,
-        redis_version: String,
-        commit: String,
-    },
-    Phase {
-        at: Nanos,
-        phase: Phase,
+        header: Header,
     },
     /// A fault began. It lasts until the `Healed` with the same number, or is over at once.
-    Fault {
-        at: Nanos,
-        number: u64,
-        kind: String,
-        /// The worker it concerns; `None`: the server, and so everybody.
-        worker: Option<u32>,
-        /// The node of a quorum that it concerns, or the worker's link to it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        node: Option<u32>,
-        /// Whether the server keeps its data and its clock's rate, and no lock is lost by it.
-        lossless: bool,
-        /// The keys that it concerns, if not all.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        keys: Option<Vec<String>>,
-        detail: String,
-    },
+    Fault(Fault),
     Healed {
         at: Nanos,
         number: u64,
@@ -267,12 +211,11 @@ pub(crate) enum SupervisorEvent {
         generation: u32,
         pid: u32,
     },
-    /// A worker's process is gone; `killed`: by a fault.
+    /// A worker's process is gone.
     WorkerEnded {
         at: Nanos,
         worker: u32,
         generation: u32,
-        killed: bool,
     },
     /// A worker's calls had not all returned long after the longest wait and body.
     WorkerStuck {
@@ -287,133 +230,43 @@ pub(crate) enum SupervisorEvent {
         acquired: bool,
         waited_ms: u64,
     },
-    /// Keys on the server after everybody has gone and the longest lease has passed.
+    /// Keys on the servers after all workers have gone and the longest lease has passed.
     Leftovers {
         at: Nanos,
         keys: Vec<String>,
     },
-    /// A process was starved: one of its threads was ready to run, and waited for a processor for at least half of this time.
+    /// A thread of a process waited for a processor for at least half of this time.
     Starved {
         from: Nanos,
         until: Nanos,
         pid: u32,
     },
-    /// Connections of the workers, as the server lists them.
+    /// Connections of the workers, as the servers list them.
     Connections {
-        at: Nanos,
         when: When,
         count: u32,
     },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Phase {
-    WarmUp,
-    Chaos,
-    Heal,
-    Liveness,
-    Done,
-}
-
-/// What the server executed, read from MONITOR on a connection without faults. File `server.jsonl`; of a cluster a file
-/// for each shard, `server-<shard>.jsonl`.
-///
-/// `at` is when the line was received, in a cluster when the command was executed; `wall_us` the server's own time, which the clock shim may bend.
-/// Commands inside a script carry the `script` line's `serial`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub(crate) enum ServerEvent {
-    /// A script of a client begins: `verb` is recognised by its hash, `owner` its first argument.
-    Script {
+    /// Last line.
+    Done {
         at: Nanos,
-        wall_us: u64,
-        serial: u64,
-        verb: String,
-        owner: Option<String>,
-    },
-    /// A lock was written. `until_us`: server time at which it expires.
-    Set {
-        at: Nanos,
-        wall_us: u64,
-        serial: u64,
-        key: String,
-        owner: String,
-        token: u64,
-        /// The token began with a zero: released, and kept taken by `min_hold`.
-        kept: bool,
-        /// It is a node's vote, and not confirmed yet.
-        #[serde(default, skip_serializing_if = "is_not")]
-        vote: bool,
-        until_us: u64,
-    },
-    /// A lock's TTL was set.
-    Extend {
-        at: Nanos,
-        wall_us: u64,
-        serial: u64,
-        key: String,
-        until_us: u64,
-    },
-    /// A lock was deleted.
-    Delete {
-        at: Nanos,
-        wall_us: u64,
-        serial: u64,
-        key: String,
-    },
-    /// A queue's entry was added or removed.
-    Queue {
-        at: Nanos,
-        wall_us: u64,
-        serial: u64,
-        key: String,
-        owner: String,
-        added: bool,
-        /// By which a quorum's node orders its queue.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        ticket: Option<u64>,
-    },
-    /// A grant was published.
-    Publish {
-        at: Nanos,
-        wall_us: u64,
-        serial: u64,
-        key: String,
-        owner: String,
-        token: u64,
-    },
-    /// All data is gone: a restart without persistence, or a flush.
-    Amnesia { at: Nanos },
-    /// MONITOR was interrupted: what happened meanwhile is not known.
-    Gap {
-        from: Nanos,
-        until: Nanos,
-        /// To these keys, if not to any.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        keys: Option<Vec<String>>,
     },
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_not(flag: &bool) -> bool {
-    !flag
-}
-
-impl ServerEvent {
-    /// When it happened, or began.
-    pub(crate) fn at(&self) -> Nanos {
-        match self {
-            ServerEvent::Script { at, .. }
-            | ServerEvent::Set { at, .. }
-            | ServerEvent::Extend { at, .. }
-            | ServerEvent::Delete { at, .. }
-            | ServerEvent::Queue { at, .. }
-            | ServerEvent::Publish { at, .. }
-            | ServerEvent::Amnesia { at }
-            | ServerEvent::Gap { from: at, .. } => *at,
-        }
-    }
+/// What was broken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fault {
+    pub(crate) at: Nanos,
+    pub(crate) number: u64,
+    pub(crate) kind: Kind,
+    /// The worker it concerns; `None`: servers, and so everybody.
+    pub(crate) worker: Option<u32>,
+    /// The server of a quorum that it concerns, or the worker's link to it.
+    pub(crate) node: Option<u32>,
+    /// Whether the servers keep their data and their clocks, and no lock is lost by it.
+    pub(crate) lossless: bool,
+    /// The keys that it concerns, if not all.
+    pub(crate) keys: Option<Vec<String>>,
+    pub(crate) detail: String,
 }
 
 /// Writes one history file.
@@ -421,21 +274,28 @@ impl ServerEvent {
 pub(crate) struct Recorder(Mutex<File>);
 
 impl Recorder {
-    pub(crate) fn create(path: &Path) -> std::io::Result<Self> {
-        Ok(Recorder(Mutex::new(File::create(path)?)))
+    pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
+        let file = File::create(path).with_context(|| path.display().to_string())?;
+        Ok(Recorder(Mutex::new(file)))
     }
 
-    /// Writes an event as one line, with one system call: it is there even if the process is killed next.
+    /// Writes an event as one line, with one system call: it is there even if the process is
+    /// killed next.
     pub(crate) fn record(&self, event: &impl Serialize) {
         let mut line = serde_json::to_vec(event).expect("an event is plain data");
         line.push(b'\n');
-        let mut file = self.0.lock().expect("nobody panics while writing");
+        let mut file = self.0.lock().expect("no thread panics while it writes");
         file.write_all(&line).expect("the history can be written");
+    }
+
+    /// Writes that a call came so far.
+    pub(crate) fn step(&self, op: u64, at: Nanos, step: Step) {
+        self.record(&WorkerEvent::Call { at, op, step });
     }
 }
 
-/// Reads one history file, an event at a time: a long run's lines need not fit into memory together. A last
-/// line that was cut short by a kill is left out.
+/// Reads one history file, an event at a time: the lines of a long run need not fit into memory
+/// together. A last line that was cut short by a kill is left out.
 pub(crate) fn stream<E: DeserializeOwned>(
     path: &Path,
 ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<E>> + use<E>> {
@@ -453,9 +313,4 @@ pub(crate) fn stream<E: DeserializeOwned>(
             Err(error) => Some(Err(anyhow::anyhow!("{name}: {error} in `{line}`"))),
         }
     }))
-}
-
-/// All of one history file.
-pub(crate) fn read<E: DeserializeOwned>(path: &Path) -> anyhow::Result<Vec<E>> {
-    stream(path)?.collect()
 }

@@ -1,8 +1,7 @@
-//! I13: nothing is lost in calm times.
-//!
-//! In the warm-up, and while only faults are in force that cost no holder its lock, or only other workers.
+//! Nothing is lost without a cause: before the first fault, and while only faults are in force
+//! that cost no holder its lock, or only other workers.
 
-use crate::check::evidence::{Finding, Id, Violation};
+use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Op, Run, SECOND};
 use crate::check::spans::Span;
 use crate::history::{Nanos, Outcome};
@@ -19,30 +18,25 @@ fn lost(op: &Op) -> Option<Nanos> {
     op.loss_seen.or(returned)
 }
 
-pub(crate) fn check(run: &Run) -> Finding {
-    let mut finding = Finding::new(Id::I13);
+pub(super) fn check(run: &Run) -> Finding {
+    let mut finding = Finding::new(Invariant::Calm);
     let memory = run.memory() + SECOND;
     for op in &run.ops {
         let Some((acquired, _)) = op.acquired else {
             continue;
         };
         let over = lost(op).unwrap_or_else(|| op.whole().until);
-        let span = Span::new(acquired, over);
-        if run
-            .faults
-            .harms(op.id.worker, op.key, span.widened(memory, 0))
-        {
+        let span = Span::new(acquired, over).widened(memory, 0);
+        if run.faults.harms(op.id.worker, op.key, span) {
             continue;
         }
         finding.checked += 1;
         if lost(op).is_some() {
-            finding.violation(run, || {
-                let detail = op.detail.as_deref().unwrap_or("the loss was told");
-                let what = format!("lost its hold although nothing had happened: {detail}");
-                // From then on it was not renewed.
-                let span = Span::new(acquired.max(over.saturating_sub(op.lease)), over);
-                Violation::of(run, &[op], span, what)
-            });
+            let detail = op.detail.as_deref().unwrap_or("its holder was notified");
+            let what = format!("lost its hold without a cause: {detail}");
+            // From then on it was not renewed.
+            let span = Span::new(acquired.max(over.saturating_sub(op.lease)), over);
+            finding.violation(run, Violation::of(run, &[op], span, what));
         }
     }
     finding
@@ -51,39 +45,32 @@ pub(crate) fn check(run: &Run) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::testing::{History, Story};
-
-    fn found(history: &History) -> u64 {
-        check(&history.build().0).violations
-    }
+    use crate::check::testing::{Call, History};
+    use crate::kind::Kind;
 
     #[test]
-    fn kept_and_lost() {
-        let mut history = History::default();
-        history.call(Story::new(1, 1, "k", 5000).held(5010, 5020, 1));
-        assert_eq!(found(&history), 0);
-        history.call(
-            Story::new(1, 2, "k", 5000)
-                .acquired(5010, 2, 990)
-                .lost(5100),
-        );
-        assert_eq!(found(&history), 1);
-        let lost = Story::new(1, 3, "k", 5000).acquired(5010, 3, 990);
-        history.call(lost.returned(5200, Outcome::LostCompleted));
-        assert_eq!(found(&history), 2);
-    }
-
-    #[test]
-    fn only_a_fault_that_costs_holders_their_lock_explains_it() {
-        let mut history = History::default();
-        history.call(
-            Story::new(1, 2, "k", 5000)
-                .acquired(5010, 2, 990)
-                .lost(5100),
-        );
-        history.fault(5000, 5050, "oom", None, true);
-        assert_eq!(found(&history), 1);
-        history.fault(5000, 5050, "server_stop", None, true);
-        assert_eq!(found(&history), 0);
+    fn only_a_fault_that_costs_holders_their_lock_explains_a_loss() {
+        let held = || Call::new(1, 1, "k", 5_000).acquired(5_010, 1, 990);
+        for (call, fault, expected) in [
+            (
+                Call::new(1, 1, "k", 5_000).held(5_010, 5_020, 1),
+                Kind::ScriptFlush,
+                0,
+            ),
+            (held().lost(5_100), Kind::ScriptFlush, 1),
+            (held().lost(5_100), Kind::OutOfMemory, 1),
+            (held().lost(5_100), Kind::ServerStop, 0),
+            (
+                held().returned(5_200, Outcome::LostCompleted),
+                Kind::OutOfMemory,
+                1,
+            ),
+        ] {
+            let mut history = History::default();
+            history.call(call.clone());
+            history.fault(5_000, 5_050, fault, None, true);
+            let found = check(&history.build()).violations;
+            assert_eq!(found, expected, "{call:?} {fault:?}");
+        }
     }
 }

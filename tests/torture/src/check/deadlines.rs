@@ -1,59 +1,52 @@
-//! I7: no call returns later than its wait, one command deadline (three where several servers vote), and what a busy machine takes.
+//! No call returns later than its wait, one command deadline (three where several servers vote),
+//! and what a busy machine takes.
 
 use std::time::Duration;
 
 use distlock_tests::Spread;
 
-use crate::check::evidence::{Finding, Id, Violation};
+use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{MILLI, Op, Run};
 use crate::check::spans::Span;
 use crate::history::{Nanos, Outcome};
 
 /// For the scheduler of a machine that runs at its limit.
-pub(crate) const SLACK: Nanos = 100 * MILLI;
+const SLACK: Nanos = 100 * MILLI;
 
 /// By how much a call that has used up its wait exceeded it. Tries have none to use up.
-pub(crate) fn overshoot(op: &Op) -> Option<Nanos> {
+pub(super) fn overshoot(op: &Op) -> Option<Nanos> {
     if op.acquired.is_none() && matches!(op.outcome()?, Outcome::Dropped | Outcome::ShutDown) {
         return None;
     }
     op.waiting().length().checked_sub(op.wait)
 }
 
-pub(crate) fn check(run: &Run) -> Finding {
-    let mut finding = Finding::new(Id::I7);
+pub(super) fn check(run: &Run) -> Finding {
+    let mut finding = Finding::new(Invariant::Deadlines);
     for &(at, worker, generation) in &run.stuck {
-        finding.violation(run, || Violation {
-            key: String::new(),
-            span: Span::new(at, at),
-            ops: Vec::new(),
-            tokens: Vec::new(),
-            what: format!("calls of worker {worker}.{generation} never returned"),
-        });
+        let what = format!("calls of worker {worker}.{generation} never returned");
+        finding.violation(run, Violation::at(at, "", what));
     }
-    let mut waited = Vec::new();
-    let mut tried = Vec::new();
+    let (mut waited, mut tried) = (Vec::new(), Vec::new());
     let hindered = run.hindered();
     for op in &run.ops {
-        let hindered = hindered[&op.process()].touches(op.waiting());
+        if hindered[&op.process()].touches(op.waiting()) {
+            continue;
+        }
         if op.returned.is_none() && op.acquired.is_none() {
-            if !hindered {
-                hangs(run, op, &mut finding);
-            }
+            hangs(run, op, &mut finding);
             continue;
         }
         let Some(over) = overshoot(op) else { continue };
-        if hindered {
-            continue;
-        }
         finding.checked += 1;
         hangs(run, op, &mut finding);
         let late = over.saturating_sub(run.patience(op.lease));
-        if op.wait == 0 {
-            tried.push((over, late, op));
+        let calls = if op.wait == 0 {
+            &mut tried
         } else {
-            waited.push((over, late, op));
-        }
+            &mut waited
+        };
+        calls.push((over, late, op));
     }
     let notes = [
         judge(run, &mut finding, "waits", &waited),
@@ -73,14 +66,8 @@ fn hangs(run: &Run, op: &Op, finding: &mut Finding) {
         span.until = killed.unwrap_or(span.until);
     }
     if span.length() > limit {
-        finding.violation(run, || {
-            Violation::of(
-                run,
-                &[op],
-                span,
-                "it waited for a second longer than it may".to_owned(),
-            )
-        });
+        let what = "it waited for a second longer than it may".to_owned();
+        finding.violation(run, Violation::of(run, &[op], span, what));
     }
 }
 
@@ -88,20 +75,16 @@ fn judge(run: &Run, finding: &mut Finding, of: &str, calls: &[(Nanos, Nanos, &Op
     if calls.is_empty() {
         return format!("no {of}");
     }
-    let millis = |value: Nanos| Duration::from_nanos(value);
-    let over = Spread::of_millis(calls.iter().map(|(over, _, _)| millis(*over)));
-    let late = Spread::of_millis(calls.iter().map(|(_, late, _)| millis(*late)));
+    let over = calls.iter().map(|call| Duration::from_nanos(call.0));
+    let late = calls.iter().map(|call| Duration::from_nanos(call.1));
+    let (over, late) = (Spread::of_millis(over), Spread::of_millis(late));
     if late.percentile(99.0) > SLACK as f64 / MILLI as f64 {
         for (over, _, op) in calls.iter().filter(|(_, late, _)| *late > SLACK) {
-            finding.violation(run, || {
-                let end = op.waiting().until;
-                let what = format!(
-                    "returned {} ms after its wait of {} ms",
-                    over / MILLI,
-                    op.wait / MILLI
-                );
-                Violation::of(run, &[op], Span::new(end - over, end), what)
-            });
+            let end = op.waiting().until;
+            let (by, wait) = (over / MILLI, op.wait / MILLI);
+            let what = format!("returned {by} ms after its wait of {wait} ms");
+            let span = Span::new(end - over, end);
+            finding.violation(run, Violation::of(run, &[op], span, what));
         }
     }
     format!(
@@ -116,97 +99,80 @@ fn judge(run: &Run, finding: &mut Finding, of: &str, calls: &[(Nanos, Nanos, &Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::testing::{History, Story};
-    use crate::history::{Call, SupervisorEvent};
+    use crate::check::testing::{Call, History};
+    use crate::history::{Call as Door, SupervisorEvent};
+    use crate::kind::Kind;
 
-    fn found(history: &History) -> u64 {
-        check(&history.build().0).violations
-    }
-
-    #[test]
-    fn in_time() {
+    fn found(calls: &[Call]) -> u64 {
         let mut history = History::default();
-        // Lease 1 s: a command may take 100 ms.
-        history
-            .call(Story::new(1, 1, "k", 0).returned(1199, Outcome::Busy))
-            .call(
-                Story::new(1, 2, "k", 0)
-                    .asked(Call::Try, 1000, 0)
-                    .returned(90, Outcome::Busy),
-            )
-            .call(Story::new(1, 3, "k", 0).held(10, 5000, 1));
-        assert_eq!(found(&history), 0);
+        for call in calls {
+            history.call(call.clone());
+        }
+        check(&history.build()).violations
+    }
+
+    /// Lease and wait are 1 s, so a command may take 100 ms.
+    #[test]
+    fn a_call_is_late_beyond_its_wait_a_command_and_slack() {
+        let call = || Call::new(1, 1, "k", 0);
+        let tried = || call().asked(Door::Try, 1000, 0);
+        for (call, expected) in [
+            (call().returned(1_199, Outcome::Busy), 0),
+            (call().returned(1_300, Outcome::Busy), 1),
+            (call().held(10, 5_000, 1), 0),
+            (call().held(1_300, 1_400, 1), 1),
+            (tried().returned(90, Outcome::Busy), 0),
+            (tried().returned(300, Outcome::Busy), 1),
+            (call().returned(1_500, Outcome::Dropped), 0),
+        ] {
+            assert_eq!(found(&[call.clone()]), expected, "{call:?}");
+        }
     }
 
     #[test]
-    fn late() {
+    fn a_worker_that_did_not_run_is_not_late() {
+        let late = Call::new(1, 1, "k", 0).returned(1_300, Outcome::Busy);
         let mut history = History::default();
-        history.call(Story::new(1, 1, "k", 0).returned(1300, Outcome::Busy));
-        assert_eq!(found(&history), 1);
-        history.fault(1100, 1200, "worker_stop", Some(1), true);
-        assert_eq!(found(&history), 0);
+        history.call(late.clone());
+        history.fault(1_100, 1_200, Kind::ClientStop, Some(1), true);
+        assert_eq!(check(&history.build()).violations, 0);
+        for (worker, expected) in [(1, 0), (2, 1)] {
+            let blocks = Call::new(worker, 2, "other", 0).blocking();
+            assert_eq!(
+                found(&[late.clone(), blocks.held(1_000, 1_290, 1)]),
+                expected
+            );
+        }
     }
 
     #[test]
-    fn a_blocked_runtime_is_nobodys_fault() {
-        let mut history = History::default();
-        history
-            .call(Story::new(1, 1, "k", 0).returned(1300, Outcome::Busy))
-            .call(Story::new(1, 2, "other", 0).blocking().held(1000, 1290, 1));
-        assert_eq!(found(&history), 0);
-        history.stories[1].worker = 2;
-        assert_eq!(found(&history), 1);
-    }
-
-    #[test]
-    fn a_late_try_and_a_late_hold() {
-        let mut history = History::default();
-        history
-            .call(
-                Story::new(1, 1, "k", 0)
-                    .asked(Call::Try, 1000, 0)
-                    .returned(300, Outcome::Busy),
-            )
-            .call(Story::new(1, 2, "k", 0).held(1300, 1400, 1));
-        assert_eq!(found(&history), 2);
-    }
-
-    #[test]
-    fn a_dropped_call_is_nobodys_fault() {
-        let mut history = History::default();
-        history.call(Story::new(1, 1, "k", 0).returned(1500, Outcome::Dropped));
-        assert_eq!(found(&history), 0);
-    }
-
-    #[test]
-    fn a_call_that_hangs() {
-        let mut history = History::default();
-        history.call(Story::new(1, 1, "k", 0));
-        history.phase(2000, crate::history::Phase::Done);
-        assert_eq!(found(&history), 0);
-        history.phase(2200, crate::history::Phase::Done);
-        assert_eq!(found(&history), 1);
-        history.supervisor.push(SupervisorEvent::WorkerStuck {
-            at: 2200,
-            worker: 1,
-            generation: 0,
-        });
-        assert_eq!(found(&history), 2);
-    }
-
-    #[test]
-    fn a_killed_process_hangs_only_before_it_is_killed() {
-        for (killed_at, expected) in [(1_500, 0), (2_200, 1)] {
+    fn a_call_that_hangs_is_late_until_its_process_is_killed() {
+        let call = Call::new(1, 1, "k", 0);
+        for (end, killed_at, stuck, expected) in [
+            (2_000, None, false, 0),
+            (2_200, None, false, 1),
+            (2_200, None, true, 2),
+            (4_000, Some(1_500), false, 0),
+            (4_000, Some(2_200), false, 1),
+        ] {
             let mut history = History::default();
-            history.call(Story::new(1, 1, "k", 0));
-            history.fault(killed_at, 4_000, "client_kill", Some(1), true);
-            history.supervisor.push(SupervisorEvent::WorkerEnded {
-                at: 4_000 * MILLI,
-                worker: 1,
-                generation: 0,
-                killed: true,
-            });
-            assert_eq!(found(&history), expected, "{killed_at}");
+            history.call(call.clone());
+            if let Some(at) = killed_at {
+                history.fault(at, 4_000, Kind::ClientKill, Some(1), true);
+            }
+            if stuck {
+                history.supervisor.push(SupervisorEvent::WorkerStuck {
+                    at: 2_200,
+                    worker: 1,
+                    generation: 0,
+                });
+            }
+            history.done(end);
+            assert_eq!(
+                check(&history.build()).violations,
+                expected,
+                "{end} {killed_at:?}"
+            );
         }
     }
 }

@@ -2,62 +2,58 @@
 
 use std::fmt;
 
-use crate::check::run::{Op, OpId, Run};
+use crate::check::run::{Op, Run};
 use crate::check::spans::Span;
-use crate::history::Nanos;
+use crate::history::{Nanos, OpId};
 
 /// As many violations are kept in words; all are counted.
-pub(crate) const KEPT: usize = 20;
+const KEPT: usize = 20;
 
 /// So many faults are named with a violation.
 const LATEST: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Id {
-    I1,
-    I2,
-    I3,
-    I4,
-    I5,
-    I6,
-    I7,
-    I8,
-    I9,
-    I10,
-    I11,
-    I12,
-    I13,
-    I14,
-    I15,
-    I16,
+pub(crate) enum Invariant {
+    Exclusion,
+    Fencing,
+    Tokens,
+    Audits,
+    Outcomes,
+    Losses,
+    Calm,
+    Deadlines,
+    Liveness,
+    Leaks,
 }
 
-impl Id {
+impl Invariant {
     pub(crate) fn title(self) -> &'static str {
         match self {
-            Id::I1 => "no two believe in the same lock at once",
-            Id::I2 => "no update through the fence is lost",
-            Id::I3 => "tokens rise",
-            Id::I4 => "no Ok after validity",
-            Id::I5 => "nobody touches another's lock",
-            Id::I6 => "a loss is told in time",
-            Id::I7 => "a call returns in time",
-            Id::I8 => "nobody waits for ever",
-            Id::I9 => "no orphans",
-            Id::I10 => "nothing leaks",
-            Id::I11 => "who believes, holds",
-            Id::I12 => "first come, first served",
-            Id::I13 => "no loss in calm times",
-            Id::I14 => "a grant to the dead is short, and single",
-            Id::I15 => "no belief beyond its proof",
-            Id::I16 => "a live waiter keeps its place",
+            Invariant::Exclusion => "no two believe in the same lock at once",
+            Invariant::Fencing => "no update through the fence is lost",
+            Invariant::Tokens => "tokens rise",
+            Invariant::Audits => "a believed hold is in the store",
+            Invariant::Outcomes => "no Ok after validity",
+            Invariant::Losses => "holders are notified of a loss in time",
+            Invariant::Calm => "no loss without a cause",
+            Invariant::Deadlines => "a call returns in time",
+            Invariant::Liveness => "no waiter starves",
+            Invariant::Leaks => "nothing is left behind",
         }
+    }
+
+    /// Whether it bounds times, which a busy machine can exceed.
+    pub(crate) fn is_of_time(self) -> bool {
+        matches!(
+            self,
+            Invariant::Losses | Invariant::Calm | Invariant::Deadlines
+        )
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
+        f.pad(&format!("{self:?}").to_lowercase())
     }
 }
 
@@ -84,6 +80,17 @@ impl Violation {
             what,
         }
     }
+
+    /// About a key, whichever calls it was, or about no key in particular.
+    pub(crate) fn at(at: Nanos, key: &str, what: String) -> Violation {
+        Violation {
+            key: key.to_owned(),
+            span: Span::new(at, at),
+            ops: Vec::new(),
+            tokens: Vec::new(),
+            what,
+        }
+    }
 }
 
 /// A violation with what surrounded it.
@@ -91,17 +98,16 @@ impl Violation {
 pub(crate) struct Evidence {
     pub(crate) violation: Violation,
     /// Since the run's beginning.
-    pub(crate) from: Nanos,
-    pub(crate) until: Nanos,
+    pub(crate) span: Span,
     pub(crate) faults: Vec<String>,
 }
 
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = |at: Nanos| at as f64 / 1e6;
-        write!(f, "at {:.3} ms", millis(self.from))?;
-        if self.until > self.from {
-            write!(f, " for {:.3} ms", millis(self.until - self.from))?;
+        write!(f, "at {:.3} ms", millis(self.span.from))?;
+        if self.span.length() > 0 {
+            write!(f, " for {:.3} ms", millis(self.span.length()))?;
         }
         if !self.violation.key.is_empty() {
             write!(f, ", key `{}`", self.violation.key)?;
@@ -114,15 +120,14 @@ impl fmt::Display for Evidence {
             write!(f, "; token {token}")?;
         }
         if self.faults.is_empty() {
-            write!(f, "; no fault in force")
-        } else {
-            // The latest say most.
-            let earlier = self.faults.len().saturating_sub(LATEST);
-            let latest = self.faults[earlier..].join(", ");
-            match earlier {
-                0 => write!(f, "; in force: {latest}"),
-                _ => write!(f, "; in force: {latest}, and {earlier} before"),
-            }
+            return write!(f, "; no fault in force");
+        }
+        // The latest say most.
+        let earlier = self.faults.len().saturating_sub(LATEST);
+        write!(f, "; in force: {}", self.faults[earlier..].join(", "))?;
+        match earlier {
+            0 => Ok(()),
+            _ => write!(f, ", and {earlier} before"),
         }
     }
 }
@@ -130,37 +135,33 @@ impl fmt::Display for Evidence {
 /// One invariant's verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Finding {
-    pub(crate) id: Id,
+    pub(crate) of: Invariant,
     /// How many things were looked at.
     pub(crate) checked: u64,
     pub(crate) violations: u64,
-    /// What is told but does not count: explained by a fault that no lock survives.
-    pub(crate) reported: u64,
+    /// What does not count, because a fault explains it.
+    pub(crate) excused: u64,
     pub(crate) evidence: Vec<Evidence>,
-    /// Of what was only reported.
-    pub(crate) remarks: Vec<Evidence>,
-    /// Beyond the count: bounds and figures, in words.
+    /// Bounds and figures, in words.
     pub(crate) note: String,
 }
 
 impl Finding {
-    pub(crate) fn new(id: Id) -> Finding {
+    pub(crate) fn new(of: Invariant) -> Finding {
         Finding {
-            id,
+            of,
             checked: 0,
             violations: 0,
-            reported: 0,
+            excused: 0,
             evidence: Vec::new(),
-            remarks: Vec::new(),
             note: String::new(),
         }
     }
 
-    /// Counts a violation; it is only reported if the machine was too busy for a bound on time.
-    pub(crate) fn violation(&mut self, run: &Run, violation: impl FnOnce() -> Violation) {
-        let violation = violation();
-        if run.starvation.explains(self.id, &violation) {
-            self.report(run, || violation);
+    /// Counts a violation; it is excused if the machine was too busy for a bound on time.
+    pub(crate) fn violation(&mut self, run: &Run, violation: Violation) {
+        if self.of.is_of_time() && run.starvation.explains(&violation) {
+            self.excused += 1;
             return;
         }
         self.violations += 1;
@@ -169,25 +170,12 @@ impl Finding {
         }
     }
 
-    pub(crate) fn report(&mut self, run: &Run, violation: impl FnOnce() -> Violation) {
-        self.reported += 1;
-        if self.remarks.len() < KEPT {
-            self.remarks.push(surrounded(run, violation()));
-        }
-    }
-
-    /// Takes what was found of the same elsewhere.
-    pub(crate) fn join(&mut self, more: Finding) {
-        self.checked += more.checked;
-        self.violations += more.violations;
-        self.reported += more.reported;
-        self.evidence.extend(more.evidence);
-        self.remarks.extend(more.remarks);
-        self.evidence.truncate(KEPT);
-        self.remarks.truncate(KEPT);
-        if !more.note.is_empty() && !self.note.contains(&more.note) {
-            let separator = if self.note.is_empty() { "" } else { "; " };
-            self.note = format!("{}{separator}{}", self.note, more.note);
+    /// Counts a violation that a fault may excuse.
+    pub(crate) fn unless(&mut self, excused: bool, run: &Run, violation: Violation) {
+        if excused {
+            self.excused += 1;
+        } else {
+            self.violation(run, violation);
         }
     }
 
@@ -197,15 +185,12 @@ impl Finding {
 }
 
 fn surrounded(run: &Run, violation: Violation) -> Evidence {
-    let start = run.span().from;
-    let span = violation.span;
+    let start = run.span.from;
+    let Span { from, until } = violation.span;
+    let around = violation.span.widened(run.memory(), 0);
     Evidence {
-        from: span.from.saturating_sub(start),
-        until: span.until.saturating_sub(start),
-        faults: (run.faults).named(
-            span.widened(run.memory(), 0),
-            run.keys.known(&violation.key),
-        ),
+        span: Span::new(from.saturating_sub(start), until.saturating_sub(start)),
+        faults: run.faults.named(around, run.keys.known(&violation.key)),
         violation,
     }
 }

@@ -1,6 +1,6 @@
-//! I4: a body that ended after its hold, or was stopped, is no success (`on_lost = "cancel"`).
+//! A body that ended after its hold, or was stopped, is no success (`on_lost = "cancel"`).
 
-use crate::check::evidence::{Finding, Id, Violation};
+use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Op, Run};
 use crate::check::spans::Span;
 use crate::history::{Call, OnLost, Outcome};
@@ -14,29 +14,29 @@ fn wrong(op: &Op) -> Option<&'static str> {
     let cancels = op.on_lost == OnLost::Cancel;
     let (ended, outcome) = (op.ended?, op.outcome()?);
     match outcome {
-        // `Stale` is what the body itself said: the lock has returned it as a result.
+        // `Stale` is the result of the body itself, which the lock has returned.
         Outcome::Ok | Outcome::Stale if cancels && !ended.completed => {
             Some("Ok although the body was dropped")
         }
         Outcome::Ok | Outcome::Stale if cancels && !ended.believed => {
             Some("Ok although the hold was over")
         }
-        Outcome::Lost if ended.completed => Some("the body completed, and is told to have not"),
+        Outcome::Lost if ended.completed => Some("the body completed, and the error denies it"),
         Outcome::LostCompleted if !ended.completed => {
-            Some("the body was dropped, and is told to have completed")
+            Some("the body was dropped, and the error claims that it completed")
         }
         _ => None,
     }
 }
 
-pub(crate) fn check(run: &Run) -> Finding {
-    let mut finding = Finding::new(Id::I4);
+pub(super) fn check(run: &Run) -> Finding {
+    let mut finding = Finding::new(Invariant::Outcomes);
     for op in &run.ops {
         let Some(ended) = op.ended else { continue };
         finding.checked += u64::from(op.returned.is_some());
         if let Some(what) = wrong(op) {
             let span = Span::new(ended.at, op.whole().until);
-            finding.violation(run, || Violation::of(run, &[op], span, what.to_owned()));
+            finding.violation(run, Violation::of(run, &[op], span, what.to_owned()));
         }
     }
     finding
@@ -45,35 +45,36 @@ pub(crate) fn check(run: &Run) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::testing::{History, Story};
-
-    fn found(call: Call, completed: bool, believed: bool, outcome: Outcome) -> u64 {
-        let mut history = History::default();
-        history.call(
-            Story::new(1, 1, "k", 0)
-                .asked(call, 1000, 1000)
-                .acquired(10, 1, 100)
-                .ended(200, completed, believed)
-                .returned(210, outcome),
-        );
-        check(&history.build().0).violations
-    }
+    use crate::check::testing::{self, History};
 
     #[test]
-    fn told_rightly() {
-        assert_eq!(found(Call::Run, true, true, Outcome::Ok), 0);
-        assert_eq!(found(Call::Run, true, false, Outcome::LostCompleted), 0);
-        assert_eq!(found(Call::Attribute, false, false, Outcome::Lost), 0);
-        assert_eq!(found(Call::Run, true, true, Outcome::LostCompleted), 0); // lost just after
-        assert_eq!(found(Call::Guard, true, false, Outcome::Ok), 0);
-        assert_eq!(found(Call::Guard, false, false, Outcome::LostCompleted), 0);
-    }
-
-    #[test]
-    fn told_wrongly() {
-        assert_eq!(found(Call::Run, true, false, Outcome::Ok), 1);
-        assert_eq!(found(Call::Attribute, false, true, Outcome::Ok), 1);
-        assert_eq!(found(Call::Run, true, false, Outcome::Lost), 1);
-        assert_eq!(found(Call::Run, false, false, Outcome::LostCompleted), 1);
+    fn outcomes() {
+        for (call, completed, believed, outcome, expected) in [
+            (Call::Run, true, true, Outcome::Ok, 0),
+            (Call::Run, true, false, Outcome::LostCompleted, 0),
+            (Call::Attribute, false, false, Outcome::Lost, 0),
+            // Lost just after.
+            (Call::Run, true, true, Outcome::LostCompleted, 0),
+            (Call::Guard, true, false, Outcome::Ok, 0),
+            (Call::Guard, false, false, Outcome::LostCompleted, 0),
+            (Call::Run, true, false, Outcome::Ok, 1),
+            (Call::Attribute, false, true, Outcome::Ok, 1),
+            (Call::Run, true, false, Outcome::Lost, 1),
+            (Call::Run, false, false, Outcome::LostCompleted, 1),
+        ] {
+            let mut history = History::default();
+            history.call(
+                testing::Call::new(1, 1, "k", 0)
+                    .asked(call, 1000, 1000)
+                    .acquired(10, 1, 100)
+                    .ended(200, completed, believed)
+                    .returned(210, outcome),
+            );
+            let found = check(&history.build()).violations;
+            assert_eq!(
+                found, expected,
+                "{call:?} {completed} {believed} {outcome:?}"
+            );
+        }
     }
 }

@@ -1,181 +1,150 @@
-//! What the invariants mean where several servers vote.
+//! The faults of a run over a quorum, as they concern a lock.
 //!
-//! What workers believed, and what the resource saw, is judged as ever (I1 to I4, I6 to I8, I10, I13), but a fault is an
-//! excuse only while it leaves too few nodes (`views`). What a server does is judged at each node, which knows of no other:
-//! it touches nobody else's lock (I5), nothing stays behind (I9), votes go to the lowest ticket that waits there (I12),
-//! a vote that nobody asks for again is short (I14), and live waiters keep their places (I16). Who believes has the lock at
-//! a quorum (I11), for as long as that (I15).
-//!
-//! Left out, for they have no meaning here: that a lock whose token nobody believed in is gone soon (I9), for who waits
-//! keeps a vote as long as that takes; that a client that did not answer a grant is not served again (I14), for another
-//! call of it may have a lower ticket; that a loss is told before the server lets go (I6), for none of them does so alone;
-//! and an order of calls over all nodes (I12): the lowest ticket is served first when a quorum of nodes grants, and one
-//! that comes later to a node may be lower.
+//! What happens to a minority of the servers excuses nothing: a fault counts while too many servers
+//! are impaired at once, by what happens to them or to a worker's links to them. A server that has
+//! forgotten something is impaired until it votes again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::check::evidence::Finding;
-use crate::check::figures::{self, Figures};
-use crate::check::owners::{self, Owners, Processes};
-use crate::check::resource::{self, Resource};
-use crate::check::run::{MILLI, Run, SECOND, grace};
-use crate::check::spans::Span;
-use crate::check::truth::{End, LockSpan, Truth};
-use crate::check::{
-    calm, deadlines, fifo, grants, holds, leaks, liveness, loss, orphans, outcomes, overlaps,
-    ownership, places, tokens, views,
-};
+use crate::check::faults::{Fault, Faults};
+use crate::check::run::{MILLI, SECOND};
+use crate::check::spans::{Span, Spans};
 use crate::history::Nanos;
+use crate::kind::Kind;
 
-/// A hold has met a node's absence if it was believed in from before that, and for so long into it.
-const AWAY: Nanos = 50 * MILLI;
+/// Until a server counts again whose fault has ended: clients connect, and repair what they hold.
+const AFTERMATH: Nanos = SECOND + 500 * MILLI;
 
-/// How many nodes vote in a run; zero where one server decides.
-pub(super) fn nodes(topology: &str) -> u32 {
-    let count = topology.strip_prefix("quorum");
-    count.and_then(|count| count.parse().ok()).unwrap_or(0)
-}
-
-/// `truths`: of each node.
-pub(super) fn judge(
-    run: &mut Run,
-    truths: &[Truth],
-    resource: &Resource,
-) -> (Vec<Finding>, Figures) {
-    let count = u32::try_from(truths.len()).unwrap_or(0);
-    // As all clients have agreed.
-    let lease = run.longest_lease().max(SECOND);
-    let seen = views::of_quorum(&run.faults, count, lease + grace(lease));
-    let faults = std::mem::replace(&mut run.faults, seen);
-    let clients = owners::at_nodes(run, truths);
-    let mut findings = over_all(run, truths, &clients, resource);
-    let figures = figures(run, truths, resource);
-    for (node, (truth, clients)) in (0..).zip(truths.iter().zip(clients)) {
-        run.faults = views::of_node(&faults, node);
-        for found in at_node(run, truth, &Owners::of(run, clients)) {
-            add(&mut findings, found);
+/// What concerns a lock that most of so many servers have to vote for. `quarantine`: of a server
+/// that forgot.
+pub(super) fn effects(faults: &Faults, servers: u32, quarantine: Nanos) -> Faults {
+    let too_many = (servers - 1) / 2 + 1;
+    // What is impaired for a worker, or for all of them.
+    let impaired = |worker: Option<u32>, wanted: &dyn Fn(&Fault) -> bool| {
+        let mut each: BTreeMap<u32, Vec<Span>> = BTreeMap::new();
+        for fault in faults.list.iter().filter(|fault| wanted(fault)) {
+            if let Some(node) = fault.node
+                && (fault.worker.is_none() || fault.worker == worker)
+            {
+                let forgotten = if fault.kind.forgets() { quarantine } else { 0 };
+                let span = fault.span.widened(0, forgotten + AFTERMATH);
+                each.entry(node).or_default().push(span);
+            }
+        }
+        let each: Vec<_> = each.into_values().map(Spans::of).collect();
+        at_once(&each, too_many)
+    };
+    let of_workers = faults.list.iter().filter_map(|fault| fault.worker);
+    let workers: BTreeSet<_> = of_workers.map(Some).chain([None]).collect();
+    // What is forgotten beyond what is promised excuses what it did to a lock.
+    let kept = |fault: &&Fault| fault.node.is_none() || !fault.lossless;
+    let mut effects: Vec<_> = faults.list.iter().filter(kept).cloned().collect();
+    for worker in workers {
+        let harmful = impaired(worker, &|fault| !fault.spares_holders);
+        let all = impaired(worker, &|_| true).minus(&harmful);
+        for (kind, spans) in [(Kind::Outage, harmful), (Kind::Shortage, all)] {
+            effects.extend(spans.iter().map(|span| Fault {
+                number: 0,
+                kind,
+                worker,
+                node: None,
+                lossless: true,
+                keys: None,
+                span,
+                spares_holders: kind.spares_holders(false),
+            }));
         }
     }
-    findings.sort_by_key(|finding| finding.id);
-    run.faults = views::of_quorum(&faults, count, lease + grace(lease));
-    (findings, figures)
+    Faults::new(faults.list.clone(), &effects)
 }
 
-fn over_all(
-    run: &Run,
-    truths: &[Truth],
-    clients: &[Processes],
-    resource: &Resource,
-) -> Vec<Finding> {
-    let nothing = Truth::default();
-    vec![
-        overlaps::check(run),
-        resource::check(run, resource),
-        tokens::check(run, &nothing),
-        outcomes::check(run),
-        loss::check(run, &nothing),
-        deadlines::check(run),
-        liveness::check(run, &nothing),
-        orphans::left(run),
-        leaks::check(run),
-        holds::held_by_quorum(run, truths, clients),
-        calm::check(run),
-        holds::proven_by_quorum(run, truths, clients),
-    ]
-}
-
-fn at_node(run: &Run, truth: &Truth, owners: &Owners<'_>) -> Vec<Finding> {
-    vec![
-        ownership::check(run, truth),
-        orphans::at_node(run, truth, owners),
-        fifo::check(run, truth, owners),
-        grants::unconfirmed(run, truth),
-        places::check(run, truth, owners),
-    ]
-}
-
-/// Puts together what was found of one invariant.
-fn add(findings: &mut Vec<Finding>, more: Finding) {
-    let known = findings.iter_mut().find(|finding| finding.id == more.id);
-    match known {
-        Some(known) => known.join(more),
-        None => findings.push(more),
-    }
-}
-
-fn figures(run: &Run, truths: &[Truth], resource: &Resource) -> Figures {
-    let nothing = Truth::default();
-    let mut figures = figures::figures(run, &nothing, &Owners::new(run, &nothing), resource);
-    figures.locks_by_shard = truths
-        .iter()
-        .map(|truth| truth.taken.values().sum())
+/// When at least so many of them last at once.
+fn at_once(each: &[Spans], count: u32) -> Spans {
+    let spans = each.iter().flat_map(Spans::iter);
+    // Of the same moment, beginnings come first.
+    let mut steps: Vec<_> = spans
+        .flat_map(|span| [(span.from, 0, 1_i64), (span.until, 1, -1)])
         .collect();
-    for truth in truths {
-        figures.grants += truth.grants;
-        figures.server_scripts += truth.scripts;
-        figures.monitor_gaps += truth.gap_count;
+    steps.sort_unstable();
+    let (mut lasting, mut since, mut found) = (0, None, Vec::new());
+    for (at, _, step) in steps {
+        lasting += step;
+        match since {
+            None if lasting >= i64::from(count) => since = Some(at),
+            Some(from) if lasting < i64::from(count) => {
+                since = None;
+                found.push(Span::new(from, at));
+            }
+            _ => {}
+        }
     }
-    let votes: Vec<_> = truths.iter().map(Votes::of).collect();
-    figures.grants_never_confirmed = votes.iter().map(|votes| votes.wasted).sum();
-    let pushed = run.ops.iter().filter(|op| {
-        op.token().is_some_and(|token| {
-            let mut each = truths.iter().zip(&votes);
-            each.any(|(truth, votes)| {
-                let lock = truth.lock(op.key, token);
-                lock.is_some_and(|lock| votes.has_pushed(lock))
-            })
-        })
-    });
-    figures.acquired_through_push = pushed.count() as u64;
-    figures.pushed_percent = percent(figures.acquired_through_push, figures.acquired);
-    let seconds = run.span().length() as f64 / 1e9;
-    figures.hand_overs_per_second = figures.acquired_through_push as f64 / seconds.max(1e-9);
-    let faults = run.faults.list.iter();
-    for fault in faults.filter(|fault| fault.worker.is_none() && fault.node.is_some()) {
-        figures.losses += u64::from(fault.forgets());
-        figures.freezes += u64::from(fault.kind == "node_stop");
-        let is_away = fault.forgets() || fault.kind == "node_stop";
-        // Long enough to notice.
-        let from = fault.span.from;
-        let span = Span::new(from, from + AWAY.min(fault.span.length()));
-        let through = run.ops.iter().filter(|op| {
-            let belief = op.belief();
-            is_away && belief.is_some_and(|belief| belief.covers(span))
-        });
-        figures.held_through_losses += through.count() as u64;
-    }
-    figures
+    Spans::of(found)
 }
 
-fn percent(part: u64, of: u64) -> f64 {
-    100.0 * part as f64 / of.max(1) as f64
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::testing::History;
 
-/// What a node gave, and told unasked.
-#[derive(Debug, Default)]
-struct Votes {
-    pushed: HashSet<(u32, u32)>,
-    /// What nobody answered.
-    wasted: u64,
-}
-
-impl Votes {
-    fn of(truth: &Truth) -> Votes {
-        let of = |lock: &LockSpan| (lock.key, lock.owner);
-        let pushed = truth.locks.iter().filter(|lock| lock.pushed);
-        let pushed: HashSet<_> = pushed.map(of).collect();
-        let is_unanswered =
-            |lock: &&LockSpan| lock.pushed && !lock.confirmed && lock.end == End::Expired;
-        let held = truth
-            .locks
-            .iter()
-            .filter(|lock| !lock.vote && !is_unanswered(lock));
-        let held: HashSet<_> = held.map(of).collect();
-        let wasted = pushed.difference(&held).count() as u64;
-        Votes { pushed, wasted }
+    /// Of locks with a lease of one second, so a server that forgot is back after 1.25 s.
+    fn faults(history: &History, servers: u32) -> Faults {
+        effects(&history.build().faults, servers, 1_250 * MILLI)
     }
 
-    fn has_pushed(&self, lock: &LockSpan) -> bool {
-        self.pushed.contains(&(lock.key, lock.owner))
+    fn at(millis: u64) -> Span {
+        Span::new(millis * MILLI, millis * MILLI)
+    }
+
+    #[test]
+    fn so_many_at_once() {
+        let spans = |of: &[(u64, u64)]| Spans::of(of.iter().map(|(a, b)| Span::new(*a, *b)));
+        let each = [
+            spans(&[(1, 5), (10, 20)]),
+            spans(&[(4, 12)]),
+            spans(&[(11, 11)]),
+        ];
+        let found = |count| at_once(&each, count).iter().collect::<Vec<_>>();
+        assert_eq!(found(1), [Span::new(1, 20)]);
+        assert_eq!(found(2), [Span::new(4, 5), Span::new(10, 12)]);
+        assert_eq!(found(3), [Span::new(11, 11)]);
+    }
+
+    #[test]
+    fn one_server_of_three_excuses_nothing_and_two_do() {
+        let mut history = History::default();
+        history.fault_at(0, 100, 5_000, Kind::ServerStop, None);
+        assert!(!faults(&history, 3).harms(1, 0, at(200)));
+        history.fault_at(1, 200, 300, Kind::BlackHole, Some(1));
+        let three = faults(&history, 3);
+        assert!(three.harms(1, 0, at(250)) && !three.harms(2, 0, at(250)));
+        // The link's aftermath, and not more.
+        assert!(three.harms(1, 0, at(1_800)) && !three.harms(1, 0, at(1_801)));
+        assert!(!faults(&history, 5).harms(1, 0, at(250)));
+    }
+
+    #[test]
+    fn a_server_that_has_forgotten_is_impaired_until_it_votes() {
+        for (kind, harms) in [
+            (Kind::ServerStop, false),
+            (Kind::RestartLossy, true),
+            (Kind::FlushAll, true),
+        ] {
+            let mut history = History::default();
+            history.fault_at(0, 100, 200, kind, None);
+            history.fault_at(1, 2_000, 2_100, Kind::ServerStop, None);
+            let faults = faults(&history, 3);
+            assert_eq!(faults.harms(1, 0, at(2_050)), harms, "{kind:?}");
+            // It does not excuse that another worker has the lock.
+            assert!(!faults.at(0).lossy_within(at(150), 0));
+        }
+    }
+
+    #[test]
+    fn a_holder_loses_nothing_by_servers_that_only_refuse_to_grant() {
+        let mut history = History::default();
+        history.fault_at(0, 100, 200, Kind::OutOfMemory, None);
+        history.fault_at(1, 100, 200, Kind::ServerStop, None);
+        let faults = faults(&history, 3);
+        assert!(!faults.harms(1, 0, at(150)) && faults.at(0).all.touches(at(150)));
     }
 }

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::check::faults::Faults;
+use crate::check::quorum;
 use crate::check::spans::{Span, Spans};
 use crate::check::starvation::Starvation;
 use crate::history::{
-    Body, Call, Nanos, OnLost, Outcome, Phase, SupervisorEvent, When, WorkerEvent, Workload,
+    Body, Call, Census, Header, Nanos, OnLost, OpId, Outcome, Step, SupervisorEvent, When,
+    WorkerEvent,
 };
 
 pub(crate) const MICRO: Nanos = 1_000;
@@ -48,15 +50,7 @@ impl Names {
     }
 }
 
-/// Which call: unique within a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct OpId {
-    pub(crate) worker: u32,
-    pub(crate) generation: u32,
-    pub(crate) op: u64,
-}
-
-/// What was said about a hold: at that moment it was believed until then, or not at all.
+/// What was read of a hold: at that moment it was believed until then, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Statement {
     pub(crate) at: Nanos,
@@ -81,7 +75,6 @@ pub(crate) struct Audit {
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
     pub(crate) id: OpId,
-    pub(crate) workload: Workload,
     pub(crate) call: Call,
     pub(crate) key: Key,
     pub(crate) lease: Nanos,
@@ -91,7 +84,7 @@ pub(crate) struct Op {
     pub(crate) invoked: Nanos,
     /// When, and with which token.
     pub(crate) acquired: Option<(Nanos, u64)>,
-    /// What was said of the hold, in order, its acquisition first.
+    /// What was read of the hold, in order, its acquisition first.
     pub(crate) statements: Vec<Statement>,
     pub(crate) audits: Vec<Audit>,
     pub(crate) loss_seen: Option<Nanos>,
@@ -104,11 +97,63 @@ pub(crate) struct Op {
 }
 
 impl Op {
+    fn take(&mut self, at: Nanos, step: Step) {
+        match step {
+            Step::Invoked(_) => {}
+            Step::Acquired {
+                token,
+                remaining_us,
+            } => {
+                self.acquired = Some((at, token));
+                self.state(at, remaining_us);
+            }
+            Step::Sampled { remaining_us } => self.state(at, remaining_us),
+            Step::Audited {
+                believed_after,
+                token,
+                found,
+            } => {
+                self.statements.push(Statement {
+                    at: believed_after,
+                    until: Some(believed_after),
+                });
+                self.audits.push(Audit {
+                    span: Span::new(at, believed_after),
+                    token,
+                    found,
+                });
+            }
+            Step::LossSeen => drop(self.loss_seen.get_or_insert(at)),
+            Step::BodyEnded {
+                completed,
+                believed,
+            } => {
+                self.ended = Some(Ended {
+                    at,
+                    completed,
+                    believed,
+                });
+                let until = believed.then_some(at);
+                self.statements.push(Statement { at, until });
+            }
+            Step::Releasing => self.releasing = Some(at),
+            Step::Returned { outcome, detail } => {
+                self.returned = Some((at, outcome));
+                self.detail = detail;
+            }
+        }
+    }
+
+    fn state(&mut self, at: Nanos, remaining_us: u64) {
+        let until = (remaining_us > 0).then(|| at + remaining_us * MICRO);
+        self.statements.push(Statement { at, until });
+    }
+
     pub(crate) fn token(&self) -> Option<u64> {
         self.acquired.map(|(_, token)| token)
     }
 
-    /// Until when the hold was proven, as far as it was said.
+    /// Until when the hold was proven, as far as it was read.
     pub(crate) fn safe_until(&self) -> Option<Nanos> {
         self.statements.iter().filter_map(|s| s.until).max()
     }
@@ -117,7 +162,7 @@ impl Op {
     pub(crate) fn belief(&self) -> Option<Span> {
         let (from, _) = self.acquired?;
         let mut until = self.safe_until()?.min(self.process_ended);
-        // A guard may go with its call, and then nothing says so but the end of the body.
+        // A guard may go with its call, and then only the end of the body shows that.
         let released = self.releasing.or(self.ended.map(|ended| ended.at));
         let returned = self.returned.map(|(at, _)| at);
         let denied = self.statements.iter().find(|s| s.until.is_none());
@@ -165,34 +210,13 @@ impl PartialEq for Op {
     }
 }
 
-/// What a process had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Census {
-    pub(crate) threads: u32,
-    pub(crate) fds: u32,
-    pub(crate) tasks: u32,
-}
-
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Process {
-    pub(crate) started: Nanos,
     pub(crate) ended: Option<Nanos>,
-    pub(crate) killed: bool,
     pub(crate) before: Option<Census>,
     pub(crate) after: Option<Census>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Header {
-    pub(crate) seed: u64,
-    pub(crate) seconds: u64,
-    pub(crate) profile: String,
-    pub(crate) topology: String,
-    pub(crate) workers: u32,
-    pub(crate) keys: u32,
-    pub(crate) sabotage: Option<String>,
-    pub(crate) redis_version: String,
-    pub(crate) commit: String,
+    /// Where its calls are.
+    ops: HashMap<u64, usize>,
 }
 
 /// One key tried after healing.
@@ -204,12 +228,11 @@ pub(crate) struct Tried {
     pub(crate) waited: Nanos,
 }
 
-/// Everything but what the server and the resource saw.
+/// Everything but what the resource saw.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     pub(crate) header: Header,
-    pub(crate) span: Option<Span>,
-    pub(crate) phases: Vec<(Nanos, Phase)>,
+    pub(crate) span: Span,
     pub(crate) keys: Names,
     /// In the order of their beginning.
     pub(crate) ops: Vec<Op>,
@@ -224,77 +247,28 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The beginning and the end of everything.
-    pub(crate) fn span(&self) -> Span {
-        self.span.unwrap_or(Span::new(0, 0))
-    }
-
     /// Takes what the supervisor recorded; before any worker's events.
     pub(crate) fn supervise(&mut self, events: &[SupervisorEvent]) {
-        self.faults = Faults::of(events, &mut self.keys);
         self.starvation = Starvation::of(events);
         for event in events {
             match event {
-                SupervisorEvent::Run {
-                    at,
-                    seed,
-                    seconds,
-                    profile,
-                    topology,
-                    workers,
-                    keys,
-                    sabotage,
-                    redis_version,
-                    commit,
-                } => {
-                    self.span = Some(Span::new(*at, *at));
-                    self.header = Header {
-                        seed: *seed,
-                        seconds: *seconds,
-                        profile: profile.clone(),
-                        topology: topology.clone(),
-                        workers: *workers,
-                        keys: *keys,
-                        sabotage: sabotage.clone(),
-                        redis_version: redis_version.clone(),
-                        commit: commit.clone(),
-                    };
-                }
-                SupervisorEvent::Phase { at, phase } => {
-                    self.phases.push((*at, *phase));
-                    self.lasts_until(*at);
-                }
-                SupervisorEvent::Fault { at, .. } | SupervisorEvent::Healed { at, .. } => {
-                    self.lasts_until(*at);
-                }
-                SupervisorEvent::WorkerStarted {
-                    at,
-                    worker,
-                    generation,
-                    ..
-                } => {
-                    let process = self.processes.entry((*worker, *generation)).or_default();
-                    process.started = *at;
+                SupervisorEvent::Run { at, header } => {
+                    self.span = Span::new(*at, *at);
+                    self.header = header.clone();
                 }
                 SupervisorEvent::WorkerEnded {
                     at,
                     worker,
                     generation,
-                    killed,
                 } => {
                     let process = self.processes.entry((*worker, *generation)).or_default();
                     process.ended = Some(*at);
-                    process.killed = *killed;
-                    self.lasts_until(*at);
                 }
                 SupervisorEvent::WorkerStuck {
                     at,
                     worker,
                     generation,
-                } => {
-                    self.stuck.push((*at, *worker, *generation));
-                    self.lasts_until(*at);
-                }
+                } => self.stuck.push((*at, *worker, *generation)),
                 SupervisorEvent::KeyTried {
                     at,
                     key,
@@ -308,191 +282,92 @@ impl Run {
                 }),
                 SupervisorEvent::Leftovers { at, keys } => {
                     self.leftovers = Some((*at, keys.clone()));
-                    self.lasts_until(*at);
                 }
-                SupervisorEvent::Connections { when, count, .. } => {
+                SupervisorEvent::Connections { when, count } => {
                     self.connections.push((*when, *count));
                 }
-                SupervisorEvent::Starved { .. } => {}
+                SupervisorEvent::Done { at } => self.span.until = *at,
+                SupervisorEvent::Fault(_)
+                | SupervisorEvent::Healed { .. }
+                | SupervisorEvent::WorkerStarted { .. }
+                | SupervisorEvent::Starved { .. } => {}
             }
         }
-    }
-
-    fn lasts_until(&mut self, at: Nanos) {
-        if let Some(span) = &mut self.span {
-            span.until = span.until.max(at);
-        }
+        self.faults = Faults::of(events, &mut self.keys);
     }
 
     /// Takes what one worker process recorded.
-    pub(crate) fn work(
-        &mut self,
-        worker: u32,
-        generation: u32,
-        events: impl IntoIterator<Item = WorkerEvent>,
-    ) {
+    pub(crate) fn work(&mut self, worker: u32, generation: u32, event: WorkerEvent) {
         let process = self.processes.entry((worker, generation)).or_default();
-        let process_ended = process.ended.unwrap_or(Nanos::MAX);
-        let mut indices: HashMap<u64, usize> = HashMap::new();
-        for event in events {
-            match event {
-                WorkerEvent::Invoked {
-                    at,
-                    op,
-                    workload,
-                    call,
-                    key,
-                    lease_ms,
-                    wait_ms,
-                    on_lost,
-                    body,
-                } => {
-                    indices.insert(op, self.ops.len());
-                    self.ops.push(Op {
-                        id: OpId {
-                            worker,
-                            generation,
-                            op,
-                        },
-                        workload,
-                        call,
-                        key: self.keys.number(&key),
-                        lease: lease_ms * MILLI,
-                        wait: wait_ms * MILLI,
-                        on_lost,
-                        body,
-                        invoked: at,
-                        acquired: None,
-                        statements: Vec::new(),
-                        audits: Vec::new(),
-                        loss_seen: None,
-                        ended: None,
-                        releasing: None,
-                        returned: None,
-                        detail: None,
-                        process_ended,
-                    });
-                }
-                WorkerEvent::Acquired {
-                    at,
-                    op,
-                    token,
-                    remaining_us,
-                } => {
-                    if let Some(op) = find(&mut self.ops, &indices, op) {
-                        op.acquired = Some((at, token));
-                        op.statements.push(statement(at, remaining_us));
-                    }
-                }
-                WorkerEvent::Sampled {
-                    at,
-                    op,
-                    remaining_us,
-                } => {
-                    if let Some(op) = find(&mut self.ops, &indices, op) {
-                        op.statements.push(statement(at, remaining_us));
-                    }
-                }
-                WorkerEvent::Audited {
-                    at,
-                    believed_after,
-                    op,
-                    token,
-                    found,
-                } => {
-                    if let Some(op) = find(&mut self.ops, &indices, op) {
-                        op.statements.push(Statement {
-                            at: believed_after,
-                            until: Some(believed_after),
-                        });
-                        op.audits.push(Audit {
-                            span: Span::new(at, believed_after),
-                            token,
-                            found,
-                        });
-                    }
-                }
-                WorkerEvent::LossSeen { at, op } => {
-                    if let Some(op) = find(&mut self.ops, &indices, op) {
-                        op.loss_seen.get_or_insert(at);
-                    }
-                }
-                WorkerEvent::BodyEnded {
-                    at,
-                    op,
-                    completed,
-                    believed,
-                } => {
-                    if let Some(op) = find(&mut self.ops, &indices, op) {
-                        op.ended = Some(Ended {
-                            at,
-                            completed,
-                            believed,
-                        });
-                        op.statements.push(Statement {
-                            at,
-                            until: believed.then_some(at),
-                        });
-                    }
-                }
-                WorkerEvent::Releasing { at, op } => {
-                    if let Some(op) = find(&mut self.ops, &indices, op) {
-                        op.releasing = Some(at);
-                    }
-                }
-                WorkerEvent::Returned {
-                    at,
-                    op,
-                    outcome,
-                    detail,
-                } => {
-                    if let Some(op) = find(&mut self.ops, &indices, op) {
-                        op.returned = Some((at, outcome));
-                        op.detail = detail;
-                    }
-                }
-                WorkerEvent::Census {
-                    when,
-                    threads,
-                    fds,
-                    tasks,
-                    ..
-                } => {
-                    let census = Some(Census {
-                        threads,
-                        fds,
-                        tasks,
-                    });
-                    let process = self.processes.entry((worker, generation)).or_default();
-                    match when {
-                        When::Before => process.before = census,
-                        When::After => process.after = census,
-                    }
-                }
-                WorkerEvent::Started { at, .. } => {
-                    let process = self.processes.entry((worker, generation)).or_default();
-                    process.started = at;
-                }
-                WorkerEvent::Stopped { .. } => {}
+        match event {
+            WorkerEvent::Call {
+                at,
+                op,
+                step: Step::Invoked(asked),
+            } => {
+                process.ops.insert(op, self.ops.len());
+                self.ops.push(Op {
+                    id: OpId {
+                        worker,
+                        generation,
+                        op,
+                    },
+                    call: asked.call,
+                    key: self.keys.number(&asked.key),
+                    lease: asked.lease_ms * MILLI,
+                    wait: asked.wait_ms * MILLI,
+                    on_lost: asked.on_lost,
+                    body: asked.body,
+                    invoked: at,
+                    acquired: None,
+                    statements: Vec::new(),
+                    audits: Vec::new(),
+                    loss_seen: None,
+                    ended: None,
+                    releasing: None,
+                    returned: None,
+                    detail: None,
+                    process_ended: process.ended.unwrap_or(Nanos::MAX),
+                });
             }
+            WorkerEvent::Call { at, op, step } => {
+                if let Some(place) = process.ops.get(&op) {
+                    self.ops[*place].take(at, step);
+                }
+            }
+            WorkerEvent::Census { when, census } => match when {
+                When::Before => process.before = Some(census),
+                When::After => process.after = Some(census),
+            },
+            WorkerEvent::Stopped { .. } => {}
         }
     }
 
     /// After the last worker's events.
     pub(crate) fn complete(&mut self) {
-        let end = self.span().until;
+        let end = self.span.until;
         for op in &mut self.ops {
-            // Its process ran on to the end, or nobody saw when it ended.
+            // Its process ran on to the end, or nothing shows when it ended.
             if op.process_ended == Nanos::MAX {
                 let last = op.statements.last().map_or(0, |s| s.at);
                 op.process_ended = end.max(last).max(op.invoked);
             }
         }
         self.ops.sort_by_key(|op| op.invoked);
+        if let Some(count) = self.voters() {
+            // As all clients have agreed.
+            let lease = self.longest_lease().max(SECOND);
+            self.faults = quorum::effects(&self.faults, count, lease + grace(lease));
+        }
     }
 
-    /// When each worker process did not run, or a body blocked a thread of its runtime: its calls could not
-    /// return, nor could it be told anything.
+    /// How many servers vote, if there is a quorum.
+    fn voters(&self) -> Option<u32> {
+        self.header.topology.strip_prefix("quorum")?.parse().ok()
+    }
+
+    /// When each worker process did not run, or a body blocked a thread of its runtime: its calls
+    /// could not return, nor could they be notified.
     pub(crate) fn hindered(&self) -> BTreeMap<(u32, u32), Spans> {
         let mut spans: BTreeMap<(u32, u32), Vec<Span>> = BTreeMap::new();
         for &(worker, generation) in self.processes.keys() {
@@ -502,15 +377,11 @@ impl Run {
         for op in self.ops.iter().filter(|op| op.body.blocking) {
             let Some((at, _)) = op.acquired else { continue };
             let until = op.ended.map_or(op.whole().until, |ended| ended.at);
-            spans
-                .entry(op.process())
-                .or_default()
-                .push(Span::new(at, until));
+            let of_process = spans.entry(op.process()).or_default();
+            of_process.push(Span::new(at, until));
         }
-        spans
-            .into_iter()
-            .map(|(of, spans)| (of, Spans::of(spans)))
-            .collect()
+        let spans = spans.into_iter();
+        spans.map(|(of, spans)| (of, Spans::of(spans))).collect()
     }
 
     /// Calls of each key, in the order of their beginning.
@@ -522,18 +393,14 @@ impl Run {
         keys
     }
 
-    /// How long a call may take beyond its wait: one command, or where several servers vote an ask, a confirmation, and
-    /// to take back what was not enough.
+    /// How long a call may take beyond its wait: one command, or where several servers vote an
+    /// ask, a confirmation, and what takes back too few votes.
     pub(crate) fn patience(&self, lease: Nanos) -> Nanos {
-        let commands = if self.header.topology.starts_with("quorum") {
-            3
-        } else {
-            1
-        };
+        let commands = if self.voters().is_some() { 3 } else { 1 };
         command_deadline(lease) * commands
     }
 
-    pub(crate) fn longest_lease(&self) -> Nanos {
+    fn longest_lease(&self) -> Nanos {
         self.ops.iter().map(|op| op.lease).max().unwrap_or(0)
     }
 
@@ -544,24 +411,13 @@ impl Run {
     }
 }
 
-fn find<'a>(ops: &'a mut [Op], indices: &HashMap<u64, usize>, op: u64) -> Option<&'a mut Op> {
-    indices.get(&op).map(|&index| &mut ops[index])
-}
-
-fn statement(at: Nanos, remaining_us: u64) -> Statement {
-    Statement {
-        at,
-        until: (remaining_us > 0).then(|| at + remaining_us * MICRO),
-    }
-}
-
 /// How much longer the server keeps a lock than its holder believes in it.
 pub(crate) fn grace(lease: Nanos) -> Nanos {
     (lease / 10).clamp(250 * MILLI, 10 * SECOND)
 }
 
 /// How long one command may take.
-pub(crate) fn command_deadline(lease: Nanos) -> Nanos {
+fn command_deadline(lease: Nanos) -> Nanos {
     (lease / 10).clamp(50 * MILLI, SECOND).min(lease / 5)
 }
 

@@ -1,9 +1,9 @@
-//! Stretches of time: disjoint, sorted, asked by binary search.
+//! Stretches of time: disjoint, sorted, searched by bisection.
 
 use crate::history::Nanos;
 
 /// A stretch of time; both ends belong to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span {
     pub(crate) from: Nanos,
     pub(crate) until: Nanos,
@@ -20,6 +20,11 @@ impl Span {
 
     pub(crate) fn covers(self, other: Span) -> bool {
         self.from <= other.from && other.until <= self.until
+    }
+
+    /// The same, from another moment on.
+    pub(crate) fn since(self, from: Nanos) -> Span {
+        Span::new(from, self.until)
     }
 
     pub(crate) fn widened(self, before: Nanos, after: Nanos) -> Span {
@@ -51,10 +56,6 @@ impl Spans {
 
     pub(crate) fn widened(&self, by: Nanos) -> Spans {
         Spans::of(self.iter().map(|span| span.widened(by, by)))
-    }
-
-    pub(crate) fn union(&self, other: &Spans) -> Spans {
-        Spans::of(self.iter().chain(other.iter()))
     }
 
     /// Whether any moment of `span` is in the set.

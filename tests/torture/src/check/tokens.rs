@@ -1,26 +1,26 @@
-//! I3: tokens rise in the order of real time.
+//! Tokens rise in the order of real time.
 //!
-//! A call that begins after another believed in its hold, or believes after the other's belief was over, has
-//! the greater token. (A guard that its caller finds over, after a stop, is no belief.) The second half needs a server that keeps its data: otherwise a grant may be believed
-//! late, though within its lease, when a later one is over already.
+//! A call that begins after another believed in its hold, or believes after the other's belief was
+//! over, has the greater token. (A guard that its caller finds over, after a stop, is no belief.)
+//! The second half needs a server that keeps its data: otherwise a grant may be believed late,
+//! though within its lease, when a later one is over already.
 
 use std::collections::HashMap;
 
-use crate::check::evidence::{Finding, Id, Violation};
+use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Op, Run};
 use crate::check::spans::Span;
-use crate::check::truth::Truth;
 use crate::history::Nanos;
 
 /// A call whose token is not above that of one that came before.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Inversion<'a> {
-    pub(crate) earlier: &'a Op,
-    pub(crate) later: &'a Op,
+struct Inversion<'a> {
+    earlier: &'a Op,
+    later: &'a Op,
 }
 
 /// For each call the greatest token that must be below its own. `steady`: the server kept its data.
-pub(crate) fn inversions<'a>(ops: &[&'a Op], steady: impl Fn(&Op) -> bool) -> Vec<Inversion<'a>> {
+fn inversions<'a>(ops: &[&'a Op], steady: impl Fn(&Op) -> bool) -> Vec<Inversion<'a>> {
     let holds: Vec<(&'a Op, Nanos, u64)> = ops
         .iter()
         .filter_map(|op| op.acquired.map(|(at, token)| (*op, at, token)))
@@ -74,22 +74,8 @@ impl<'a> Highest<'a> {
     }
 }
 
-/// The fence was forgotten and the server's clock was behind the earlier token: nothing could have helped.
-fn excused(truth: &Truth, inversion: &Inversion<'_>) -> bool {
-    let lock = |op: &Op| op.token().and_then(|token| truth.lock(op.key, token));
-    let (Some(before), Some(after)) = (inversion.earlier.token(), lock(inversion.later)) else {
-        return false;
-    };
-    let since = lock(inversion.earlier).map_or(0, |lock| lock.span.from);
-    let forgotten = truth
-        .amnesias
-        .iter()
-        .any(|&at| since <= at && at <= after.span.from);
-    forgotten && after.wall_us < before
-}
-
-pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
-    let mut finding = Finding::new(Id::I3);
+pub(super) fn check(run: &Run) -> Finding {
+    let mut finding = Finding::new(Invariant::Tokens);
     let memory = run.memory();
     for ops in run.by_key() {
         let mut seen: HashMap<u64, &Op> = HashMap::new();
@@ -99,33 +85,24 @@ pub(crate) fn check(run: &Run, truth: &Truth) -> Finding {
             };
             finding.checked += 1;
             if let Some(other) = seen.insert(token, op) {
-                finding.violation(run, || {
-                    let what = "two calls carry the same token".to_owned();
-                    Violation::of(run, &[other, op], Span::new(at, at), what)
-                });
+                let what = "two calls carry the same token".to_owned();
+                let span = Span::new(at, at);
+                finding.violation(run, Violation::of(run, &[other, op], span, what));
             }
         }
         let steady = |op: &Op| {
             let at = op.acquired.map_or(op.invoked, |(at, _)| at);
-            !run.faults
-                .at(op.key)
-                .lossy_within(Span::new(at, at), memory)
+            let site = run.faults.at(op.key);
+            !site.lossy_within(Span::new(at, at), memory)
         };
-        for inversion in inversions(&ops, steady) {
-            if inversion.earlier.token() == inversion.later.token() {
+        for Inversion { earlier, later } in inversions(&ops, steady) {
+            if earlier.token() == later.token() {
                 continue; // counted above
             }
-            let at = inversion.later.acquired.map_or(0, |(at, _)| at);
-            let violation = || {
-                let what = "the later call's token is smaller".to_owned();
-                let ops = [inversion.earlier, inversion.later];
-                Violation::of(run, &ops, Span::new(at, at), what)
-            };
-            if excused(truth, &inversion) {
-                finding.report(run, violation);
-            } else {
-                finding.violation(run, violation);
-            }
+            let at = later.acquired.map_or(0, |(at, _)| at);
+            let what = "the later call's token is smaller".to_owned();
+            let violation = Violation::of(run, &[earlier, later], Span::new(at, at), what);
+            finding.violation(run, violation);
         }
     }
     finding
@@ -136,65 +113,38 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::check::testing::{History, Server, Story};
+    use crate::check::testing::{Call, History};
+    use crate::kind::Kind;
 
-    fn found(history: &History, server: Server) -> (u64, u64) {
-        let (run, truth) = history.build_with(server);
-        let finding = check(&run, &truth);
-        (finding.violations, finding.reported)
-    }
-
-    fn two(first: u64, second: u64) -> History {
-        let mut history = History::default();
-        history
-            .call(Story::new(1, 1, "k", 0).held(10, 20, first))
-            .call(Story::new(2, 1, "k", 0).held(30, 40, second));
-        history
+    fn found(history: &History) -> u64 {
+        check(&history.build()).violations
     }
 
     #[test]
     fn they_rise() {
-        assert_eq!(found(&two(1, 2), Server::default()), (0, 0));
-    }
-
-    #[test]
-    fn they_fall() {
-        assert_eq!(found(&two(2, 1), Server::default()), (1, 0));
-    }
-
-    #[test]
-    fn they_are_equal() {
-        assert_eq!(found(&two(2, 2), Server::default()), (1, 0));
-    }
-
-    #[test]
-    fn a_grant_believed_late_after_a_flush_is_no_inversion() {
-        let mut history = two(2, 1);
-        history.fault(5, 5, "flush_all", None, false);
-        assert_eq!(found(&history, Server::default()), (0, 0));
-        // But a call that begins after the first belief is one.
-        history.stories[1] = Story::new(2, 1, "k", 25).held(30, 40, 1);
-        assert_eq!(found(&history, Server::default()), (1, 0));
-    }
-
-    #[test]
-    fn amnesia_and_a_backward_step_are_reported() {
-        let mut history = two(5_000_009, 20_000);
-        history.stories[1] = Story::new(2, 1, "k", 25).held(30, 40, 29_000);
-        let mut server = Server {
-            ahead_ms: 5_000,
-            ..Server::default()
-        };
-        server.take(9, "k", "a:1", 5_000_009, 100);
-        server.release(20, "k", "a:1");
-        let mut steps_only = server.clone();
-        server.amnesia(25);
-        for server in [&mut server, &mut steps_only] {
-            server.ahead_ms = 0;
-            server.take(29, "k", "b:1", 29_000, 100);
+        // The tokens, when the second call begins, and whether the server forgot all before.
+        for (first, second, invoked, flushed, expected) in [
+            (1, 2, 0, false, 0),
+            (2, 1, 0, false, 1),
+            (2, 2, 0, false, 1),
+            // A grant may be believed late after a flush.
+            (2, 1, 0, true, 0),
+            // But a call that begins after the first belief has a greater token.
+            (2, 1, 25, true, 1),
+        ] {
+            let mut history = History::default();
+            history
+                .call(Call::new(1, 1, "k", 0).held(10, 20, first))
+                .call(Call::new(2, 1, "k", invoked).held(30, 40, second));
+            if flushed {
+                history.fault(5, 5, Kind::FlushAll, None, false);
+            }
+            assert_eq!(
+                found(&history),
+                expected,
+                "{first} {second} {invoked} {flushed}"
+            );
         }
-        assert_eq!(found(&history, server), (0, 1));
-        assert_eq!(found(&history, steps_only), (1, 0));
     }
 
     /// Quadratic: whether any call that came before has a token that is not smaller.
@@ -226,9 +176,9 @@ mod tests {
                 .collect();
             let mut history = History::default();
             for (op, &(called, from, until, token)) in calls.iter().enumerate() {
-                history.call(Story::new(1, op as u64, "k", called).held(from, until, token));
+                history.call(Call::new(1, op as u64, "k", called).held(from, until, token));
             }
-            prop_assert_eq!(found(&history, Server::default()), (reference(&calls) as u64, 0));
+            prop_assert_eq!(found(&history), reference(&calls) as u64);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
 
-use super::protocol::{Answer, Request};
+use super::{Answer, Request};
 
 /// A connection.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Client {
     }
 }
 
-/// Connections that nobody uses at the moment.
+/// Connections, those that are not in use.
 #[derive(Debug)]
 pub(crate) struct Pool {
     address: SocketAddr,

@@ -1,23 +1,23 @@
 //! The fencing rule of a resource.
 
-/// Who accesses: the token alone would not tell two holders apart that were given the same one.
+use crate::history::OpId;
+
+/// The token alone would not distinguish two holders that were given the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
-    pub(crate) worker: u32,
-    pub(crate) generation: u32,
-    pub(crate) op: u64,
-    pub(crate) token: u64,
+pub(super) struct Caller {
+    pub(super) by: OpId,
+    pub(super) token: u64,
 }
 
-/// The highest token that a thing has seen, and whose it is.
+/// The highest token that a register has seen, and whose it is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fence(Option<Caller>);
+pub(super) struct Fence(Option<Caller>);
 
 impl Fence {
-    /// Whether an access is accepted: not with a token lower than the highest seen, nor with the same
-    /// token from somebody else. What is accepted, *reads included*, raises the highest: an older holder
-    /// that has already read must not write after a newer one has read.
-    pub(crate) fn admit(&mut self, caller: Caller) -> bool {
+    /// Whether an access is accepted: not with a token lower than the highest seen, nor with the
+    /// same token from another holder. What is accepted, *reads included*, raises the highest: an
+    /// older holder that has already read must not write after a newer one has read.
+    pub(super) fn admit(&mut self, caller: Caller) -> bool {
         let stale = self.0.is_some_and(|highest| {
             caller.token < highest.token || caller.token == highest.token && caller != highest
         });
@@ -32,40 +32,30 @@ impl Fence {
 mod tests {
     use super::*;
 
-    fn caller(op: u64, token: u64) -> Caller {
-        Caller {
-            worker: 1,
-            generation: 1,
-            op,
-            token,
-        }
-    }
-
     #[test]
-    fn tokens_may_rise_and_stay_but_not_fall() {
-        let mut fence = Fence::default();
-        assert!(fence.admit(caller(1, 5)));
-        assert!(fence.admit(caller(1, 5)), "the same holder again");
-        assert!(fence.admit(caller(2, 6)));
-        assert!(!fence.admit(caller(1, 5)));
-        assert!(fence.admit(caller(2, 6)), "a refusal changes nothing");
-    }
-
-    #[test]
-    fn the_same_token_of_another_holder_is_stale() {
-        let first = caller(1, 5);
-        for other in [
-            Caller { worker: 2, ..first },
-            Caller {
-                generation: 2,
-                ..first
+    fn tokens_may_rise_and_stay_with_their_holder_but_not_fall() {
+        let of = |op, token| Caller {
+            by: OpId {
+                worker: 1,
+                generation: 1,
+                op,
             },
-            Caller { op: 2, ..first },
+            token,
+        };
+        let mut fence = Fence::default();
+        for (op, token, admitted) in [
+            (1, 5, true),
+            (1, 5, true),
+            (2, 5, false),
+            (2, 6, true),
+            (1, 5, false),
+            (2, 6, true),
         ] {
-            let mut fence = Fence::default();
-            assert!(fence.admit(first));
-            assert!(!fence.admit(other), "{other:?}");
-            assert!(fence.admit(first));
+            assert_eq!(
+                fence.admit(of(op, token)),
+                admitted,
+                "op {op} token {token}"
+            );
         }
     }
 }

@@ -1,15 +1,16 @@
 //! The resource's process: a thread for each connection, one lock around everything.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context as _;
+use distlock::__inside::Rules;
 
-use super::things::Store;
-use crate::history::Recorder;
-use crate::sabotage;
+use super::fence::{Caller, Fence};
+use super::{Answer, Request};
+use crate::history::{Accessed, Recorder, now};
 
 /// Options of the resource's process.
 #[derive(Debug, clap::Args)]
@@ -21,9 +22,8 @@ pub(crate) struct Args {
 
 /// Serves until stdin closes, which the supervisor's end does too.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let log = Recorder::create(&args.dir.join("resource.jsonl"))
-        .with_context(|| format!("cannot write to {}", args.dir.display()))?;
-    let fence_reads = sabotage::rules().fence_reads;
+    let log = Recorder::create(&args.dir.join("resource.jsonl"))?;
+    let fence_reads = Rules::in_force().fence_reads;
     let store = Arc::new(Mutex::new(Store::new(log, fence_reads)));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     println!("listening {}", listener.local_addr()?);
@@ -52,4 +52,126 @@ fn serve(stream: TcpStream, store: &Mutex<Store>) -> anyhow::Result<()> {
         answers.write_all(&line)?;
     }
     Ok(())
+}
+
+#[derive(Debug, Default)]
+struct Register {
+    fenced: u64,
+    unfenced: u64,
+    fence: Fence,
+}
+
+/// All registers, and the log of all accesses to them.
+#[derive(Debug)]
+struct Store {
+    registers: HashMap<String, Register>,
+    log: Recorder,
+    /// Off: reads are not checked and do not raise the highest token (a saboteur).
+    fence_reads: bool,
+}
+
+impl Store {
+    fn new(log: Recorder, fence_reads: bool) -> Self {
+        Store {
+            registers: HashMap::new(),
+            log,
+            fence_reads,
+        }
+    }
+
+    /// Does what is asked and logs it. The caller has the whole store, so the log is in order.
+    fn serve(&mut self, request: Request) -> Answer {
+        let Request {
+            key,
+            by,
+            token,
+            fenced,
+            write,
+        } = request;
+        let register = self.registers.entry(key.clone()).or_default();
+        let is_checked = fenced && (self.fence_reads || write.is_some());
+        let accepted = !is_checked || register.fence.admit(Caller { by, token });
+        let value = if fenced {
+            &mut register.fenced
+        } else {
+            &mut register.unfenced
+        };
+        if accepted && let Some(written) = write {
+            *value = written;
+        }
+        let answer = accepted.then_some(*value);
+        self.log.record(&Accessed {
+            at: now(),
+            key,
+            fenced,
+            by,
+            token,
+            write,
+            accepted,
+        });
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{self, OpId};
+
+    fn store(fence_reads: bool) -> (tempfile::TempDir, Store) {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Recorder::create(&dir.path().join("resource.jsonl")).unwrap();
+        (dir, Store::new(log, fence_reads))
+    }
+
+    fn ask(store: &mut Store, token: u64, fenced: bool, write: Option<u64>) -> Answer {
+        let by = OpId {
+            worker: 0,
+            generation: 0,
+            op: token,
+        };
+        store.serve(Request {
+            key: "k".into(),
+            by,
+            token,
+            fenced,
+            write,
+        })
+    }
+
+    /// 1 reads, 2 reads, 1 writes, 2 writes: without the check of reads, the update of 1 is lost.
+    #[test]
+    fn a_read_of_a_newer_holder_shuts_the_older_one_out() {
+        for (fence_reads, first_write) in [(true, None), (false, Some(1))] {
+            let (_dir, mut store) = store(fence_reads);
+            assert_eq!(ask(&mut store, 1, true, None), Some(0));
+            assert_eq!(ask(&mut store, 2, true, None), Some(0));
+            assert_eq!(ask(&mut store, 1, true, Some(1)), first_write);
+            assert_eq!(ask(&mut store, 2, true, Some(1)), Some(1));
+            assert_eq!(ask(&mut store, 1, true, Some(2)), None);
+        }
+    }
+
+    #[test]
+    fn the_unfenced_copy_takes_everything_and_all_is_logged_in_order() {
+        let (dir, mut store) = store(true);
+        assert_eq!(ask(&mut store, 2, true, Some(9)), Some(9));
+        assert_eq!(ask(&mut store, 1, true, Some(8)), None);
+        assert_eq!(ask(&mut store, 2, false, Some(7)), Some(7));
+        assert_eq!(ask(&mut store, 1, false, Some(3)), Some(3));
+        assert_eq!(ask(&mut store, 2, true, None), Some(9));
+        let logged = history::stream::<Accessed>(&dir.path().join("resource.jsonl")).unwrap();
+        let logged: Vec<_> = logged
+            .map(|access| access.unwrap())
+            .map(|access| (access.token, access.fenced, access.write, access.accepted))
+            .collect();
+        let expected = [
+            (2, true, Some(9), true),
+            (1, true, Some(8), false),
+            (2, false, Some(7), true),
+            (1, false, Some(3), true),
+            (2, true, None, true),
+        ];
+        assert_eq!(logged, expected);
+    }
 }

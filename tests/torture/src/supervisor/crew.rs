@@ -8,37 +8,33 @@ use distlock_tests::Worker;
 
 use super::Setup;
 use crate::history::{SupervisorEvent, now};
-use crate::sabotage;
+use crate::saboteurs::VARIABLE;
+use crate::servers::{PASSWORD, USER};
 use crate::suspend::Suspends;
 
 /// All workers, by number.
 #[derive(Debug)]
-pub(crate) struct Crew<'a> {
-    setup: &'a Setup,
+pub(crate) struct Crew {
     suspends: Option<Suspends>,
     members: Vec<Member>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Member {
     generation: u32,
     /// `None` between a kill and the successor.
     process: Option<Worker>,
 }
 
-impl<'a> Crew<'a> {
-    pub(crate) fn start(setup: &'a Setup, suspends: Option<Suspends>) -> anyhow::Result<Self> {
+impl Crew {
+    pub(crate) fn start(setup: &Setup, suspends: Option<Suspends>) -> anyhow::Result<Self> {
         let mut crew = Crew {
-            setup,
             suspends,
             members: Vec::new(),
         };
-        for worker in 0..setup.workers {
-            crew.members.push(Member {
-                generation: 0,
-                process: None,
-            });
-            crew.spawn(worker)?;
+        for worker in 0..setup.options.workers {
+            crew.members.push(Member::default());
+            crew.spawn(setup, worker)?;
         }
         for member in &crew.members {
             if let Some(process) = &member.process {
@@ -49,35 +45,39 @@ impl<'a> Crew<'a> {
     }
 
     /// Starts the next generation of a worker.
-    pub(crate) fn spawn(&mut self, worker: u32) -> anyhow::Result<()> {
-        let setup = self.setup;
+    pub(crate) fn spawn(&mut self, setup: &Setup, worker: u32) -> anyhow::Result<()> {
+        let options = &setup.options;
         let member = &mut self.members[worker as usize];
         member.generation += 1;
         let generation = member.generation;
+        let ports: Vec<_> = setup.links(worker).iter().map(|link| link.port()).collect();
         let program = std::env::current_exe().context("cannot find the program to start again")?;
         let mut command = Command::new(program);
         command
             .arg("worker")
             .args(["--number", &worker.to_string()])
             .args(["--generation", &generation.to_string()])
-            .args(["--profile", setup.profile.name])
-            .args(["--seed", &setup.seed.to_string()])
-            .args(["--keys", &setup.keys.to_string()])
-            .args(["--min-replicas", &setup.topology.min_replicas().to_string()])
-            .args(["--nodes", &setup.topology.nodes().to_string()])
+            .args(["--profile", options.profile.name])
+            .args(["--seed", &options.seed.to_string()])
+            .args(["--keys", &options.keys.to_string()])
+            .args(["--topology", options.topology.name()])
             .args(["--resource", &setup.resource.to_string()])
             .arg("--dir")
             .arg(&setup.dir)
-            .env("DISTLOCK_URL", setup.field.url(worker))
-            .envs(setup.field.environment().iter().copied());
-        for server in setup.field.addresses() {
-            command.args(["--server", &server.to_string()]);
+            .env("DISTLOCK_URL", setup.target.url(&ports));
+        if !setup.target.sentinels().is_empty() {
+            command
+                .env("DISTLOCK_SENTINEL_USERNAME", USER)
+                .env("DISTLOCK_SENTINEL_PASSWORD", PASSWORD);
         }
-        if let Some(authority) = setup.field.authority() {
+        for server in setup.target.servers() {
+            command.args(["--server", &server.addr().to_string()]);
+        }
+        if let Some(authority) = setup.target.authority() {
             command.arg("--authority").arg(authority);
         }
-        if let Some(name) = &setup.sabotage {
-            command.env(sabotage::VARIABLE, name);
+        if let Some(name) = &options.sabotage {
+            command.env(VARIABLE, name);
         }
         if let Some(suspends) = &self.suspends {
             suspends.preload(worker, &mut command);
@@ -105,7 +105,7 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Lets a stopped worker go on as if no time had passed.
+    /// Makes a stopped worker go on as if no time had passed.
     pub(crate) fn resume(&mut self, worker: u32, stopped: Duration) -> anyhow::Result<()> {
         if let Some(suspends) = &mut self.suspends {
             suspends.take_out(worker, stopped)?;
@@ -114,33 +114,31 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    pub(crate) fn kill(&mut self, worker: u32) {
-        let member = &mut self.members[worker as usize];
-        if let Some(process) = member.process.take() {
+    pub(crate) fn kill(&mut self, setup: &Setup, worker: u32) {
+        if let Some(process) = self.members[worker as usize].process.take() {
             process.kill();
-            self.ended(worker, true);
+            self.ended(setup, worker);
         }
     }
 
-    fn ended(&self, worker: u32, killed: bool) {
-        self.setup.log.record(&SupervisorEvent::WorkerEnded {
+    fn ended(&self, setup: &Setup, worker: u32) {
+        setup.log.record(&SupervisorEvent::WorkerEnded {
             at: now(),
             worker,
             generation: self.members[worker as usize].generation,
-            killed,
         });
     }
 
-    /// Tells all to begin nothing new, and waits until what they began has returned. Those that are
+    /// Makes all begin nothing new, and waits until what they began has returned. Those that are
     /// not done in time are recorded as stuck.
-    pub(crate) fn quiet(&mut self, within: Duration) {
+    pub(crate) fn quiet(&mut self, setup: &Setup, within: Duration) {
         for member in &mut self.members {
             if let Some(process) = &mut member.process {
                 process.send("quiet");
             }
         }
         let deadline = Instant::now() + within;
-        let mut busy: Vec<u32> = (0..self.setup.workers).collect();
+        let mut busy: Vec<u32> = (0..setup.options.workers).collect();
         while !busy.is_empty() && Instant::now() < deadline {
             busy.retain(|worker| {
                 let process = &self.members[*worker as usize].process;
@@ -151,7 +149,7 @@ impl<'a> Crew<'a> {
         }
         for worker in busy {
             let generation = self.members[worker as usize].generation;
-            self.setup.log.record(&SupervisorEvent::WorkerStuck {
+            setup.log.record(&SupervisorEvent::WorkerStuck {
                 at: now(),
                 worker,
                 generation,
@@ -160,18 +158,18 @@ impl<'a> Crew<'a> {
     }
 
     /// Ends all, in order.
-    pub(crate) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self, setup: &Setup) {
         for member in &mut self.members {
             if let Some(process) = &mut member.process {
                 process.send("stop");
             }
         }
-        for worker in 0..self.setup.workers {
+        for worker in 0..setup.options.workers {
             if let Some(mut process) = self.members[worker as usize].process.take() {
                 // Its stdin stays open: the thread that reads it belongs to the census.
                 process.expect_line("stopped", Duration::from_secs(30));
                 process.wait(Duration::from_secs(30));
-                self.ended(worker, false);
+                self.ended(setup, worker);
             }
         }
     }

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::Setup;
 use crate::history::{SupervisorEvent, now};
-use crate::topology::terms;
+use crate::servers::terms;
 use crate::worker;
 
 /// How much longer than lease and grace a key may take.
@@ -15,9 +15,10 @@ const SLACK: Duration = Duration::from_secs(1);
 
 /// All keys of a run, and for how long the server keeps their locks at most.
 fn keys(setup: &Setup) -> (Vec<String>, Duration) {
-    let mut keys: Vec<_> = worker::all_keys(setup.keys).collect();
-    let mut lease = Duration::from_millis(setup.profile.longest_lease());
-    if setup.topology.min_replicas() > 0 {
+    let options = &setup.options;
+    let mut keys: Vec<_> = worker::all_keys(options.keys).collect();
+    let mut lease = Duration::from_millis(options.profile.longest_lease());
+    if options.topology.min_replicas() > 0 {
         let (kept, longer) = worker::kept();
         keys.extend(kept);
         lease = lease.max(longer);
@@ -34,25 +35,26 @@ pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
         .build()?;
     runtime.block_on(async {
         let mut builder = LockManager::builder()
-            .url(setup.field.own_url())
+            .url(setup.target.own_url())
             .client_name("supervisor");
-        if setup.topology.nodes() > 0 {
-            builder = builder.quorum(terms(setup.profile));
+        if setup.options.topology.nodes() > 0 {
+            builder = builder.quorum(terms(setup.options.profile));
         }
         let manager = builder.connect().await?;
         let (keys, kept) = keys(setup);
-        let wait = kept + SLACK;
         let mut tries = JoinSet::new();
         for key in keys {
-            let lock = manager.lock(&key).lease(Duration::from_secs(1)).wait(wait);
+            let lock = manager.lock(&key).lease(Duration::from_secs(1));
+            let lock = lock.wait(kept + SLACK);
             tries.spawn(async move {
                 let started = Instant::now();
                 let guard = lock.acquire().await;
+                let waited = started.elapsed().as_millis();
                 let event = SupervisorEvent::KeyTried {
                     at: now(),
                     key,
                     acquired: guard.is_ok(),
-                    waited_ms: millis(started.elapsed()),
+                    waited_ms: u64::try_from(waited).unwrap_or(u64::MAX),
                 };
                 if let Ok(guard) = guard {
                     // It was held for a moment only.
@@ -69,22 +71,19 @@ pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
     })
 }
 
-/// What is left of locks and queues once nobody can want it any more.
+/// What is left of locks and queues once no client can want it any more.
 pub(crate) fn leftovers(setup: &Setup) -> Vec<String> {
-    let masters = setup.field.masters();
-    let mut clients: Vec<_> = masters.iter().map(|master| master.client()).collect();
+    let primaries = setup.target.primaries().into_iter();
+    let mut clients: Vec<_> = primaries.map(|primary| primary.client()).collect();
     let deadline = Instant::now() + keys(setup).1;
     loop {
         let each = clients.iter_mut();
         let mut keys: Vec<_> = each.flat_map(|client| client.keys("distlock:*")).collect();
+        // The last token of a key is kept for two hours, so that the next is greater.
         keys.retain(|key| !key.starts_with("distlock:fence:") && key != "distlock:epoch");
         if keys.is_empty() || Instant::now() > deadline {
             return keys;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -7,8 +7,8 @@ use distlock::Held;
 
 use super::observer::micros;
 use super::{Context, Order};
-use crate::history::{WorkerEvent, Workload, now};
-use crate::resource::{Access, Answer, Request};
+use crate::history::{OpId, Step, now};
+use crate::resource::{Answer, Request};
 
 /// How a body ended that was not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,23 +27,26 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    pub(super) fn record(&self, event: &WorkerEvent) {
-        self.context.recorder.record(event);
+    pub(super) fn record(&self, step: Step) {
+        self.context.recorder.step(self.op, now(), step);
     }
 
     /// Access to the resource with the hold's token.
-    fn access(&self, held: &Held, access: Access) -> Answer {
+    fn access(&self, held: &Held, fenced: bool, write: Option<u64>) -> Answer {
         let request = Request {
-            key: self.order.key.clone(),
-            worker: self.context.worker,
-            generation: self.context.generation,
-            op: self.op,
+            key: self.order.invocation.key.clone(),
+            by: OpId {
+                worker: self.context.worker,
+                generation: self.context.generation,
+                op: self.op,
+            },
             token: held.fencing_token().get(),
-            access,
+            fenced,
+            write,
         };
         match self.context.resource.ask(&request) {
             Ok(answer) => answer,
-            // Never faulted: the run is over, and this process with it.
+            // It has no faults: the run is over, and this process with it.
             Err(error) => {
                 eprintln!("worker {}: {error:#}", self.context.worker);
                 std::process::exit(2);
@@ -69,16 +72,16 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     fn begin(ticket: &'a Ticket, held: Held) -> Self {
-        let op = ticket.op;
-        ticket.record(&WorkerEvent::Acquired {
-            at: now(),
-            op,
-            token: held.fencing_token().get(),
-            remaining_us: micros(held.remaining()),
-        });
-        ticket.context.observer.watch(op, held.clone());
-        if ticket.order.body.micros >= 5_000 {
-            ticket.context.observer.audit(op, &held);
+        let at = now();
+        let (token, remaining_us) = (held.fencing_token().get(), micros(held.remaining()));
+        let acquired = Step::Acquired {
+            token,
+            remaining_us,
+        };
+        ticket.context.recorder.step(ticket.op, at, acquired);
+        ticket.context.observer.watch(ticket.op, held.clone());
+        if ticket.order.invocation.body.micros >= 5_000 {
+            ticket.context.observer.audit(ticket.op, &held);
         }
         Seen {
             ticket,
@@ -90,88 +93,34 @@ impl<'a> Seen<'a> {
 
 impl Drop for Seen<'_> {
     fn drop(&mut self) {
-        let op = self.ticket.op;
         let at = now();
-        let remaining = self.held.remaining();
-        self.ticket.record(&WorkerEvent::Sampled {
-            at,
-            op,
-            remaining_us: micros(remaining),
-        });
-        self.ticket.record(&WorkerEvent::BodyEnded {
-            at,
-            op,
+        let remaining_us = micros(self.held.remaining());
+        let ended = Step::BodyEnded {
             completed: self.completed,
             believed: self.held.is_held(),
-        });
-    }
-}
-
-async fn work(ticket: &Ticket, held: &Held) -> Ended {
-    match ticket.order.workload {
-        Workload::LockSet => lock_set(ticket, held).await,
-        Workload::Once => once(ticket, held).await,
-        Workload::Counter | Workload::LongQueue | Workload::Liveness => counter(ticket, held).await,
-    }
-}
-
-/// Adds one to a register, twice over: in the copy that checks tokens, and in the one that does not.
-async fn counter(ticket: &Ticket, held: &Held) -> Ended {
-    let read = |fenced| match ticket.access(held, Access::Read { fenced }) {
-        Answer::Value(value) => Some(value),
-        _ => None,
-    };
-    let (fenced, unfenced) = (read(true), read(false));
-    busy(ticket).await;
-    let mut ended = Ended::Stale;
-    for (fenced, value) in [(true, fenced), (false, unfenced)] {
-        let Some(value) = value else {
-            continue;
         };
-        let value = value + 1;
-        let answer = ticket.access(held, Access::Write { fenced, value });
-        if fenced && answer == Answer::Done {
-            ended = Ended::Done;
+        for step in [Step::Sampled { remaining_us }, ended] {
+            self.ticket.context.recorder.step(self.ticket.op, at, step);
         }
     }
-    ended
 }
 
-/// Reads a set and writes it back with one more element.
-async fn lock_set(ticket: &Ticket, held: &Held) -> Ended {
-    let Answer::Elements(mut elements) = ticket.access(held, Access::ReadSet) else {
-        return Ended::Stale;
-    };
-    busy(ticket).await;
-    let context = &ticket.context;
-    // Unique among all workers and their generations.
-    elements.push(
-        (u64::from(context.worker) << 52) | (u64::from(context.generation) << 40) | ticket.op,
-    );
-    match ticket.access(held, Access::WriteSet { elements }) {
-        Answer::Done => Ended::Done,
-        _ => Ended::Stale,
-    }
-}
-
-/// Executes the next job.
-async fn once(ticket: &Ticket, held: &Held) -> Ended {
-    let Answer::Value(job) = ticket.access(held, Access::NextJob) else {
-        return Ended::Stale;
-    };
-    busy(ticket).await;
-    match ticket.access(held, Access::ExecuteJob { job }) {
-        Answer::Done => Ended::Done,
-        _ => Ended::Stale,
-    }
-}
-
-async fn busy(ticket: &Ticket) {
-    let body = ticket.order.body;
+/// Adds one to both copies of the register.
+async fn work(ticket: &Ticket, held: &Held) -> Ended {
+    let fenced = ticket.access(held, true, None);
+    let unfenced = ticket.access(held, false, None);
+    let body = ticket.order.invocation.body;
     let time = Duration::from_micros(body.micros);
     if body.blocking {
         std::thread::sleep(time);
     } else {
         tokio::time::sleep(time).await;
     }
+    let write = |fenced, value: u64| ticket.access(held, fenced, Some(value + 1));
+    let ended = match fenced.and_then(|value| write(true, value)) {
+        Some(_) => Ended::Done,
+        None => Ended::Stale,
+    };
+    unfenced.and_then(|value| write(false, value));
+    ended
 }

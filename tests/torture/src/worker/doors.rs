@@ -1,21 +1,24 @@
 //! The ways into the lock, all of the public API.
 
+use std::time::Duration;
+
 use distlock::{Error, Lock, LockGuard, LockManager, distributed_lock};
 
 use super::body::{Ended, Ticket, body};
-use crate::history::{Call, OnLost, Outcome, WorkerEvent, now};
+use crate::history::{Call, OnLost, Outcome, Step};
 
 /// What a call came to, and the error's text.
 pub(super) type Returned = (Outcome, Option<String>);
 
 /// Makes the call.
 pub(super) async fn enter(ticket: &Ticket) -> Returned {
-    let order = &ticket.order;
+    let asked = &ticket.order.invocation;
     let lock = || {
-        let lock = ticket.context.manager.lock(order.key.clone());
-        lock.lease(order.lease).wait(order.wait)
+        let lock = ticket.context.manager.lock(asked.key.clone());
+        lock.lease(Duration::from_millis(asked.lease_ms))
+            .wait(Duration::from_millis(asked.wait_ms))
     };
-    match order.call {
+    match asked.call {
         Call::Attribute => of_result(annotated(ticket).await),
         Call::Run => of_result(lock().run(async |held| body(ticket, held).await).await),
         Call::Guard => match lock().acquire().await {
@@ -34,7 +37,7 @@ async fn try_guard(ticket: &Ticket, lock: Lock) -> Returned {
     }
 }
 
-/// A guard does not stop its body. Whoever uses one should, and half of us do.
+/// A guard does not stop its body. Its user should, and half of these calls do.
 async fn use_guard(ticket: &Ticket, guard: LockGuard) -> Returned {
     let racing = ticket.op.is_multiple_of(2);
     let ended = guard
@@ -51,10 +54,7 @@ async fn use_guard(ticket: &Ticket, guard: LockGuard) -> Returned {
             }
         })
         .await;
-    ticket.record(&WorkerEvent::Releasing {
-        at: now(),
-        op: ticket.op,
-    });
+    ticket.record(Step::Releasing);
     if ticket.order.drop_guard {
         drop(guard);
         return (Outcome::Dropped, Some("the guard".into()));
@@ -101,13 +101,13 @@ fn refused(error: &Error) -> Returned {
 macro_rules! annotated {
     ($($lease:literal $ms:literal $wait:literal $wait_ms:literal $cancel:ident $finish:ident;)*) => {
         $(
-            #[distributed_lock(key = "<ticket.order.key>", lease = $lease, wait = $wait, locks = manager(ticket))]
+            #[distributed_lock(key = "<ticket.order.invocation.key>", lease = $lease, wait = $wait, locks = manager(ticket))]
             async fn $cancel(ticket: &Ticket) -> Result<Ended, Error> {
                 Ok(body(ticket, distlock::current()).await)
             }
 
             #[distributed_lock(
-                key = "<ticket.order.key>",
+                key = "<ticket.order.invocation.key>",
                 lease = $lease,
                 wait = $wait,
                 on_lost = "finish",
@@ -119,8 +119,8 @@ macro_rules! annotated {
         )*
 
         async fn annotated(ticket: &Ticket) -> Result<Ended, Error> {
-            let lease = ticket.order.lease.as_millis();
-            match (lease, ticket.order.on_lost) {
+            let lease = ticket.order.invocation.lease_ms;
+            match (lease, ticket.order.invocation.on_lost) {
                 $(
                     ($ms, OnLost::Cancel) => $cancel(ticket).await,
                     ($ms, OnLost::Finish) => $finish(ticket).await,
@@ -130,7 +130,7 @@ macro_rules! annotated {
         }
 
         /// The wait of the annotated function with this lease, in ms.
-        pub(super) fn annotated_wait(lease_ms: u128) -> Option<u64> {
+        pub(super) fn annotated_wait(lease_ms: u64) -> Option<u64> {
             match lease_ms {
                 $($ms => Some($wait_ms),)*
                 _ => None,
@@ -145,9 +145,7 @@ macro_rules! annotated {
 annotated! {
     "300ms" 300 "2s" 2_000 cancel_300 finish_300;
     "1s" 1_000 "4s" 4_000 cancel_1000 finish_1000;
-    "1500ms" 1_500 "4s" 4_000 cancel_1500 finish_1500;
     "3s" 3_000 "6s" 6_000 cancel_3000 finish_3000;
-    "8s" 8_000 "20s" 20_000 cancel_8000 finish_8000;
 }
 
 fn manager(ticket: &Ticket) -> &LockManager {
@@ -157,13 +155,13 @@ fn manager(ticket: &Ticket) -> &LockManager {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::profiles;
+    use crate::catalogue::PROFILES;
 
     #[test]
     fn every_lease_of_every_profile_has_its_functions() {
-        for profile in profiles() {
+        for profile in PROFILES {
             for (lease, _) in profile.leases {
-                let wait = annotated_wait(u128::from(*lease));
+                let wait = annotated_wait(*lease);
                 assert!(wait.is_some(), "{}: {lease} ms", profile.name);
             }
         }

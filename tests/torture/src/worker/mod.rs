@@ -1,7 +1,6 @@
 //! A worker: a process that uses the lock as a service would, and records what it believes.
 
 mod body;
-mod census;
 mod doors;
 mod nodes;
 mod observer;
@@ -17,15 +16,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use distlock::{Credentials, LockManager, LockManagerBuilder, Tls};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::history::{Call, Outcome, Recorder, When, WorkerEvent, now};
+use crate::history::{Census, Outcome, Recorder, Step, When, WorkerEvent, now};
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::resource::Pool;
-use crate::topology::terms;
+use crate::servers::{Topology, terms};
 use body::Ticket;
 use nodes::Nodes;
 use observer::{Observer, Witness};
@@ -48,12 +47,8 @@ pub(crate) struct Args {
     seed: u64,
     #[arg(long)]
     keys: u32,
-    /// Of each lock.
-    #[arg(long)]
-    min_replicas: u32,
-    /// Of the quorum; zero where there is none.
-    #[arg(long)]
-    nodes: u32,
+    #[arg(long, value_enum)]
+    topology: Topology,
     /// The resource.
     #[arg(long)]
     resource: SocketAddr,
@@ -89,15 +84,7 @@ struct Context {
 /// Runs until the supervisor says stop, or closes stdin.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let file = format!("worker-{}-{}.jsonl", args.number, args.generation);
-    let recorder = Recorder::create(&args.dir.join(&file))
-        .with_context(|| format!("cannot write {file} to {}", args.dir.display()))?;
-    let recorder = Arc::new(recorder);
-    recorder.record(&WorkerEvent::Started {
-        at: now(),
-        worker: args.number,
-        generation: args.generation,
-        pid: std::process::id(),
-    });
+    let recorder = Arc::new(Recorder::create(&args.dir.join(&file))?);
     let runtime = runtime(args.number)?;
     let wishes = listen();
     runtime.block_on(serve(args, recorder, wishes))
@@ -146,9 +133,12 @@ async fn serve(
     recorder: Arc<Recorder>,
     mut wishes: watch::Receiver<Wish>,
 ) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Handle::current();
-    let before = census::census(When::Before, &runtime);
-    recorder.record(&before);
+    let runtime = Handle::current();
+    let before = take_census(&runtime);
+    recorder.record(&WorkerEvent::Census {
+        when: When::Before,
+        census: before,
+    });
     let Some(manager) = connect(args, &mut wishes).await? else {
         recorder.record(&WorkerEvent::Stopped { at: now() });
         say("stopped");
@@ -173,8 +163,9 @@ async fn serve(
     context.observer.stop();
     context.resource.close();
     drop(context.manager);
-    let after = settled(&before, &runtime).await;
-    recorder.record(&after);
+    let census = settled(before, &runtime).await;
+    let when = When::After;
+    recorder.record(&WorkerEvent::Census { when, census });
     recorder.record(&WorkerEvent::Stopped { at: now() });
     say("stopped");
     Ok(())
@@ -203,8 +194,8 @@ async fn connect(
 fn builder(args: &Args) -> anyhow::Result<LockManagerBuilder> {
     let url = std::env::var("DISTLOCK_URL").context("DISTLOCK_URL")?;
     let builder = LockManager::builder().url(url);
-    let mut builder = builder.min_replicas(args.min_replicas);
-    if args.nodes > 0 {
+    let mut builder = builder.min_replicas(args.topology.min_replicas());
+    if args.topology.nodes() > 0 {
         builder = builder.quorum(terms(Profile::named(&args.profile)?));
     }
     if let Some(authority) = &args.authority {
@@ -219,9 +210,9 @@ fn builder(args: &Args) -> anyhow::Result<LockManagerBuilder> {
     Ok(builder)
 }
 
-/// Whom audits ask.
+/// What audits ask.
 fn witness(args: &Args) -> Witness {
-    if args.nodes > 0 {
+    if args.topology.nodes() > 0 {
         Witness::Nodes(Nodes::of(&args.servers))
     } else {
         Witness::One(Server::of(args.servers.clone()))
@@ -235,13 +226,13 @@ async fn work(
     wishes: &watch::Receiver<Wish>,
 ) -> anyhow::Result<()> {
     let profile = Profile::named(&args.profile)?;
-    let keepers = if args.min_replicas > 0 {
+    let keepers = if args.topology.min_replicas() > 0 {
         profile.load.keepers
     } else {
         0
     };
     let tasks = [
-        (Task::Any, profile.tasks(args.number)),
+        (Task::Any, profile.load.tasks),
         (Task::Queue, profile.load.queue_tasks),
         (Task::Keep, keepers),
     ];
@@ -275,56 +266,46 @@ async fn work(
     Ok(())
 }
 
-async fn call(context: &Arc<Context>, mut order: Order) {
-    if order.call == Call::Attribute
-        && let Some(wait) = doors::annotated_wait(order.lease.as_millis())
-    {
-        order.wait = Duration::from_millis(wait);
-    }
-    let op = context.next_op.fetch_add(1, Ordering::Relaxed);
-    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    context.recorder.record(&WorkerEvent::Invoked {
-        at: now(),
-        op,
-        workload: order.workload,
-        call: order.call,
-        key: order.key.clone(),
-        lease_ms: millis(order.lease),
-        wait_ms: millis(order.wait),
-        on_lost: order.on_lost,
-        body: order.body,
-    });
-    let drop_after = order.drop_after;
+async fn call(context: &Arc<Context>, order: Order) {
     let ticket = Ticket {
         context: context.clone(),
-        op,
+        op: context.next_op.fetch_add(1, Ordering::Relaxed),
         order,
     };
+    ticket.record(Step::Invoked(ticket.order.invocation.clone()));
     let entered = doors::enter(&ticket);
-    let (outcome, detail) = match drop_after {
+    let (outcome, detail) = match ticket.order.drop_after {
         None => entered.await,
         Some(after) => match tokio::time::timeout(after, entered).await {
             Ok(returned) => returned,
             Err(_) => (Outcome::Dropped, None),
         },
     };
-    context.recorder.record(&WorkerEvent::Returned {
-        at: now(),
-        op,
-        outcome,
-        detail,
-    });
+    ticket.record(Step::Returned { outcome, detail });
 }
 
-/// Threads end a moment after they were told to.
-async fn settled(before: &WorkerEvent, runtime: &tokio::runtime::Handle) -> WorkerEvent {
-    let mut after = census::census(When::After, runtime);
+/// Counts the threads, files and tasks of this process.
+fn take_census(runtime: &Handle) -> Census {
+    let entries = |directory| {
+        let count = std::fs::read_dir(directory).map_or(0, Iterator::count);
+        u32::try_from(count).unwrap_or(u32::MAX)
+    };
+    Census {
+        threads: entries("/proc/self/task"),
+        fds: entries("/proc/self/fd"),
+        tasks: u32::try_from(runtime.metrics().num_alive_tasks()).unwrap_or(u32::MAX),
+    }
+}
+
+/// Threads end a moment after they were asked to.
+async fn settled(before: Census, runtime: &Handle) -> Census {
+    let mut after = take_census(runtime);
     for _ in 0..200 {
-        if census::numbers(&after) == census::numbers(before) {
+        if after == before {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
-        after = census::census(When::After, runtime);
+        after = take_census(runtime);
     }
     after
 }

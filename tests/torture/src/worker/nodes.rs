@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use distlock_tests::{Reply, Resp};
+use distlock_tests::Resp;
+
+use crate::servers::votes_in;
 
 /// How long an answer may take. Whoever is silent for longer has no say.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -87,27 +89,11 @@ impl Node {
         let value = connection.try_cmd(&["GET", key]).ok()?;
         let epoch = connection.try_cmd(&["GET", EPOCH]).ok()?;
         let time = connection.try_cmd(&["TIME"]).ok()?;
-        if value.is_error() || epoch.is_error() || !votes(&epoch, &time, run) {
+        if value.is_error() || epoch.is_error() || !votes_in(&epoch, &time, run) {
             return Some(Says::Nothing);
         }
         Some(Says::Held(held(value.text())))
     }
-}
-
-/// Whether a node votes that has this epoch, at this time, in this run of its server.
-fn votes(epoch: &Reply, time: &Reply, run: &str) -> bool {
-    let Reply::Array(time) = time else {
-        return false;
-    };
-    let mut parts = time.iter().map(|part| part.text()?.parse::<u64>().ok());
-    let (Some(Some(seconds)), Some(Some(micros))) = (parts.next(), parts.next()) else {
-        return false;
-    };
-    let from = epoch.text().and_then(|epoch| epoch.split_once(' '));
-    // Or in each run, if it is said to forget nothing.
-    let from = from.filter(|(of, _)| *of == run || *of == "-");
-    from.and_then(|(_, from)| from.parse::<u64>().ok())
-        .is_some_and(|from| from <= seconds * 1_000_000 + micros)
 }
 
 /// The token of `3 held owner token ...`. A vote is no hold.

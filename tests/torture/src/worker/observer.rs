@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::nodes::Nodes;
 use super::server::Server;
-use crate::history::{Recorder, WorkerEvent, now};
+use crate::history::{Recorder, Step, now};
 
 /// Between two samples of one hold.
 const SAMPLE_EVERY: Duration = Duration::from_millis(8);
@@ -37,7 +37,7 @@ pub(super) struct Audit {
     held: Held,
 }
 
-/// Who knows whether a lock is held.
+/// What is asked whether a lock is held.
 #[derive(Debug)]
 pub(super) enum Witness {
     One(Server),
@@ -45,7 +45,7 @@ pub(super) enum Witness {
 }
 
 impl Witness {
-    /// The token of a hold that is believed to have this one; `None` if nobody can say.
+    /// The token of a hold that is believed to have this one; `None` if no server answers.
     fn found(&mut self, key: &str, token: u64) -> Option<Option<u64>> {
         match self {
             Witness::One(server) => {
@@ -100,18 +100,14 @@ impl Observer {
                         }
                     );
                     if !released {
-                        recorder.record(&WorkerEvent::LossSeen { at, op });
+                        recorder.step(op, at, Step::LossSeen);
                     }
                     return;
                 }
-                let remaining = held.remaining();
+                let remaining_us = micros(held.remaining());
                 // What is over was over by now, and what is held was held since before it was asked.
-                let at = if remaining.is_zero() { now() } else { at };
-                recorder.record(&WorkerEvent::Sampled {
-                    at,
-                    op,
-                    remaining_us: micros(remaining),
-                });
+                let at = if remaining_us == 0 { now() } else { at };
+                recorder.step(op, at, Step::Sampled { remaining_us });
                 if number % AUDIT_EVERY == 1 {
                     let held = held.clone();
                     // Full: the server does not answer, and an audit more would not either.
@@ -153,13 +149,12 @@ fn audit_all(orders: &Receiver<Audit>, mut witness: Witness, recorder: &Recorder
         };
         let believed_after = now();
         if held.is_held() {
-            recorder.record(&WorkerEvent::Audited {
-                at,
+            let audited = Step::Audited {
                 believed_after,
-                op,
                 token,
                 found,
-            });
+            };
+            recorder.step(op, at, audited);
         }
     }
 }

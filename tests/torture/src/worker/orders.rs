@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::history::{Body, Call, OnLost, Workload};
+use super::doors::annotated_wait;
+use crate::history::{Body, Call, Invocation, OnLost};
 use crate::profile::{Bodies, Profile};
 use crate::random::Random;
 
@@ -12,11 +13,14 @@ const QUEUE: &str = "queue";
 /// Keys that are held for long. So many that most are taken while they are free: one that is handed over is still its
 /// former holder's at a replica that has heard of nothing, and nobody else gets it there.
 const KEPT: u64 = 48;
-const KEPT_LEASE: Duration = Duration::from_secs(8);
+const KEPT_LEASE_MS: u64 = 8_000;
 
 /// The keys that are held for long, and with which lease.
 pub(crate) fn kept() -> (impl Iterator<Item = String>, Duration) {
-    ((0..KEPT).map(kept_key), KEPT_LEASE)
+    (
+        (0..KEPT).map(kept_key),
+        Duration::from_millis(KEPT_LEASE_MS),
+    )
 }
 
 fn kept_key(number: u64) -> String {
@@ -37,13 +41,7 @@ pub(crate) fn all_keys(count: u32) -> impl Iterator<Item = String> {
 /// One call to come.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
-    pub(crate) workload: Workload,
-    pub(crate) call: Call,
-    pub(crate) key: String,
-    pub(crate) lease: Duration,
-    pub(crate) wait: Duration,
-    pub(crate) on_lost: OnLost,
-    pub(crate) body: Body,
+    pub(crate) invocation: Invocation,
     /// The call's future is dropped after this time.
     pub(crate) drop_after: Option<Duration>,
     /// A guard is dropped instead of released.
@@ -89,24 +87,19 @@ impl Dice {
         } else {
             self.random.pick(self.profile.leases)
         };
-        let lease = Duration::from_millis(lease);
-        let [attribute, run, guard, tries] = load.doors;
+        let [attribute, run, guard, tries] = load.calls;
         let call = self.random.pick(&[
             (Call::Attribute, attribute),
             (Call::Run, run),
             (Call::Guard, guard),
             (Call::Try, if queue { 0 } else { tries }),
         ]);
-        let workload = match self.random.pick(&[(0, 5), (1, 3), (2, 2)]) {
-            _ if queue => Workload::LongQueue,
-            0 => Workload::Counter,
-            1 => Workload::LockSet,
-            _ => Workload::Once,
-        };
-        let wait = match (call, queue) {
-            (Call::Try, _) => Duration::ZERO,
-            (_, true) => Duration::from_secs(10),
-            _ => Duration::from_millis(self.random.pick(load.waits)),
+        let wait_ms = match (call, queue) {
+            (Call::Try, _) => 0,
+            // The wait of an annotated function is written there.
+            (Call::Attribute, _) => annotated_wait(lease).unwrap_or(0),
+            (_, true) => 10_000,
+            _ => self.random.pick(load.waits),
         };
         let on_lost = if call == Call::Attribute && self.random.chance(0.2) {
             OnLost::Finish
@@ -121,13 +114,14 @@ impl Dice {
         let dropped = self.random.chance(load.dropped);
         let drop_after = dropped.then(|| self.random.spread_millis((1, 100)));
         Order {
-            workload,
-            call,
-            key,
-            lease,
-            wait,
-            on_lost,
-            body,
+            invocation: Invocation {
+                call,
+                key,
+                lease_ms: lease,
+                wait_ms,
+                on_lost,
+                body,
+            },
             drop_after,
             drop_guard: self.random.chance(0.1),
             think: self.random.millis(load.think),
@@ -136,21 +130,19 @@ impl Dice {
 
     fn keep(&mut self) -> Order {
         let random = &mut self.random;
-        let (call, workload) = random.pick(&[
-            ((Call::Run, Workload::Counter), 1),
-            ((Call::Guard, Workload::LockSet), 1),
-        ]);
+        let call = random.pick(&[(Call::Run, 1), (Call::Guard, 1)]);
         let length = random.millis((500, 10_000));
         Order {
-            workload,
-            call,
-            key: kept_key(random.below(KEPT)),
-            lease: KEPT_LEASE,
-            wait: Duration::from_secs(6),
-            on_lost: OnLost::Cancel,
-            body: Body {
-                micros: u64::try_from(length.as_micros()).unwrap_or(u64::MAX),
-                blocking: false,
+            invocation: Invocation {
+                call,
+                key: kept_key(random.below(KEPT)),
+                lease_ms: KEPT_LEASE_MS,
+                wait_ms: 6_000,
+                on_lost: OnLost::Cancel,
+                body: Body {
+                    micros: u64::try_from(length.as_micros()).unwrap_or(u64::MAX),
+                    blocking: false,
+                },
             },
             drop_after: None,
             drop_guard: false,
@@ -166,9 +158,9 @@ fn short(random: &mut Random) -> Body {
     }
 }
 
-fn body(random: &mut Random, shares: Bodies, hot: bool, lease: Duration) -> Body {
-    let lease = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
-    // Behind a long body everybody waits, so on hot keys and with long leases there are few.
+fn body(random: &mut Random, shares: Bodies, hot: bool, lease_ms: u64) -> Body {
+    let lease = lease_ms * 1_000;
+    // Behind a long body all others wait, so on hot keys and with long leases there are few.
     let rarer = if hot { 5 } else { 1 } * if lease > 1_000_000 { 3 } else { 1 };
     let share = |of: u32| if of == 0 { 0 } else { (of / rarer).max(1) };
     let (micros, blocking) = random.pick(&[

@@ -2,12 +2,12 @@
 
 use distlock_tests::RedisServerBuilder;
 
-pub(super) const USER: &str = "worker";
-pub(super) const PASSWORD: &str = "torture";
+pub(crate) const USER: &str = "worker";
+pub(crate) const PASSWORD: &str = "torture";
 
 const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
 
-/// What docs/storage.md says that a user of distlock needs.
+/// The rights that docs/storage.md names.
 const RIGHTS: &[&str] = &[
     "eval",
     "evalsha",
@@ -36,7 +36,7 @@ const RIGHTS: &[&str] = &[
     "info",
 ];
 
-/// What it says that a user needs in a cluster, and not for a single server.
+/// Those that it names for a cluster, and not for a single server.
 const MORE_IN_CLUSTER: &[&str] = &[
     "ssubscribe",
     "spublish",
@@ -45,10 +45,10 @@ const MORE_IN_CLUSTER: &[&str] = &[
     "asking",
 ];
 
-/// What a user needs for a single server, and not in a cluster.
+/// Those that it names for a single server, and not for a cluster.
 const LESS_IN_CLUSTER: &[&str] = &["subscribe", "publish", "pubsub|numsub"];
 
-/// What docs/topologies.md says that it needs at sentinels.
+/// The rights at sentinels that docs/topologies.md names.
 const SENTINEL_RIGHTS: &[&str] = &["sentinel|get-master-addr-by-name", "subscribe"];
 
 /// A server that has the user, with these rights beside the usual ones.
@@ -93,14 +93,11 @@ pub(super) fn is_workers(line: &str) -> bool {
 }
 
 /// `CLIENT KILL` for the workers' connections of a type.
-pub(crate) fn kill_command(kind: &str) -> [&str; 6] {
+pub(super) fn kill_command(kind: &str) -> [&str; 6] {
     ["CLIENT", "KILL", "TYPE", kind, "USER", USER]
 }
 
-/// `ACL SETUSER` that gives or takes one right.
-pub(crate) fn right_command(right: &str, give: bool) -> [String; 4] {
-    let sign = if give { '+' } else { '-' };
-    let words = ["ACL", "SETUSER", USER].map(str::to_owned);
-    let [acl, set, user] = words;
-    [acl, set, user, format!("{sign}{right}")]
+/// `ACL SETUSER` that gives (`+set`) or takes (`-set`) one right.
+pub(super) fn right_command(right: &str) -> [&str; 4] {
+    ["ACL", "SETUSER", USER, right]
 }

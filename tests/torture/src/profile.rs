@@ -1,11 +1,8 @@
-//! What a run does to its workers, and what those do meanwhile: `all`, and narrow profiles that each look
-//! for one kind of bug.
+//! What a run does to its workers, and what those do meanwhile: `all`, and narrow profiles that
+//! each look for one kind of bug.
 
-mod catalogue;
-mod faults;
-
-use crate::plan::Kind;
-use catalogue::PROFILES;
+use crate::catalogue::PROFILES;
+use crate::kind::Kind;
 
 /// A kind of run.
 #[derive(Clone, Debug)]
@@ -13,39 +10,29 @@ pub(crate) struct Profile {
     pub(crate) name: &'static str,
     pub(crate) workers: u32,
     pub(crate) keys: u32,
-    /// Leases in ms, by weight. Those of [`crate::worker`]'s annotated functions only.
+    /// Leases in ms, by weight. Only those of [`crate::worker`]'s annotated functions.
     pub(crate) leases: &'static [(u64, u32)],
-    /// How often which fault, and the pauses between two of them on one target.
     pub(crate) process: Faults,
     pub(crate) link: Faults,
-    pub(crate) server: Faults,
-    /// In place of `server` where sentinels watch several.
-    pub(crate) watched: Faults,
-    /// And of the replica that they may choose.
-    pub(crate) replica: Faults,
-    /// In place of `server` in a cluster.
-    pub(crate) sharded: Faults,
-    /// And at the same time, there.
-    pub(crate) moves: Faults,
-    /// In place of `server` where several vote, at one of them at a time.
-    pub(crate) voters: Faults,
-    /// And where five do, at two others.
-    pub(crate) more_voters: Faults,
-    /// Their servers are said to forget nothing, and do.
+    /// `None`: all that the topology can have.
+    pub(crate) servers: Option<Faults>,
+    /// The servers of a quorum are configured to forget nothing, and forget.
     pub(crate) forgetful: bool,
-    /// Their clocks are apart.
+    /// The clocks of a quorum's servers are apart.
     pub(crate) apart: bool,
-    /// So many workers are left alone, the last ones.
+    /// So many workers have no faults, the last ones.
     pub(crate) spared: u32,
     pub(crate) load: Load,
 }
 
-/// Faults of one kind of target, one at a time for each.
+/// How often which fault, one at a time on each target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
     pub(crate) kinds: &'static [(Kind, u32)],
-    /// Milliseconds.
+    /// Milliseconds between two of them.
     pub(crate) pause: (u64, u64),
+    /// Milliseconds that each lasts, if not as long as usual.
+    pub(crate) length: Option<(u64, u64)>,
 }
 
 /// What the workers do.
@@ -63,11 +50,11 @@ pub(crate) struct Load {
     /// Milliseconds between two calls of a task.
     pub(crate) think: (u64, u64),
     pub(crate) bodies: Bodies,
-    /// Shares of the doors: attribute, run, guard, try.
-    pub(crate) doors: [u32; 4],
+    /// Shares of attribute, run, guard, try.
+    pub(crate) calls: [u32; 4],
     /// How many calls are dropped on their way.
     pub(crate) dropped: f64,
-    /// Waits in ms, by weight, for the doors that can choose.
+    /// Waits in ms, by weight, for the calls that can choose.
     pub(crate) waits: &'static [(u64, u32)],
 }
 
@@ -104,18 +91,4 @@ impl Profile {
     pub(crate) fn longest_lease(&self) -> u64 {
         self.leases.iter().map(|(ms, _)| *ms).max().unwrap_or(0)
     }
-
-    /// How many tasks of a worker call for any key.
-    pub(crate) fn tasks(&self, worker: u32) -> u32 {
-        if self.name == "frozen-waiters" && worker == 0 {
-            // More than one call drives away at once, for each key.
-            return 24 * self.keys;
-        }
-        self.load.tasks
-    }
-}
-
-#[cfg(test)]
-pub(crate) fn profiles() -> &'static [Profile] {
-    PROFILES
 }

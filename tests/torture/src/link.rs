@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use distlock_tests::{After, ProxyHandle, Way};
 
-use crate::plan::{Kind, Planned};
+use crate::kind::Kind;
+use crate::plan::Planned;
 
-/// What a dripping link lets through at a time.
+/// How many bytes a dripping link passes on at a time.
 const DRIP: usize = 7;
 
-pub(super) fn begin(link: &ProxyHandle, fault: &Planned) {
+pub(crate) fn begin(link: &ProxyHandle, fault: &Planned) {
     set(link, fault, true);
     match fault.kind {
         Kind::Reset if fault.flag => drop(link.reset_clients()),
@@ -28,7 +29,7 @@ pub(super) fn begin(link: &ProxyHandle, fault: &Planned) {
     }
 }
 
-pub(super) fn end(link: &ProxyHandle, fault: &Planned) {
+pub(crate) fn end(link: &ProxyHandle, fault: &Planned) {
     set(link, fault, false);
     if fault.kind == Kind::HoldRequests {
         link.release_held();
@@ -46,13 +47,11 @@ fn set(link: &ProxyHandle, fault: &Planned, on: bool) {
         Kind::HalfOpen if fault.flag => link.stop_reading(Way::Both, on),
         Kind::HalfOpen => link.stop_reading(Way::ToServer, on),
         Kind::Delay => link.delay(Way::Both, by),
-        Kind::DelayReplies | Kind::DelayRepliesBit | Kind::DelayRepliesLong => {
-            link.delay(Way::ToClient, by);
-        }
+        Kind::DelayReplies => link.delay(Way::ToClient, by),
         Kind::Drip => link.drip(Way::ToClient, if on { DRIP } else { 0 }, by),
         Kind::DropPushes => link.drop_pushes(on),
         Kind::HoldReplies => link.stop_reading(Way::ToClient, on),
-        Kind::DelayRenewals | Kind::DelayRenewalsBit => link.delay_unsubscribed(by),
+        Kind::DelayRenewals => link.delay_unsubscribed(by),
         _ => {}
     }
 }

@@ -1,0 +1,377 @@
+//! All profiles, and which faults a full run has.
+
+use crate::kind::Kind;
+use crate::profile::{Bodies, Faults, Load, Profile};
+use crate::servers::Topology;
+
+type Kinds = &'static [(Kind, u32)];
+
+const PROCESS: Kinds = &[
+    (Kind::ClientStop, 6),
+    (Kind::ClientKill, 2),
+    (Kind::ClientSuspend, 2),
+];
+
+const LINK: Kinds = &[
+    (Kind::BlackHole, 2),
+    (Kind::DropToServer, 2),
+    (Kind::DropToClient, 2),
+    (Kind::HalfOpen, 2),
+    (Kind::Reset, 2),
+    (Kind::Delay, 3),
+    (Kind::DelayReplies, 3),
+    (Kind::SwallowReply, 3),
+    (Kind::Drip, 2),
+    (Kind::DropPushes, 4),
+    (Kind::HoldReplies, 2),
+    (Kind::HoldRequests, 2),
+    (Kind::DelayRenewals, 2),
+    (Kind::CutOff, 3),
+];
+
+const ONE_SERVER: Kinds = &[
+    (Kind::ServerStop, 6),
+    (Kind::RestartLossless, 2),
+    (Kind::RestartLossy, 3),
+    (Kind::FlushAll, 4),
+    (Kind::ClockStep, 5),
+    (Kind::ScriptFlush, 4),
+    (Kind::OutOfMemory, 4),
+    (Kind::Refuse, 3),
+    (Kind::RefuseThenKillPubsub, 2),
+    (Kind::KillClients, 3),
+    (Kind::KillPubsub, 3),
+    (Kind::PauseWrites, 3),
+    (Kind::Busy, 3),
+    (Kind::TakeRight, 3),
+    (Kind::ForeignFence, 3),
+];
+
+const WATCHED: Kinds = &[
+    (Kind::FailoverKill, 4),
+    (Kind::FailoverBehind, 3),
+    (Kind::FailoverStop, 4),
+    (Kind::FailoverCommand, 5),
+    (Kind::ReplicaStop, 3),
+    (Kind::ReplicaCut, 3),
+    (Kind::ReplicaKill, 3),
+    (Kind::SentinelsStop, 3),
+    (Kind::ScriptFlush, 2),
+    (Kind::KillClients, 2),
+    (Kind::KillPubsub, 2),
+    (Kind::PauseWrites, 2),
+];
+
+const SHARDED: Kinds = &[
+    (Kind::SlotsMove, 14),
+    (Kind::FailoverKill, 4),
+    (Kind::FailoverBehind, 2),
+    (Kind::FailoverStop, 4),
+    (Kind::FailoverAgreed, 4),
+    (Kind::ServerStop, 3),
+    (Kind::ReplicaStop, 2),
+    (Kind::ScriptFlush, 1),
+    (Kind::KillClients, 2),
+    (Kind::KillPubsub, 2),
+    (Kind::PauseWrites, 2),
+    (Kind::Busy, 1),
+];
+
+/// What one of them forgets was more than a lease ago when it votes again.
+const VOTERS: Kinds = &[
+    (Kind::ServerStop, 6),
+    (Kind::RestartLossy, 6),
+    (Kind::FlushAll, 3),
+    (Kind::ScriptFlush, 2),
+    (Kind::OutOfMemory, 2),
+    (Kind::Refuse, 2),
+    (Kind::KillClients, 2),
+    (Kind::KillPubsub, 2),
+    (Kind::PauseWrites, 2),
+    (Kind::Busy, 1),
+    (Kind::TakeRight, 2),
+];
+
+/// At other servers of a quorum of five at the same time.
+const MORE_VOTERS: Kinds = &[
+    (Kind::ServerStop, 4),
+    (Kind::KillClients, 1),
+    (Kind::PauseWrites, 1),
+    (Kind::OutOfMemory, 1),
+];
+
+/// Which faults the servers of a topology can have; of each entry one at a time.
+pub(crate) fn usual(topology: Topology) -> Vec<Faults> {
+    match topology {
+        Topology::Standalone | Topology::Tls => vec![faults(ONE_SERVER, (200, 900))],
+        Topology::Sentinel | Topology::Replicas => vec![faults(WATCHED, (800, 2_500))],
+        Topology::Cluster => vec![faults(SHARDED, (300, 1_200))],
+        Topology::Quorum3 => vec![faults(VOTERS, (300, 1_500))],
+        Topology::Quorum5 => vec![
+            faults(VOTERS, (300, 1_500)),
+            faults(MORE_VOTERS, (1_000, 4_000)),
+        ],
+    }
+}
+
+const fn faults(kinds: Kinds, pause: (u64, u64)) -> Faults {
+    Faults {
+        kinds,
+        pause,
+        length: None,
+    }
+}
+
+const fn lasting(kinds: Kinds, pause: (u64, u64), length: (u64, u64)) -> Faults {
+    Faults {
+        kinds,
+        pause,
+        length: Some(length),
+    }
+}
+
+const NONE: Faults = faults(&[], (1_000, 1_000));
+
+/// No body; a profile names those that it has.
+const BODIES: Bodies = Bodies {
+    ms_1: 0,
+    ms_5: 0,
+    ms_20: 0,
+    long: 0,
+    blocking: 0,
+    blocking_long: 0,
+};
+
+/// Bodies that meet more faults than usual.
+const LONGER: Bodies = Bodies {
+    ms_1: 300,
+    ms_5: 520,
+    ms_20: 80,
+    long: 80,
+    blocking: 20,
+    ..BODIES
+};
+
+/// A third of the bodies outlast a lease.
+const OFTEN_LONG: Bodies = Bodies {
+    ms_1: 1,
+    ms_5: 1,
+    ms_20: 2,
+    long: 2,
+    ..BODIES
+};
+
+const USUAL_LOAD: Load = Load {
+    tasks: 12,
+    queue_tasks: 20,
+    keepers: 4,
+    hot_keys: 4,
+    hot_share: 0.25,
+    think: (0, 30),
+    bodies: Bodies {
+        ms_1: 600,
+        ms_5: 280,
+        ms_20: 100,
+        long: 8,
+        blocking: 4,
+        ..BODIES
+    },
+    calls: [3, 3, 3, 1],
+    dropped: 0.03,
+    waits: &[(200, 4), (1_000, 4), (6_000, 2)],
+};
+
+/// Fewer keys and tasks, so that every call meets another.
+const NARROW_LOAD: Load = Load {
+    queue_tasks: 0,
+    hot_keys: 2,
+    hot_share: 0.3,
+    think: (0, 40),
+    bodies: LONGER,
+    ..USUAL_LOAD
+};
+
+const ALL: Profile = Profile {
+    name: "all",
+    workers: 6,
+    keys: 64,
+    leases: &[(300, 6), (1_000, 3), (3_000, 1)],
+    process: faults(PROCESS, (2_000, 5_500)),
+    link: faults(LINK, (900, 2_700)),
+    servers: None,
+    forgetful: false,
+    apart: false,
+    spared: 0,
+    load: USUAL_LOAD,
+};
+
+/// Without faults.
+const NARROW: Profile = Profile {
+    workers: 4,
+    keys: 12,
+    leases: &[(300, 1)],
+    process: NONE,
+    link: NONE,
+    servers: Some(NONE),
+    spared: 1,
+    load: NARROW_LOAD,
+    ..ALL
+};
+
+pub(crate) const PROFILES: &[Profile] = &[
+    ALL,
+    // Bodies block the only thread of their runtime for longer than the lease.
+    Profile {
+        name: "calm",
+        load: Load {
+            bodies: Bodies {
+                blocking_long: 10,
+                ..LONGER
+            },
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    Profile {
+        name: "pause",
+        process: faults(&[(Kind::ClientStop, 1)], (200, 900)),
+        ..NARROW
+    },
+    // With sentinels: a frozen primary comes back as a second one.
+    Profile {
+        name: "failovers",
+        process: faults(&[(Kind::ClientStop, 1)], (200, 900)),
+        servers: Some(faults(
+            &[
+                (Kind::FailoverKill, 1),
+                (Kind::FailoverBehind, 1),
+                (Kind::FailoverStop, 1),
+                (Kind::FailoverCommand, 1),
+            ],
+            (2_000, 4_000),
+        )),
+        ..NARROW
+    },
+    // Where replicas acknowledge: what a replica had not received is forgotten while it is held.
+    Profile {
+        name: "behind",
+        servers: Some(faults(&[(Kind::FailoverBehind, 1)], (1_000, 2_000))),
+        load: Load {
+            tasks: 4,
+            keepers: 12,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Beyond what a quorum promises: its servers come back from old snapshots.
+    Profile {
+        name: "forgetting",
+        leases: &[(3_000, 1)],
+        servers: Some(faults(&[(Kind::Rewind, 1)], (20, 300))),
+        forgetful: true,
+        load: Load {
+            hot_keys: 4,
+            hot_share: 0.5,
+            bodies: OFTEN_LONG,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // A server of a quorum forgets as soon as all vote again.
+    Profile {
+        name: "losses",
+        leases: &[(3_000, 1)],
+        servers: Some(faults(
+            &[(Kind::FlushAll, 1), (Kind::RestartLossy, 1)],
+            (20, 300),
+        )),
+        load: Load {
+            hot_share: 0.5,
+            bodies: OFTEN_LONG,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // Each worker is cut off from two servers of a quorum again and again.
+    Profile {
+        name: "partitions",
+        leases: &[(1_000, 1)],
+        link: faults(&[(Kind::CutOff, 3), (Kind::BlackHole, 1)], (200, 1_000)),
+        spared: 2,
+        ..NARROW
+    },
+    // One of three servers is away for long, and all callers go on waiting.
+    Profile {
+        name: "two-of-three",
+        keys: 4,
+        servers: Some(lasting(
+            &[(Kind::ServerStop, 1)],
+            (300, 600),
+            (6_000, 8_000),
+        )),
+        load: Load {
+            hot_keys: 0,
+            think: (0, 60),
+            bodies: Bodies {
+                ms_1: 1,
+                ms_5: 1,
+                ..BODIES
+            },
+            calls: [0, 1, 1, 0],
+            dropped: 0.0,
+            waits: &[(20_000, 1)],
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+    // One of three servers is away for long, with a clock of its own, and new workers have never
+    // seen it.
+    Profile {
+        name: "newcomers",
+        leases: &[(1_000, 1)],
+        process: faults(&[(Kind::ClientKill, 1)], (300, 900)),
+        servers: Some(lasting(&[(Kind::ServerStop, 1)], (100, 400), (300, 3_500))),
+        apart: true,
+        ..NARROW
+    },
+    Profile {
+        name: "oom",
+        leases: &[(300, 1), (1_000, 1)],
+        servers: Some(lasting(&[(Kind::OutOfMemory, 1)], (200, 600), (300, 1_500))),
+        ..NARROW
+    },
+    Profile {
+        name: "drop-pushes",
+        leases: &[(300, 1), (1_000, 1)],
+        link: faults(&[(Kind::DropPushes, 1)], (50, 300)),
+        ..NARROW
+    },
+    Profile {
+        name: "suspend",
+        leases: &[(1_000, 1)],
+        process: faults(&[(Kind::ClientSuspend, 1)], (300, 1_000)),
+        ..NARROW
+    },
+    // Bodies that write after they were stopped, while others have read.
+    Profile {
+        name: "stale",
+        workers: 6,
+        keys: 5,
+        leases: &[(1_000, 1)],
+        spared: 2,
+        process: lasting(&[(Kind::ClientStop, 1)], (600, 1_500), (1_300, 2_400)),
+        load: Load {
+            tasks: 6,
+            hot_keys: 0,
+            bodies: Bodies {
+                ms_20: 1,
+                long: 2,
+                blocking: 4,
+                ..BODIES
+            },
+            dropped: 0.0,
+            ..NARROW_LOAD
+        },
+        ..NARROW
+    },
+];

@@ -1,0 +1,164 @@
+//! Independent servers, most of which must agree.
+
+use std::time::Duration;
+
+use distlock::Quorum;
+use distlock_tests::{Proxy, RedisQuorum, RedisServer, RedisServerBuilder, Reply};
+
+use super::server::ServerFaults;
+use super::user::{PASSWORD, USER};
+use super::{Needs, Target, ask};
+use crate::kind::Kind;
+use crate::plan::Planned;
+use crate::profile::Profile;
+
+/// What the locks of a run begin with.
+const NAMESPACE: &str = "distlock";
+
+/// Between the clocks of two servers, if they are to be apart: longer than any token is ahead.
+const APART: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+pub(super) struct Independent {
+    quorum: RedisQuorum,
+    faults: ServerFaults,
+    /// They are configured to forget nothing, and forget.
+    forgetful: bool,
+}
+
+impl Independent {
+    /// They vote from the beginning; forgetful ones in every run of their servers, and each of
+    /// these has a snapshot of that.
+    pub(super) fn start(server: &RedisServerBuilder, count: u32, needs: Needs) -> Self {
+        let quorum = RedisQuorum::of((0..count).map(|_| server.clone().start()));
+        if needs.apart {
+            for (place, server) in (0..).zip(quorum.servers()) {
+                server.step_clock(true, APART * place);
+            }
+        }
+        quorum.vote(NAMESPACE);
+        if needs.forgetful {
+            for server in quorum.servers() {
+                let mut raw = server.client();
+                raw.cmd(&["SET", &format!("{NAMESPACE}:epoch"), "- 0"]);
+                raw.cmd(&["SAVE"]);
+            }
+        }
+        Independent {
+            quorum,
+            faults: ServerFaults::new(needs.keys),
+            forgetful: needs.forgetful,
+        }
+    }
+
+    /// Whether all of them vote: no client counts on what one of them has forgotten.
+    fn all_vote(&self) -> anyhow::Result<bool> {
+        for server in self.quorum.servers() {
+            if !votes(server)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Target for Independent {
+    fn url(&self, ports: &[u16]) -> String {
+        let beginning = format!("redis+quorum://{USER}:{PASSWORD}@");
+        RedisQuorum::url_of(&beginning, ports.iter().copied())
+    }
+
+    fn own_url(&self) -> String {
+        self.quorum.url()
+    }
+
+    fn primaries(&self) -> Vec<&RedisServer> {
+        self.quorum.servers().iter().collect()
+    }
+
+    fn links(&self) -> Vec<Proxy> {
+        let servers = self.quorum.servers().iter();
+        servers.map(RedisServer::proxy).collect()
+    }
+
+    /// Within what a quorum promises a server forgets only while all of them vote.
+    fn is_ready(&mut self, fault: &Planned, in_force: &[Kind]) -> anyhow::Result<bool> {
+        if !fault.kind.forgets() || self.forgetful {
+            return Ok(true);
+        }
+        Ok(!in_force.iter().any(|kind| kind.is_silent()) && self.all_vote()?)
+    }
+
+    fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
+        let server = self.quorum.server(fault.node.unwrap_or(0) as usize);
+        self.faults.begin(server, fault)
+    }
+
+    fn end(&mut self, fault: &Planned) -> anyhow::Result<bool> {
+        let server = self.quorum.server(fault.node.unwrap_or(0) as usize);
+        self.faults.end(server, fault)?;
+        Ok(true)
+    }
+}
+
+/// Whether a server has known this run of its process for so long that it votes.
+fn votes(server: &RedisServer) -> anyhow::Result<bool> {
+    let epoch = ask(server, &["GET", &format!("{NAMESPACE}:epoch")])?;
+    let info = ask(server, &["INFO", "server"])?;
+    let time = ask(server, &["TIME"])?;
+    let mut lines = info.text().unwrap_or_default().lines();
+    let run = lines.find_map(|line| line.strip_prefix("run_id:"));
+    Ok(votes_in(&epoch, &time, run.unwrap_or_default().trim_end()))
+}
+
+/// Whether a server votes that has this epoch, at this time, in this run of its process.
+pub(crate) fn votes_in(epoch: &Reply, time: &Reply, run: &str) -> bool {
+    let Reply::Array(time) = time else {
+        return false;
+    };
+    let mut parts = time.iter().map(|part| part.text()?.parse::<u64>().ok());
+    let (Some(Some(seconds)), Some(Some(micros))) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    let from = epoch.text().and_then(|epoch| epoch.split_once(' '));
+    // Or in each run, if it is configured to forget nothing.
+    let from = from.filter(|(of, _)| *of == run || *of == "-");
+    from.and_then(|(_, from)| from.parse::<u64>().ok())
+        .is_some_and(|from| from <= seconds * 1_000_000 + micros)
+}
+
+/// What all clients of a run agree on: its longest lease, the supervisor's included, so that a
+/// server that has forgotten something votes again soon.
+pub(crate) fn terms(profile: &Profile) -> Quorum {
+    Quorum::default()
+        .max_lease(Duration::from_millis(profile.longest_lease().max(1_000)))
+        .servers_never_forget(profile.forgetful)
+}
+
+#[cfg(test)]
+mod tests {
+    use distlock_tests::eventually;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_has_forgotten_does_not_vote() {
+        let voters = Independent::start(&RedisServer::builder(), 3, Needs::default());
+        assert!(voters.all_vote().unwrap());
+        let server = voters.quorum.server(1);
+        server.client().cmd(&["DEL", "distlock:epoch"]);
+        assert!(!voters.all_vote().unwrap());
+        voters.quorum.vote_at(1, NAMESPACE);
+        assert!(voters.all_vote().unwrap());
+        server.kill();
+        server.restart();
+        assert!(!voters.all_vote().unwrap());
+        let run = server.client().info_field("run_id");
+        let soon = "local t = redis.call('TIME') \
+                    redis.call('SET', KEYS[1], ARGV[1] .. string.format(' %.0f', t[1] * 1000000 + t[2] + 300000))";
+        let set = ["EVAL", soon, "1", "distlock:epoch", &run];
+        server.client().cmd(&set);
+        assert!(!voters.all_vote().unwrap());
+        eventually(Duration::from_secs(30), || voters.all_vote().unwrap());
+    }
+}

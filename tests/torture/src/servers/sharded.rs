@@ -1,0 +1,415 @@
+//! A cluster: three primaries with a replica each, between which slots move.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use distlock_tests::{RedisCluster, RedisServer, RedisServerBuilder, Reply};
+
+use super::server::ServerFaults;
+use super::user::{PASSWORD, USER};
+use super::{Target, ask, connections, last_lines};
+use crate::kind::Kind;
+use crate::plan::Planned;
+
+/// With fewer primaries no majority could agree that one of them is dead.
+const SHARDS: u16 = 3;
+/// After how many milliseconds of silence a node is taken for dead: more than a loaded machine
+/// makes of a frozen moment.
+const NODE_TIMEOUT: &str = "1500";
+/// A shard that has fewer slots with keys of the run gives none away.
+const LEAST: usize = 10;
+/// How long a replica may take to become the primary, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a replica tries to obey, before the command has to be repeated.
+const ASK_AGAIN: Duration = Duration::from_secs(6);
+/// How long running workers may keep connections to a node that is a replica now. Stopped ones
+/// keep them for longer.
+const LEAVING: Duration = Duration::from_secs(2);
+/// For how long no failover begins after a slot has moved: until no node has older news of it.
+const SPREADING: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Sharded {
+    cluster: RedisCluster,
+    /// For each shard, whether the node that began as its replica is its primary.
+    turned: Vec<bool>,
+    /// The slots in which the run has keys, those with the busiest keys first.
+    slots: Vec<Slot>,
+    faults: ServerFaults,
+    failover: Option<Failover>,
+    /// When a slot moved last.
+    moved: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    number: u16,
+    keys: Vec<String>,
+    shard: usize,
+}
+
+/// How far a failover has come.
+#[derive(Clone, Copy, Debug)]
+struct Failover {
+    began: Instant,
+    asked: Instant,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// The shard has no other primary.
+    Without,
+    /// The old one runs, and does not know of it yet.
+    Both,
+    /// Since then the old one follows the new one.
+    Followed(Instant),
+    /// The shard has its new primary, and not all nodes agree about all slots yet.
+    Agreeing,
+}
+
+impl Sharded {
+    /// `keys`: of the run, the busiest first.
+    pub(super) fn start(node: RedisServerBuilder, keys: Vec<String>) -> Self {
+        let node = node.arg("--cluster-node-timeout", NODE_TIMEOUT);
+        let cluster = RedisCluster::of(&node, SHARDS, true);
+        let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        let mut by_slot: BTreeMap<u16, (usize, Vec<String>)> = BTreeMap::new();
+        for (index, key) in keys.into_iter().enumerate() {
+            let slot = by_slot.entry(cluster.slot(&key)).or_insert((index, vec![]));
+            slot.1.push(key);
+        }
+        let mut by_slot: Vec<_> = by_slot.into_iter().collect();
+        by_slot.sort_by_key(|(_, (first, _))| *first);
+        let shard_of = |slot| {
+            let owner = cluster.owner(slot).port();
+            let mut primaries = cluster.masters.iter().map(RedisServer::port);
+            primaries
+                .position(|port| port == owner)
+                .expect("one of ours")
+        };
+        let slots = by_slot.into_iter().map(|(number, (_, keys))| Slot {
+            number,
+            keys,
+            shard: shard_of(number),
+        });
+        Sharded {
+            turned: vec![false; SHARDS.into()],
+            slots: slots.collect(),
+            cluster,
+            faults: ServerFaults::new(count),
+            failover: None,
+            moved: None,
+        }
+    }
+
+    /// The primary of a shard when everything was last in order, and its replica.
+    fn pair(&self, shard: usize) -> (&RedisServer, &RedisServer) {
+        let pair = (&self.cluster.masters[shard], &self.cluster.replicas[shard]);
+        if self.turned[shard] {
+            (pair.1, pair.0)
+        } else {
+            pair
+        }
+    }
+
+    /// The shard that a fault concerns.
+    fn shard(&self, fault: &Planned) -> usize {
+        let chosen = choose(fault.choice, self.turned.len());
+        let of = |shard: usize| self.slots.iter().filter(move |slot| slot.shard == shard);
+        if fault.kind == Kind::SlotsMove && of(chosen).count() < LEAST {
+            let richest = (0..self.turned.len()).max_by_key(|shard| of(*shard).count());
+            return richest.unwrap_or(chosen);
+        }
+        chosen
+    }
+
+    /// The places of the slots that a fault concerns: all of a shard, or those that move, the
+    /// busiest of the shard among them.
+    fn concerned(&self, fault: &Planned) -> Vec<usize> {
+        let shard = self.shard(fault);
+        let of_shard = (0..self.slots.len()).filter(|place| self.slots[*place].shard == shard);
+        let mut places: Vec<_> = of_shard.collect();
+        if fault.kind == Kind::SlotsMove {
+            let rest = places.split_off(places.len().min(1));
+            let count = 1 + choose(fault.choice / 7, 3);
+            let first = choose(fault.choice / 11, rest.len().max(1));
+            places.extend(rest.iter().cycle().skip(first).take(count.min(rest.len())));
+        }
+        places
+    }
+
+    /// Where the slots of a fault move to.
+    fn destination(&self, fault: &Planned) -> usize {
+        let others = self.turned.len() - 1;
+        (self.shard(fault) + 1 + choose(fault.choice / 3, others)) % self.turned.len()
+    }
+
+    /// The slots, and the port of the primary that has each.
+    fn ports(&self) -> Vec<(u16, u16)> {
+        let port = |slot: &Slot| (slot.number, self.pair(slot.shard).0.port());
+        self.slots.iter().map(port).collect()
+    }
+
+    /// That no primary was replaced without a fault that does that.
+    fn stayed(&self) -> anyhow::Result<()> {
+        let mut primaries = (0..self.turned.len()).map(|shard| self.pair(shard).0);
+        ensure!(
+            primaries.all(|node| self.cluster.is_master(node)),
+            "the cluster replaced a primary that had no fault, so the run has no verdict; on a \
+             machine that is too loaded it does that:\n{}",
+            self.last_words()
+        );
+        Ok(())
+    }
+
+    fn begin_move(&self, fault: &Planned) -> anyhow::Result<()> {
+        let from = self.pair(self.shard(fault)).0;
+        let to = self.pair(self.destination(fault)).0;
+        let id = |node| Ok::<_, anyhow::Error>(text(&ask(node, &["CLUSTER", "MYID"])?));
+        let (from_id, to_id) = (id(from)?, id(to)?);
+        for place in self.concerned(fault) {
+            let slot = self.slots[place].number.to_string();
+            ask(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id])?;
+            ask(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id])?;
+        }
+        Ok(())
+    }
+
+    fn end_move(&mut self, fault: &Planned) -> anyhow::Result<()> {
+        let to = self.destination(fault);
+        let (old, new) = (self.pair(self.shard(fault)).0, self.pair(to).0);
+        let places = self.concerned(fault);
+        for place in &places {
+            let slot = self.slots[*place].number;
+            while move_keys(slot, old, new, 100)? > 0 {}
+            self.cluster.end_migration(slot, old, new);
+        }
+        for place in places {
+            self.slots[place].shard = to;
+        }
+        self.moved = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Goes on with a failover; returns whether it is over.
+    fn go_on(&mut self, mut failover: Failover, fault: &Planned) -> anyhow::Result<bool> {
+        let shard = self.shard(fault);
+        let (primary, replica) = self.pair(shard);
+        ensure!(
+            failover.began.elapsed() < PATIENCE,
+            "no failover within {PATIENCE:?} after {:?}:\n{}",
+            fault.kind,
+            self.last_words()
+        );
+        match failover.stage {
+            Stage::Without if self.cluster.is_master(replica) => {
+                match fault.kind {
+                    Kind::FailoverKill | Kind::FailoverBehind => primary.restart(),
+                    Kind::FailoverStop => primary.cont_process(),
+                    _ => {}
+                }
+                failover.stage = Stage::Both;
+            }
+            Stage::Without => {
+                if fault.kind == Kind::FailoverAgreed && failover.asked.elapsed() > ASK_AGAIN {
+                    failover.asked = Instant::now();
+                    ask(replica, &["CLUSTER", "FAILOVER"])?;
+                }
+            }
+            Stage::Both => {
+                if !self.cluster.is_master(primary) {
+                    failover.stage = Stage::Followed(Instant::now());
+                }
+            }
+            Stage::Followed(since) => {
+                if connections(primary)? == 0 || since.elapsed() > LEAVING {
+                    self.turned[shard] ^= true;
+                    failover.stage = Stage::Agreeing;
+                }
+            }
+            Stage::Agreeing => {
+                let ports = self.ports();
+                let mut primaries = (0..self.turned.len()).map(|shard| self.pair(shard).0);
+                if primaries.all(|node| self.cluster.knows(node, &ports)) {
+                    self.failover = None;
+                    return Ok(true);
+                }
+            }
+        }
+        self.failover = Some(failover);
+        Ok(false)
+    }
+}
+
+impl Target for Sharded {
+    fn url(&self, _: &[u16]) -> String {
+        let beginning = format!("redis+cluster://{USER}:{PASSWORD}@");
+        self.cluster.url_of(&beginning)
+    }
+
+    fn own_url(&self) -> String {
+        self.cluster.url()
+    }
+
+    fn primaries(&self) -> Vec<&RedisServer> {
+        let shards = 0..self.turned.len();
+        shards.map(|shard| self.pair(shard).0).collect()
+    }
+
+    fn servers(&self) -> Vec<&RedisServer> {
+        self.cluster.nodes().collect()
+    }
+
+    fn keys(&self, fault: &Planned) -> Option<Vec<String>> {
+        let places = self.concerned(fault).into_iter();
+        Some(
+            places
+                .flat_map(|place| self.slots[place].keys.clone())
+                .collect(),
+        )
+    }
+
+    fn is_ready(&mut self, fault: &Planned, _: &[Kind]) -> anyhow::Result<bool> {
+        self.stayed()?;
+        let is_spreading = self.moved.is_some_and(|at| at.elapsed() < SPREADING);
+        if fault.kind.is_failover() && is_spreading {
+            return Ok(false);
+        }
+        let is_own =
+            fault.kind.is_failover() || matches!(fault.kind, Kind::SlotsMove | Kind::ReplicaStop);
+        Ok(!is_own || self.is_in_order()?)
+    }
+
+    fn begin(&mut self, fault: &Planned) -> anyhow::Result<()> {
+        let shard = self.shard(fault);
+        if fault.kind.is_failover() {
+            let now = Instant::now();
+            self.failover = Some(Failover {
+                began: now,
+                asked: now,
+                stage: Stage::Without,
+            });
+        }
+        let (primary, replica) = self.pair(shard);
+        match fault.kind {
+            Kind::FailoverKill => primary.kill(),
+            Kind::FailoverStop => primary.stop_process(),
+            Kind::FailoverAgreed => drop(ask(replica, &["CLUSTER", "FAILOVER"])?),
+            Kind::FailoverBehind => {
+                replica.stop_process();
+                ask(primary, &["CLIENT", "KILL", "TYPE", "replica"])?;
+            }
+            Kind::ReplicaStop => replica.stop_process(),
+            Kind::SlotsMove => self.begin_move(fault)?,
+            _ => {
+                let pairs = [&self.cluster.masters, &self.cluster.replicas];
+                let primary = &pairs[usize::from(self.turned[shard])][shard];
+                self.faults.begin(primary, fault)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The replica that was cut off is the only one left; or one key of each slot has arrived.
+    fn middle(&mut self, fault: &Planned) -> anyhow::Result<()> {
+        let (primary, replica) = self.pair(self.shard(fault));
+        if fault.kind == Kind::SlotsMove {
+            let to = self.pair(self.destination(fault)).0;
+            for place in self.concerned(fault) {
+                move_keys(self.slots[place].number, primary, to, 1)?;
+            }
+        } else {
+            primary.kill();
+            replica.cont_process();
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, fault: &Planned) -> anyhow::Result<bool> {
+        let shard = self.shard(fault);
+        if let Some(failover) = self.failover {
+            return self.go_on(failover, fault);
+        }
+        match fault.kind {
+            Kind::SlotsMove => self.end_move(fault)?,
+            Kind::ReplicaStop => self.pair(shard).1.cont_process(),
+            _ => {
+                let pairs = [&self.cluster.masters, &self.cluster.replicas];
+                let primary = &pairs[usize::from(self.turned[shard])][shard];
+                self.faults.end(primary, fault)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn is_in_order(&mut self) -> anyhow::Result<bool> {
+        self.stayed()?;
+        let ports = self.ports();
+        let mut nodes = self.cluster.nodes();
+        Ok(self.cluster.is_complete() && nodes.all(|node| self.cluster.knows(node, &ports)))
+    }
+
+    fn last_words(&self) -> String {
+        last_lines(self.cluster.nodes())
+    }
+}
+
+/// One of so many, by a number.
+fn choose(number: u64, of: usize) -> usize {
+    usize::try_from(number % of as u64).unwrap_or(0)
+}
+
+/// Moves up to `count` keys of a slot; returns how many were moved.
+fn move_keys(slot: u16, from: &RedisServer, to: &RedisServer, count: u32) -> anyhow::Result<usize> {
+    let (slot, count) = (slot.to_string(), count.to_string());
+    let keys = ask(from, &["CLUSTER", "GETKEYSINSLOT", &slot, &count])?;
+    let keys: Vec<_> = keys.array().iter().filter_map(Reply::text).collect();
+    if !keys.is_empty() {
+        let port = to.port().to_string();
+        let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        words.extend(&keys);
+        ask(from, &words)?;
+    }
+    Ok(keys.len())
+}
+
+fn text(reply: &Reply) -> String {
+    reply.text().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::all_keys;
+
+    #[test]
+    fn slots_move_with_their_keys_from_a_shard_that_has_enough() {
+        let mut sharded = Sharded::start(RedisServer::builder(), all_keys(64).collect());
+        for choice in (0..8).map(|number| number * 7_919) {
+            let fault = Planned {
+                at: Duration::ZERO,
+                length: Duration::ZERO,
+                worker: None,
+                node: None,
+                kind: Kind::SlotsMove,
+                by: Duration::ZERO,
+                flag: false,
+                choice,
+            };
+            let keys = sharded.keys(&fault).unwrap();
+            assert!((2..=8).contains(&keys.len()), "{keys:?}");
+            let to = sharded.destination(&fault);
+            assert_ne!(to, sharded.shard(&fault));
+            let mut owner = sharded.cluster.owner_of(&keys[0]).client();
+            owner.cmd(&["SET", &keys[0], "value"]);
+            sharded.begin(&fault).unwrap();
+            sharded.middle(&fault).unwrap();
+            assert!(sharded.end(&fault).unwrap());
+            let new = sharded.pair(to).0;
+            assert_eq!(new.client().get(&keys[0]).as_deref(), Some("value"));
+            distlock_tests::eventually(PATIENCE, || sharded.is_in_order().unwrap());
+        }
+    }
+}
