@@ -237,21 +237,6 @@ pub(crate) const PROFILES: &[Profile] = &[
         process: faults(&[(Kind::ClientStop, 1)], (200, 900)),
         ..NARROW
     },
-    // With sentinels: a frozen primary comes back as a second one.
-    Profile {
-        name: "failovers",
-        process: faults(&[(Kind::ClientStop, 1)], (200, 900)),
-        servers: Some(faults(
-            &[
-                (Kind::FailoverKill, 1),
-                (Kind::FailoverBehind, 1),
-                (Kind::FailoverStop, 1),
-                (Kind::FailoverCommand, 1),
-            ],
-            (2_000, 4_000),
-        )),
-        ..NARROW
-    },
     // Where replicas acknowledge: what a replica had not received is forgotten while it is held.
     Profile {
         name: "behind",

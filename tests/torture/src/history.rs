@@ -32,8 +32,6 @@ pub(crate) enum WorkerEvent {
     Call { at: Nanos, op: u64, step: Step },
     /// What the process had before it connected and after it shut down.
     Census { when: When, census: Census },
-    /// Last line of a process that ended by itself.
-    Stopped { at: Nanos },
 }
 
 /// How far a call came.

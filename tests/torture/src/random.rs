@@ -59,37 +59,3 @@ impl Random {
         choices[0].0
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_same_seed_gives_the_same_numbers_and_another_seed_others() {
-        let draw = |seeds: &[u64]| {
-            let mut random = Random::new(seeds);
-            (0..100).map(|_| random.next()).collect::<Vec<_>>()
-        };
-        assert_eq!(draw(&[1, 2]), draw(&[1, 2]));
-        assert_ne!(draw(&[1, 2]), draw(&[2, 1]));
-    }
-
-    #[test]
-    fn choices_come_by_their_weight() {
-        let mut random = Random::new(&[7]);
-        let picks = (0..10_000).filter(|_| random.pick(&[(true, 1), (false, 3)]));
-        assert!((2_300..2_700).contains(&picks.count()));
-        assert!((0..1_000).all(|_| !random.pick(&[(true, 0), (false, 1), (true, 0)])));
-    }
-
-    #[test]
-    fn bounds_are_kept() {
-        let mut random = Random::new(&[7]);
-        for _ in 0..1_000 {
-            let ms = random.millis((3, 5)).as_millis();
-            assert!((3..=5).contains(&ms));
-            let ms = random.spread_millis((100, 60_000)).as_millis();
-            assert!((100..=60_000).contains(&ms));
-        }
-    }
-}

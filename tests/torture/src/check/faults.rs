@@ -279,24 +279,4 @@ mod tests {
             assert!(run.faults.at(0).all.touches(at(10)));
         }
     }
-
-    #[test]
-    fn what_is_in_force_when() {
-        let mut history = History::default();
-        history
-            .fault(10, 20, Kind::ClientStop, Some(3), true)
-            .fault(15, 15, Kind::FlushAll, None, false)
-            .fault(30, 30, Kind::ScriptFlush, None, true);
-        let faults = history.build().faults;
-        let span = |from, until| Span::new(from * MILLI, until * MILLI);
-        assert!(faults.stops_of(3).touches(span(18, 19)));
-        assert!(!faults.stops_of(2).touches(span(18, 19)));
-        assert!(faults.at(0).all.touches(at(15)) && !faults.at(0).all.touches(span(16, 29)));
-        assert!(faults.at(0).lossy_within(span(18, 19), 3 * MILLI));
-        assert!(!faults.at(0).lossy_within(span(18, 19), 2 * MILLI));
-        assert!(!faults.harms(3, 0, span(25, 40)) && faults.harms(3, 0, span(19, 40)));
-        assert!(!faults.harms(2, 0, span(19, 40)));
-        let named = faults.named(span(14, 16), None);
-        assert_eq!(named, ["#1 ClientStop of worker 3", "#2 FlushAll"]);
-    }
 }

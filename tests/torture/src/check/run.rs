@@ -339,7 +339,6 @@ impl Run {
                 When::Before => process.before = Some(census),
                 When::After => process.after = Some(census),
             },
-            WorkerEvent::Stopped { .. } => {}
         }
     }
 

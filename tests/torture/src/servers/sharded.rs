@@ -104,14 +104,8 @@ impl Sharded {
         }
     }
 
-    /// The primary of a shard when everything was last in order, and its replica.
     fn pair(&self, shard: usize) -> (&RedisServer, &RedisServer) {
-        let pair = (&self.cluster.masters[shard], &self.cluster.replicas[shard]);
-        if self.turned[shard] {
-            (pair.1, pair.0)
-        } else {
-            pair
-        }
+        pair(&self.cluster, &self.turned, shard)
     }
 
     /// The shard that a fault concerns.
@@ -292,7 +286,7 @@ impl Target for Sharded {
                 stage: Stage::Without,
             });
         }
-        let (primary, replica) = self.pair(shard);
+        let (primary, replica) = pair(&self.cluster, &self.turned, shard);
         match fault.kind {
             Kind::FailoverKill => primary.kill(),
             Kind::FailoverStop => primary.stop_process(),
@@ -303,11 +297,7 @@ impl Target for Sharded {
             }
             Kind::ReplicaStop => replica.stop_process(),
             Kind::SlotsMove => self.begin_move(fault)?,
-            _ => {
-                let pairs = [&self.cluster.masters, &self.cluster.replicas];
-                let primary = &pairs[usize::from(self.turned[shard])][shard];
-                self.faults.begin(primary, fault)?;
-            }
+            _ => self.faults.begin(primary, fault)?,
         }
         Ok(())
     }
@@ -332,14 +322,11 @@ impl Target for Sharded {
         if let Some(failover) = self.failover {
             return self.go_on(failover, fault);
         }
+        let (primary, replica) = pair(&self.cluster, &self.turned, shard);
         match fault.kind {
             Kind::SlotsMove => self.end_move(fault)?,
-            Kind::ReplicaStop => self.pair(shard).1.cont_process(),
-            _ => {
-                let pairs = [&self.cluster.masters, &self.cluster.replicas];
-                let primary = &pairs[usize::from(self.turned[shard])][shard];
-                self.faults.end(primary, fault)?;
-            }
+            Kind::ReplicaStop => replica.cont_process(),
+            _ => self.faults.end(primary, fault)?,
         }
         Ok(true)
     }
@@ -353,6 +340,19 @@ impl Target for Sharded {
 
     fn last_words(&self) -> String {
         last_lines(self.cluster.nodes())
+    }
+}
+
+/// The primary of a shard when everything was last in order, and its replica.
+fn pair<'a>(
+    cluster: &'a RedisCluster,
+    turned: &[bool],
+    shard: usize,
+) -> (&'a RedisServer, &'a RedisServer) {
+    let (first, second) = (&cluster.masters[shard], &cluster.replicas[shard]);
+    match turned[shard] {
+        false => (first, second),
+        true => (second, first),
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::history::{Census, Outcome, Recorder, Step, When, WorkerEvent, now};
+use crate::history::{Census, Outcome, Recorder, Step, When, WorkerEvent};
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::resource::Pool;
@@ -140,7 +140,6 @@ async fn serve(
         census: before,
     });
     let Some(manager) = connect(args, &mut wishes).await? else {
-        recorder.record(&WorkerEvent::Stopped { at: now() });
         say("stopped");
         return Ok(());
     };
@@ -166,7 +165,6 @@ async fn serve(
     let census = settled(before, &runtime).await;
     let when = When::After;
     recorder.record(&WorkerEvent::Census { when, census });
-    recorder.record(&WorkerEvent::Stopped { at: now() });
     say("stopped");
     Ok(())
 }

@@ -104,8 +104,6 @@ fn held(value: Option<&str>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use distlock_tests::RedisServer;
-
     use super::*;
 
     #[test]
@@ -129,27 +127,5 @@ mod tests {
         assert_eq!(held(Some("3 vote a:1 70 5 850 5 name")), None);
         assert_eq!(held(Some("3 kept a:1 70 5 850 5 name")), None);
         assert_eq!(held(None), None);
-    }
-
-    #[test]
-    fn who_is_silent_or_does_not_vote_has_no_say() {
-        let server = RedisServer::start();
-        let mut raw = server.client();
-        let run = raw.info_field("run_id");
-        let mut node = Node {
-            address: server.addr(),
-            connection: None,
-        };
-        assert_eq!(node.says("k"), Says::Nothing);
-        raw.cmd(&["SET", EPOCH, &format!("{run} 0")]);
-        assert_eq!(node.says("k"), Says::Held(None));
-        raw.cmd(&["SET", "k", "3 held a:1 70 5 850 5 name"]);
-        assert_eq!(node.says("k"), Says::Held(Some(70)));
-        server.restart();
-        assert_eq!(node.says("k"), Says::Nothing);
-        let mut raw = server.client();
-        raw.cmd(&["SET", EPOCH, &format!("{run} 0")]);
-        // That was another run.
-        assert_eq!(node.says("k"), Says::Nothing);
     }
 }
