@@ -24,7 +24,12 @@ pub(crate) fn now() -> Nanos {
     part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
 }
 
-/// What a worker process did. File `worker-<number>-<generation>.jsonl`.
+/// The file of a worker process.
+pub(crate) fn worker_file(worker: u32, generation: u32) -> String {
+    format!("worker-{worker}-{generation}.jsonl")
+}
+
+/// What a worker process did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum WorkerEvent {

@@ -31,7 +31,7 @@ impl Display for Verdict {
             "invariant", "", "checked", "violations", "excused"
         )?;
         for finding in &self.findings {
-            writeln!(f, "{}", Row(finding))?;
+            writeln!(f, "{finding}")?;
         }
         writeln!(f, "\n{}", self.figures)?;
         for finding in &self.findings {
@@ -48,25 +48,19 @@ impl Display for Verdict {
     }
 }
 
-struct Row<'a>(&'a Finding);
-
-impl Display for Row<'_> {
+impl Display for Finding {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let Row(finding) = self;
+        let verdict = if self.passed() { "ok" } else { "VIOLATED" };
         write!(
             f,
-            "{:<10} {:<40} {:>9} {:>10} {:>8}  {}",
-            finding.of,
-            finding.of.title(),
-            finding.checked,
-            finding.violations,
-            finding.excused,
-            if finding.passed() { "ok" } else { "VIOLATED" },
-        )?;
-        if finding.note.is_empty() {
-            return Ok(());
-        }
-        write!(f, "  ({})", finding.note)
+            "{:<10} {:<40} {:>9} {:>10} {:>8}  {verdict}  {}",
+            self.of,
+            self.of.title(),
+            self.checked,
+            self.violations,
+            self.excused,
+            self.note
+        )
     }
 }
 

@@ -74,12 +74,8 @@ impl Saboteur {
         Saboteur { topology, ..self }
     }
 
-    /// What it is run with.
     fn place(&self) -> String {
-        match self.topology {
-            Topology::Standalone => self.profile.to_owned(),
-            other => format!("{} ({})", self.profile, other.name()),
-        }
+        format!("{} ({})", self.profile, self.topology.name())
     }
 }
 
@@ -89,20 +85,9 @@ const SABOTEURS: &[Saboteur] = &[
     saboteur("renew-by-set", "oom", 8, &[Invariant::Calm]),
     saboteur("watchdog-on-user-runtime", "calm", 8, &[Invariant::Calm]).short(),
     saboteur("fence-not-on-read", "stale", 24, &[Invariant::Fencing]).short(),
-    saboteur(
-        "instant-instead-of-boottime",
-        "suspend",
-        8,
-        &[Invariant::Exclusion],
-    ),
+    saboteur("instant-instead-of-boottime", "suspend", 8, BELIEFS),
     saboteur("no-look", "drop-pushes", 8, &[Invariant::Liveness]),
-    saboteur(
-        "acks-ignored",
-        "behind",
-        24,
-        &[Invariant::Audits, Invariant::Exclusion],
-    )
-    .under(Topology::Replicas),
+    saboteur("acks-ignored", "behind", 24, BELIEFS).under(Topology::Replicas),
     saboteur("minority-elects", "calm", 8, &[Invariant::Exclusion])
         .under(Topology::Quorum3)
         .short(),

@@ -125,7 +125,7 @@ mod tests {
             (tried().returned(300, Outcome::Busy), 1),
             (call().returned(1_500, Outcome::Dropped), 0),
         ] {
-            assert_eq!(found(&[call.clone()]), expected, "{call:?}");
+            assert_eq!(found(std::slice::from_ref(&call)), expected, "{call:?}");
         }
     }
 

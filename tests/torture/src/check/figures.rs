@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::check::deadlines::overshoot;
 use crate::check::loss::{delay, notified};
 use crate::check::resource::Resource;
-use crate::check::run::{MILLI, Op, Run, SECOND};
+use crate::check::run::{MILLI, Op, Run};
 use crate::check::spans::Span;
 use crate::history::{Nanos, Outcome};
 use crate::kind::Kind;
@@ -155,12 +155,9 @@ impl Seen {
 fn table(run: &Run, seen: &Seen, resource: &Resource, excused: u64) -> Vec<Figure> {
     let header = &run.header;
     let minutes = header.seconds as f64 / 60.0;
-    let (full, beyond) = match header.profile.as_str() {
-        "all" => (minutes >= 1.0, false),
-        // Two must have believed in one lock, and lost updates by it: the fence loses none.
-        "forgetting" => (false, true),
-        _ => (false, false),
-    };
+    let full = header.profile == "all" && minutes >= 1.0;
+    // Two must have believed in one lock, and lost updates by it: the fence loses none.
+    let beyond = header.profile == "forgetting";
     let topology = header.topology.as_str();
     let is_quorum = topology.starts_with("quorum");
     let has_failovers = matches!(topology, "sentinel" | "replicas" | "cluster");
@@ -208,7 +205,6 @@ fn table(run: &Run, seen: &Seen, resource: &Resource, excused: u64) -> Vec<Figur
     let moved = moved.filter(|fault| fault.kind == Kind::SlotsMove);
     let moved = moved.flat_map(|fault| &fault.keys).flatten().count() as f64;
     let after = run.tried.iter().map(|tried| tried.waited).max();
-    let seconds = run.span.length() as f64 / SECOND as f64;
     let rows = [
         ("calls", run.ops.len() as f64, None),
         (
@@ -216,7 +212,6 @@ fn table(run: &Run, seen: &Seen, resource: &Resource, excused: u64) -> Vec<Figur
             seen.acquired as f64,
             least(acquisitions * minutes),
         ),
-        ("  a second", seen.acquired as f64 / seconds.max(1e-9), None),
         ("  keys", seen.keys.len() as f64, least(64.0)),
         ("  % bodies up to 5 ms", percent(seen.short), least(80.0)),
         (
@@ -333,7 +328,6 @@ mod tests {
         for (what, expected) in [
             ("calls", 4.0),
             ("acquisitions", 3.0),
-            ("a second", 1.5),
             ("keys", 2.0),
             ("% bodies up to 5 ms", 100.0),
             ("% that no fault excuses", 100.0),

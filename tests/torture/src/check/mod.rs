@@ -25,9 +25,9 @@ mod testing;
 mod tests;
 mod tokens;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 
 pub(crate) use evidence::{Finding, Invariant};
 pub(crate) use figures::{Bound, Figure, Figures};
@@ -70,9 +70,14 @@ pub(crate) fn check(dir: &Path) -> anyhow::Result<Verdict> {
         "the run did not end"
     );
     run.supervise(&events);
-    for (worker, generation, path) in workers(dir)? {
-        for event in history::stream::<WorkerEvent>(&path)? {
-            run.work(worker, generation, event?);
+    let started: Vec<_> = run.processes.keys().copied().collect();
+    for (worker, generation) in started {
+        let path = dir.join(history::worker_file(worker, generation));
+        // A process that was killed at once has written nothing.
+        if path.exists() {
+            for event in history::stream::<WorkerEvent>(&path)? {
+                run.work(worker, generation, event?);
+            }
         }
     }
     run.complete();
@@ -97,25 +102,4 @@ pub(crate) fn check(dir: &Path) -> anyhow::Result<Verdict> {
         header: run.header,
         findings,
     })
-}
-
-/// The workers' files: `worker-<number>-<generation>.jsonl`.
-fn workers(dir: &Path) -> anyhow::Result<Vec<(u32, u32, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).with_context(|| dir.display().to_string())? {
-        let path = entry?.path();
-        let Some(numbers) = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .and_then(|name| name.strip_prefix("worker-")?.strip_suffix(".jsonl"))
-        else {
-            continue;
-        };
-        let (worker, generation) = numbers
-            .split_once('-')
-            .with_context(|| format!("{numbers} is not <number>-<generation>"))?;
-        found.push((worker.parse()?, generation.parse()?, path));
-    }
-    found.sort();
-    Ok(found)
 }

@@ -256,6 +256,11 @@ impl Run {
                     self.span = Span::new(*at, *at);
                     self.header = header.clone();
                 }
+                SupervisorEvent::WorkerStarted {
+                    worker, generation, ..
+                } => {
+                    self.processes.entry((*worker, *generation)).or_default();
+                }
                 SupervisorEvent::WorkerEnded {
                     at,
                     worker,
@@ -289,7 +294,6 @@ impl Run {
                 SupervisorEvent::Done { at } => self.span.until = *at,
                 SupervisorEvent::Fault(_)
                 | SupervisorEvent::Healed { .. }
-                | SupervisorEvent::WorkerStarted { .. }
                 | SupervisorEvent::Starved { .. } => {}
             }
         }

@@ -80,14 +80,6 @@ mod tests {
             (101, 5_101, 5_200, false),
         ] {
             let mut history = History::default();
-            for worker in [1, 2] {
-                history.supervisor.push(SupervisorEvent::WorkerStarted {
-                    at: 0,
-                    worker,
-                    generation: 0,
-                    pid: 100 + worker,
-                });
-            }
             history.supervisor.push(SupervisorEvent::Starved {
                 from: from * MILLI,
                 until: until * MILLI,

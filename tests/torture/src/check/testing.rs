@@ -115,7 +115,7 @@ impl Call {
     }
 }
 
-/// A run.
+/// A run with the workers 1 and 2.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     pub(crate) supervisor: Vec<SupervisorEvent>,
@@ -137,8 +137,15 @@ impl History {
             topology: topology.into(),
             ..Header::default()
         };
+        let started = |worker| SupervisorEvent::WorkerStarted {
+            at: 0,
+            worker,
+            generation: 0,
+            pid: 100 + worker,
+        };
+        let run = SupervisorEvent::Run { at: 0, header };
         History {
-            supervisor: vec![SupervisorEvent::Run { at: 0, header }],
+            supervisor: vec![run, started(1), started(2)],
             calls: Vec::new(),
             faults: 0,
         }

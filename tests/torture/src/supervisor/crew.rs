@@ -9,7 +9,6 @@ use distlock_tests::Worker;
 use super::Setup;
 use crate::history::{SupervisorEvent, now};
 use crate::saboteurs::VARIABLE;
-use crate::servers::{PASSWORD, USER};
 use crate::suspend::Suspends;
 
 /// All workers, by number.
@@ -65,11 +64,6 @@ impl Crew {
             .arg("--dir")
             .arg(&setup.dir)
             .env("DISTLOCK_URL", setup.target.url(&ports));
-        if !setup.target.sentinels().is_empty() {
-            command
-                .env("DISTLOCK_SENTINEL_USERNAME", USER)
-                .env("DISTLOCK_SENTINEL_PASSWORD", PASSWORD);
-        }
         for server in setup.target.servers() {
             command.args(["--server", &server.addr().to_string()]);
         }

@@ -20,11 +20,11 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::history::{Census, Outcome, Recorder, Step, When, WorkerEvent};
+use crate::history::{Census, Outcome, Recorder, Step, When, WorkerEvent, worker_file};
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::resource::Pool;
-use crate::servers::{Topology, terms};
+use crate::servers::{PASSWORD, Topology, USER, terms};
 use body::Ticket;
 use nodes::Nodes;
 use observer::{Observer, Witness};
@@ -83,7 +83,7 @@ struct Context {
 
 /// Runs until the supervisor says stop, or closes stdin.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let file = format!("worker-{}-{}.jsonl", args.number, args.generation);
+    let file = worker_file(args.number, args.generation);
     let recorder = Arc::new(Recorder::create(&args.dir.join(&file))?);
     let runtime = runtime(args.number)?;
     let wishes = listen();
@@ -199,11 +199,8 @@ fn builder(args: &Args) -> anyhow::Result<LockManagerBuilder> {
     if let Some(authority) = &args.authority {
         builder = builder.tls(Tls::new().ca_file(authority));
     }
-    if let (Ok(user), Ok(password)) = (
-        std::env::var("DISTLOCK_SENTINEL_USERNAME"),
-        std::env::var("DISTLOCK_SENTINEL_PASSWORD"),
-    ) {
-        builder = builder.sentinel_credentials(Credentials::new(user, password));
+    if matches!(args.topology, Topology::Sentinel | Topology::Replicas) {
+        builder = builder.sentinel_credentials(Credentials::new(USER, PASSWORD));
     }
     Ok(builder)
 }
