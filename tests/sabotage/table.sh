@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Runs every suite with every saboteur built in, and writes docs/saboteurs.md: which test notices which saboteur.
+# A suite is stopped at its first failing test. Results are kept in target/sabotage/found, so an interrupted run goes on
+# where it stopped. Alone on the machine: a test that is red because the machine is busy would count as a notice.
+# usage: tests/sabotage/table.sh [SABOTEUR...]   (default: all; takes some hours)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+export RUSTFLAGS="${RUSTFLAGS:-} --cfg distlock_inside --cfg sabotage"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sabotage"
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))} DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000}
+found=$CARGO_TARGET_DIR/found
+suites=(simulation equivalence conformance faults torture)
+
+# Those whose rule the model explores without: it must find the counter-example.
+model=" undo-then-ask-again old-connection-lives undone-once publish-before-write no-look newcomer-passes
+    grant-age-unchecked token-of-push no-yield stale-votes-count no-write-back no-quarantine "
+
+saboteurs() {
+    sed -n '/^rules! {/,/^}/ s/^    [a-z_]* = "\(.*\)",$/\1/p' distlock/src/protocol/rules.rs
+}
+
+# binary PACKAGE TARGET...: builds a test and prints where it is.
+binary() {
+    cargo test --no-run --message-format=json -p "$1" "${@:2}" 2>/dev/null |
+        sed -n 's/.*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1/p' | tail -1
+}
+
+# suite NAME: its command.
+suite() {
+    case $1 in
+        simulation) echo "$library simulation::" ;;
+        equivalence) echo "$library equivalence::" ;;
+        conformance) echo "$conformance" ;;
+        faults) echo "$faults" ;;
+        torture) echo "$torture saboteurs --only $2" ;;
+    esac
+}
+
+# first_failure SUITE SABOTEUR: prints the first test that fails, `-` if all pass.
+first_failure() {
+    local log=$found/$2.$1.log session failure=- sabotage=$2
+    # Torture sets the variable for its workers itself, because the same seed must pass without it.
+    [ "$1" != torture ] || sabotage=
+    # shellcheck disable=SC2046
+    CARGO_MANIFEST_DIR=$PWD/tests DISTLOCK_SABOTAGE=$sabotage setsid --fork --wait \
+        bash -c 'cd tests; echo $$ >"$0"; exec timeout 1200 "$@"' "$log.pid" $(suite "$1" "$2") >"$log" 2>&1 &
+    session=$!
+    while kill -0 "$session" 2>/dev/null; do
+        failure=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p; s/^caught  [^ ]* *\(.*[^ ]\) *[0-9]* s$/\1/p' "$log" | head -1)
+        [ -z "$failure" ] || break
+        sleep 1
+    done
+    # Servers that the tests started are in the same session.
+    pkill -KILL -s "$(cat "$log.pid")" || true
+    wait "$session" 2>/dev/null || true
+    failure=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p; s/^caught  [^ ]* *\(.*[^ ]\) *[0-9]* s$/\1/p' "$log" | head -1)
+    if [ -z "$failure" ] && ! grep -q '^test result: ok\|^MISSED\|no such saboteur' "$log"; then
+        failure="(no result within 20 minutes)"
+    fi
+    printf '%s\n' "${failure:--}"
+}
+
+table() {
+    printf '# What notices each saboteur\n\n'
+    printf 'Written by `tests/sabotage/table.sh`. Each suite ran with each saboteur (`Rules`, design.md section 2) built in, until\n'
+    printf 'its first failing test, which the table names. `-`: all tests pass. The model explores without the rule, and its\n'
+    printf 'tests expect a counter-example.\n\n'
+    printf '| saboteur | model | %s |\n|---|---|%s\n' "$(printf '%s | ' "${suites[@]}" | sed 's/ | $//')" "$(printf -- '---|%.0s' "${suites[@]}")"
+    local name one cell
+    for name in $(saboteurs); do
+        if grep -qw -- "$name" <<<"$model"; then cell="counter-example"; else cell=-; fi
+        printf '| `%s` | %s' "$name" "$cell"
+        for one in "${suites[@]}"; do
+            printf ' | %s' "$(cat "$found/$name.$one" 2>/dev/null || echo 'not run')"
+        done
+        printf ' |\n'
+    done
+}
+
+mkdir -p "$found"
+library=$(binary distlock --lib)
+conformance=$(binary distlock-tests --test conformance)
+faults=$(binary distlock-tests --test faults)
+cargo build --release -q -p torture
+torture=$PWD/$CARGO_TARGET_DIR/release/torture
+[ $# -gt 0 ] || set -- $(saboteurs)
+for name; do
+    for one in "${suites[@]}"; do
+        [ ! -e "$found/$name.$one" ] || continue
+        start=$SECONDS
+        first_failure "$one" "$name" >"$found/$name.$one.new"
+        mv "$found/$name.$one.new" "$found/$name.$one"
+        printf '%-28s %-12s %4d s  %s\n' "$name" "$one" $((SECONDS - start)) "$(cat "$found/$name.$one")"
+        table >docs/saboteurs.md
+    done
+done
+table >docs/saboteurs.md
