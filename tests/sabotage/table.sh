@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg distlock_inside --cfg sabotage"
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sabotage"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}/sabotage"
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))} DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000}
 found=$CARGO_TARGET_DIR/found
 suites=(simulation equivalence conformance faults torture)
@@ -81,8 +81,8 @@ mkdir -p "$found"
 library=$(binary distlock --lib)
 conformance=$(binary distlock-tests --test conformance)
 faults=$(binary distlock-tests --test faults)
-cargo build --release -q -p torture
-torture=$PWD/$CARGO_TARGET_DIR/release/torture
+cargo build -q -p torture
+torture=$CARGO_TARGET_DIR/debug/torture
 [ $# -gt 0 ] || set -- $(saboteurs)
 for name; do
     for one in "${suites[@]}"; do
