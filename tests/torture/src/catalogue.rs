@@ -326,12 +326,6 @@ pub(crate) const PROFILES: &[Profile] = &[
         ..NARROW
     },
     Profile {
-        name: "drop-pushes",
-        leases: &[(300, 1), (1_000, 1)],
-        link: faults(&[(Kind::DropPushes, 1)], (50, 300)),
-        ..NARROW
-    },
-    Profile {
         name: "suspend",
         leases: &[(1_000, 1)],
         process: faults(&[(Kind::ClientSuspend, 1)], (300, 1_000)),

@@ -86,7 +86,6 @@ const SABOTEURS: &[Saboteur] = &[
     saboteur("watchdog-on-user-runtime", "calm", 8, &[Invariant::Calm]).short(),
     saboteur("fence-not-on-read", "stale", 24, &[Invariant::Fencing]).short(),
     saboteur("instant-instead-of-boottime", "suspend", 8, BELIEFS),
-    saboteur("no-look", "drop-pushes", 8, &[Invariant::Liveness]),
     saboteur("acks-ignored", "behind", 24, BELIEFS).under(Topology::Replicas),
     saboteur("minority-elects", "calm", 8, &[Invariant::Exclusion])
         .under(Topology::Quorum3)
