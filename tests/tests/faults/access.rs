@@ -1,11 +1,16 @@
 //! The rights that a Redis user needs, no more and no less.
 
+use std::collections::BTreeSet;
 use std::future::IntoFuture as _;
+use std::time::Instant;
 
 use distlock::{Error, HowUnlocked, LockGuard, LockManager};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::kit::{HELD, LONG, acquire_later, connect_patiently, lock_key, ms, until_queued};
+use crate::kit::{
+    HELD, LONG, acquire_later, assert_says, connect_patiently, lock_key, ms, ok, until_clean,
+    until_queued,
+};
 use crate::replicas::{master, replica_of};
 
 const USER: &str = "distlock";
@@ -34,8 +39,8 @@ pub(crate) const NEEDED: &[&str] = &[
     "+hdel",
 ];
 
-/// Without one of these locks are handed on later (messages, finding out who is gone, testing and
-/// replacing broken connections), or a server that evicts is not noticed.
+/// Without one of these locks are handed on later (messages, finding out which client is gone,
+/// testing and replacing broken connections), or a server that evicts is not noticed.
 pub(crate) const USEFUL: &[&str] = &[
     "+publish",
     "+pubsub|numsub",
@@ -54,10 +59,10 @@ pub(crate) fn set_user(raw: &mut Resp, rights: &[&str]) {
     let password = format!(">{PASSWORD}");
     words.push(&password);
     words.extend(rights);
-    assert_eq!(raw.cmd(&words), Reply::Status("OK".into()), "{words:?}");
+    ok(raw, &words);
 }
 
-/// Who the user is, as a URL says it.
+/// User and password, as a URL has them.
 pub(crate) fn user() -> String {
     format!("{USER}:{PASSWORD}")
 }
@@ -88,7 +93,7 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     guard.release().await?;
     let guard = within(LONG, waiting).await.unwrap().0?;
     renewed(&guard).await?;
-    // Told by nobody, found by a look.
+    // Without a message, found by a look.
     proxy.drop_pushes(true);
     let guard = second.lock("looked").wait(wait).acquire().await?;
     let waiting = acquire_later(&first, "looked", lease, wait);
@@ -96,21 +101,17 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     guard.release().await?;
     within(LONG, waiting).await.unwrap().0?.release().await?;
     proxy.drop_pushes(false);
-    // A dead connection is tested and replaced, and the old one killed. A short lease tests the next one, too.
+    // A dead connection is tested and replaced, and the old one killed. A short lease tests the
+    // next one, too.
     proxy.hold_requests();
     let later = acquire_later(&first, "other", ms(1_000), LONG);
     let tested = within(LONG, later).await.unwrap().0?;
     // So short a lease may have ended.
     let _ = tested.release().await;
-    // Expired while somebody waits, and kept for a while.
+    // Expired while another call waits, and kept for a while.
     raw.cmd(&["DEL", &lock_key("k")]);
-    let next = first
-        .lock("k")
-        .lease(lease)
-        .min_hold(ms(50))
-        .acquire()
-        .await?;
-    next.release().await?;
+    let kept = first.lock("k").lease(lease).min_hold(ms(50));
+    kept.acquire().await?.release().await?;
     first.shutdown().await;
     second.shutdown().await;
     Ok(())
@@ -144,22 +145,14 @@ pub(crate) async fn renewed(guard: &LockGuard) -> Result<(), Error> {
 /// What was denied to the user, without repetitions.
 pub(crate) fn denied(raw: &mut Resp) -> Vec<String> {
     let log = raw.cmd(&["ACL", "LOG", "128"]);
-    let mut denied: Vec<String> = log
-        .array()
-        .iter()
-        .map(|entry| {
-            let fields = entry.array();
-            let name = Reply::Bulk("object".into());
-            let at = fields.iter().position(|field| *field == name);
-            fields[at.expect("an object") + 1]
-                .text()
-                .unwrap()
-                .to_lowercase()
-        })
-        .collect();
-    denied.sort();
-    denied.dedup();
-    denied
+    let name = Reply::Bulk("object".into());
+    let object = |entry: &Reply| {
+        let fields = entry.array();
+        let at = fields.iter().position(|field| *field == name);
+        fields[at.unwrap() + 1].text().unwrap().to_lowercase()
+    };
+    let denied: BTreeSet<_> = log.array().iter().map(object).collect();
+    denied.into_iter().collect()
 }
 
 fn all() -> Vec<&'static str> {
@@ -213,10 +206,7 @@ fn every_right_of_the_minimal_user_is_used() {
         .into_iter()
         .map(|right| std::thread::spawn(move || check(right)))
         .collect();
-    let failed = checks
-        .into_iter()
-        .map(std::thread::JoinHandle::join)
-        .filter(Result::is_err);
+    let failed = checks.into_iter().filter_map(|check| check.join().err());
     assert_eq!(failed.count(), 0, "see above");
 }
 
@@ -230,17 +220,11 @@ async fn rights_that_are_withdrawn_later_are_an_error_and_then_a_loss() {
     raw.cmd(&["ACL", "SETUSER", USER, "-pexpire", "-set"]);
     let error = within(LONG, guard.lost()).await;
     assert!(error.is_lost(), "{error:?}");
-    let error = manager
-        .lock("other")
-        .wait(ms(5_000))
-        .acquire()
-        .await
-        .unwrap_err();
-    assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
-    assert!(error.to_string().contains("rights"), "{error}");
+    let error = manager.lock("other").wait(LONG).acquire().await;
+    assert_denied(&error.unwrap_err(), "rights");
 }
 
-/// Who takes locks away needs nothing more; who lists them needs one right.
+/// Revoking locks needs nothing more; listing them needs one right.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_needs_the_right_to_scan() {
     let server = RedisServer::start();
@@ -249,11 +233,8 @@ async fn an_operator_needs_the_right_to_scan() {
     let holder = connect_patiently(url(server.port())).await.unwrap();
     let operator = connect_patiently(url(server.port())).await.unwrap();
     let guard = holder.lock("k").acquire().await.unwrap();
-    let error = operator.list("").await.unwrap_err().to_string();
-    assert!(
-        error.contains("rights") && error.contains("scan"),
-        "{error}"
-    );
+    let error = operator.list("").await.unwrap_err();
+    assert_says(&error, &["rights", "scan"]);
     raw.cmd(&["ACL", "SETUSER", USER, "+scan"]);
     assert_eq!(operator.list("").await.unwrap().len(), 1);
     let holds = tokio::spawn(async move { guard.lost().await });
@@ -262,22 +243,8 @@ async fn an_operator_needs_the_right_to_scan() {
     assert!(within(LONG, holds).await.unwrap().is_lost());
 }
 
-/// A URL with a database needs one right more.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_needs_the_right_to_select_it() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    set_user(&mut raw, &all());
-    let url = format!("{}/3", url(server.port()));
-    let error = connect_patiently(&url).await.unwrap_err();
-    assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    assert!(error.to_string().contains("+select"), "{error}");
-    set_user(&mut raw, &[all(), vec!["+select"]].concat());
-    let manager = connect_patiently(&url).await.unwrap();
-    manager.lock("k").run(async |_| ()).await.unwrap();
-}
-
-/// So does `min_replicas`, and `fsync` another one.
+/// `min_replicas` needs one right more, and `fsync` another one. Waiting does not help without it,
+/// in the queue neither.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_and_disks_need_the_right_to_wait_for_them() {
     let server = master();
@@ -285,27 +252,43 @@ async fn replicas_and_disks_need_the_right_to_wait_for_them() {
     let mut raw = server.client();
     set_user(&mut raw, &all());
     let manager = connect_patiently(url(server.port())).await.unwrap();
-    let lock = || manager.lock("k").wait(LONG);
+    let lock = || manager.lock("k").lease(HELD).wait(LONG);
     let can_fsync = !raw.cmd(&["WAITAOF", "0", "0", "1"]).is_error();
     let mut kinds = vec![(lock().min_replicas(1), "+wait")];
     if can_fsync {
         for (setting, value) in [("appendfsync", "always"), ("appendonly", "yes")] {
-            let set = ["CONFIG", "SET", setting, value];
-            assert_eq!(raw.cmd(&set), Reply::Status("OK".into()));
+            ok(&mut raw, &["CONFIG", "SET", setting, value]);
         }
         kinds.push((lock().fsync(true), "+waitaof"));
     }
     for (lock, right) in kinds {
         set_user(&mut raw, &all());
+        let asked = Instant::now();
         let error = lock.acquire().await.unwrap_err();
-        assert!(error.to_string().contains(right), "{right}: {error}");
+        assert!(asked.elapsed() < LONG / 2, "waiting does not help");
+        assert_denied(&error, right);
+        until_clean(&mut raw, LONG).await;
+        let guard = manager.lock("k").acquire().await.unwrap();
+        let queued = lock.clone();
+        let waiting = tokio::spawn(async move { queued.acquire().await });
+        until_queued(&mut raw, "k", 1).await;
+        guard.release().await.unwrap();
+        assert_denied(&within(LONG, waiting).await.unwrap().unwrap_err(), right);
+        until_clean(&mut raw, LONG).await;
         set_user(&mut raw, &[all(), vec![right]].concat());
         raw.cmd(&["ACL", "LOG", "RESET"]);
-        let guard = lock.lease(HELD).acquire().await.unwrap();
+        let guard = lock.acquire().await.unwrap();
         renewed(&guard).await.unwrap();
         guard.release().await.unwrap();
         assert_eq!(denied(&mut raw), Vec::<String>::new(), "{right}");
     }
+}
+
+/// An outage that waiting does not end, and that names what is missing.
+#[track_caller]
+fn assert_denied(error: &Error, missing: &str) {
+    assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
+    assert_says(error, &[missing]);
 }
 
 /// What is shown to suffice is what is written down.

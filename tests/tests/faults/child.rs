@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockManager};
 use distlock_tests::{Worker, child_args, is_child, this_test_binary};
 
-use crate::kit::ms;
+use crate::kit::{connect, hold, ms};
 
 /// Starts a child in one of the roles below.
 #[track_caller]
@@ -34,9 +34,8 @@ async fn play() {
         panic!("wrong arguments: {args:?}");
     };
     let lease = ms(lease.parse().expect("milliseconds"));
-    let manager = crate::kit::connect(url).await;
+    let manager = connect(url).await;
     match role.as_str() {
-        "hold" => hold(&manager, key, lease).await,
         "queue" => queue(&manager, key, lease, count.parse().expect("a number")).await,
         "guard" => guard(&manager, key, lease).await,
         "body" => body(&manager, key, lease).await,
@@ -45,25 +44,12 @@ async fn play() {
     }
 }
 
-/// Holds until its stdin closes.
-async fn hold(manager: &LockManager, key: &str, lease: Duration) {
-    let guard = manager
-        .lock(key)
-        .lease(lease)
-        .acquire()
-        .await
-        .expect("the lock is free");
-    println!("held {}", guard.fencing_token());
-    let closed = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
-    let _ = closed.await;
-}
-
 /// Waits `count` times over; each waiter that gets the lock says so and releases.
 async fn queue(manager: &LockManager, key: &str, lease: Duration, count: usize) {
     let waiters = (0..count).map(|_| {
         let lock = manager.lock(key).lease(lease).wait(ms(60_000));
         tokio::spawn(async move {
-            let guard = lock.acquire().await.expect("everybody has a turn");
+            let guard = lock.acquire().await.expect("each waiter has a turn");
             println!("turn {}", guard.fencing_token());
             // The hold may have been lost to a pause right here; the turn was had.
             let _ = guard.release().await;
@@ -90,12 +76,7 @@ fn sit_through_a_pause(mut last: Instant, lease: Duration) {
 
 /// Asks a guard right after a pause.
 async fn guard(manager: &LockManager, key: &str, lease: Duration) {
-    let guard = manager
-        .lock(key)
-        .lease(lease)
-        .acquire()
-        .await
-        .expect("the lock is free");
+    let guard = hold(manager, key, lease).await;
     let last = Instant::now();
     println!("held {}", guard.fencing_token());
     sit_through_a_pause(last, lease);

@@ -4,15 +4,19 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use distlock::{Credentials, Error, LockManager, LockManagerBuilder, Outage};
-use distlock_tests::{RedisServer, Resp, eventually_async, within};
+use distlock::{Credentials, LockGuard, LockManager, LockManagerBuilder};
+use distlock_tests::{RedisServer, Resp, eventually_async};
+use tokio::runtime::Handle;
 
-use crate::kit::{HELD, LONG, ms, taken_once, until_clean};
+use crate::kit::{
+    LONG, assert_config, assert_says, call_often, hold, kill, ms, ok, taken_once, until_clean,
+    until_served,
+};
 
 /// What makes the source panic.
 const PANIC: &str = "panic";
 
-/// Whoever keeps the password.
+/// The source of the password.
 #[derive(Clone)]
 pub(crate) struct Vault {
     now: Arc<Mutex<Result<Credentials, String>>>,
@@ -55,10 +59,8 @@ impl Vault {
 
 pub(crate) fn add_user(raw: &mut Resp, name: &str, password: &str) {
     let password = format!(">{password}");
-    let set = raw.cmd(&[
-        "ACL", "SETUSER", name, "reset", "on", &password, "~*", "&*", "+@all",
-    ]);
-    assert_eq!(set.text().unwrap(), "OK");
+    let rights = ["reset", "on", &password, "~*", "&*", "+@all"];
+    ok(raw, &[&["ACL", "SETUSER", name][..], &rights].concat());
 }
 
 /// The users of all connections but this one.
@@ -75,162 +77,130 @@ pub(crate) fn users(raw: &mut Resp) -> Vec<String> {
 }
 
 fn cut(raw: &mut Resp) {
-    raw.cmd(&["CLIENT", "KILL", "TYPE", "NORMAL", "SKIPME", "YES"]);
-    raw.cmd(&["CLIENT", "KILL", "TYPE", "PUBSUB"]);
+    kill(raw, "normal");
+    kill(raw, "pubsub");
 }
 
-/// All connections that live, a lane too, change over to the credentials of the moment, and nothing is lost.
+/// A server with the users that the source names, and a hold that lasts.
+struct Kept {
+    raw: Resp,
+    manager: LockManager,
+    held: LockGuard,
+    server: RedisServer,
+}
+
+impl Kept {
+    async fn start(vault: &Vault, users: &[(&str, &str)]) -> Self {
+        let server = RedisServer::start();
+        let mut raw = server.client();
+        for (user, password) in users {
+            add_user(&mut raw, user, password);
+        }
+        let builder = vault.builder(&server.url()).credentials_every(ms(1_000));
+        assert!(!format!("{builder:?}").contains("hunter2"));
+        let manager = builder.connect().await.unwrap();
+        Kept {
+            held: hold(&manager, "held", ms(30_000)).await,
+            raw,
+            manager,
+            server,
+        }
+    }
+
+    /// Waits until calls fail with an error that has this text.
+    async fn until_refused(&self, text: &str) {
+        eventually_async(LONG, async || {
+            let refused = self.manager.lock("k").wait(ms(100)).acquire().await;
+            refused.is_err_and(|error| error.to_string().contains(text))
+        })
+        .await;
+    }
+
+    /// Nothing was lost.
+    async fn end(mut self) {
+        assert!(self.held.is_held());
+        self.held.release().await.unwrap();
+        until_clean(&mut self.raw, LONG).await;
+    }
+}
+
+/// All connections that live, a lane too, change over to the credentials of the moment, and nothing
+/// is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn live_connections_are_told_the_credentials_of_the_moment() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    add_user(&mut raw, "one", "first");
-    add_user(&mut raw, "two", "second");
     let vault = Vault::new("one", "first");
-    let builder = vault.builder(&server.url()).credentials_every(ms(1_000));
-    let manager = builder.connect().await.unwrap();
-    let held = manager.lock("held").lease(HELD).acquire().await.unwrap();
+    let mut kept = Kept::start(&vault, &[("one", "first"), ("two", "second")]).await;
     eventually_async(LONG, async || {
-        let lock = manager.lock("warm").wait(LONG);
-        let calls = async move {
-            for _ in 0..20 {
-                lock.acquire().await.unwrap().release().await.unwrap();
-            }
-        };
-        tokio::spawn(calls).await.unwrap();
-        users(&mut raw) == ["one", "one", "one"]
+        call_often(&Handle::current(), &kept.manager, "warm").await;
+        users(&mut kept.raw) == ["one", "one", "one"]
     })
     .await;
     vault.set(Ok(Credentials::new("two", "second")));
-    eventually_async(LONG, async || users(&mut raw) == ["two", "two", "two"]).await;
+    let changed = async || users(&mut kept.raw) == ["two", "two", "two"];
+    eventually_async(LONG, changed).await;
     // Nothing depends on the old one any more.
-    raw.cmd(&["ACL", "DELUSER", "one"]);
-    assert_eq!(users(&mut raw).len(), 3, "none was cut");
-    assert!(held.is_held());
-    held.release().await.unwrap();
-    until_clean(&mut raw, LONG).await;
+    kept.raw.cmd(&["ACL", "DELUSER", "one"]);
+    assert_eq!(users(&mut kept.raw).len(), 3, "none was cut");
+    kept.end().await;
 }
 
-/// Whoever has a password means a server that asks for one.
-#[tokio::test]
-async fn a_server_without_a_password_is_another_one() {
-    let server = RedisServer::start();
-    let vault = Vault::new("default", "hunter2");
-    let error = vault.builder(&server.url()).connect().await.unwrap_err();
-    let shown = format!("{error} {error:?}");
-    assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    assert!(
-        shown.contains("requirepass") && !shown.contains("hunter2"),
-        "{shown}"
-    );
-}
-
-/// The password is changed, and all connections are cut: the next ones have the new one, and what was held still is.
+/// The password is changed, and all connections are cut: the next ones have the new one, and what
+/// was held still is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rotated_password_is_survived() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    add_user(&mut raw, "app", "first");
     let vault = Vault::new("app", "first");
-    let manager = vault.builder(&server.url()).connect().await.unwrap();
-    let held = manager
-        .lock("held")
-        .lease(ms(30_000))
-        .acquire()
-        .await
-        .unwrap();
+    let mut kept = Kept::start(&vault, &[("app", "first")]).await;
     for password in ["second", "third"] {
-        add_user(&mut raw, "app", password);
-        cut(&mut raw);
+        add_user(&mut kept.raw, "app", password);
+        cut(&mut kept.raw);
         // The vault is later than the server.
-        eventually_async(LONG, async || {
-            let refused = manager.lock("k").wait(ms(100)).acquire().await;
-            matches!(refused, Err(Error::Unavailable { outage, .. }) if outage == Outage::Denied)
-        })
-        .await;
+        kept.until_refused("WRONGPASS").await;
         vault.set(Ok(Credentials::new("app", password)));
-        eventually_async(LONG, async || {
-            manager.lock("k").wait(ms(100)).acquire().await.is_ok()
-        })
-        .await;
-        assert!(held.is_held());
+        until_served(&kept.manager).await;
+        assert!(kept.held.is_held(), "{password}");
     }
-    held.release().await.unwrap();
-    until_clean(&mut raw, LONG).await;
+    kept.end().await;
 }
 
-/// Whoever keeps the password is away: what is connected stays so, what is not is told why, and no secret is told.
+/// The source fails: what is connected stays so, what is not is told why, and no secret is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_that_fails_is_asked_again() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    add_user(&mut raw, "app", "hunter2");
+    const SEALED: &str = "the vault is sealed";
     let vault = Vault::new("app", "hunter2");
-    vault.set(Err("the vault is sealed"));
-    let error = vault.builder(&server.url()).connect().await.unwrap_err();
-    assert!(error.is_unavailable(), "{error:?}");
-    assert!(error.to_string().contains("the vault is sealed"), "{error}");
-
-    vault.set(Ok(Credentials::new("app", "hunter2")));
-    let builder = vault.builder(&server.url()).credentials_every(ms(1_000));
-    assert!(!format!("{builder:?}").contains("hunter2"));
-    let manager = builder.connect().await.unwrap();
-    let held = manager
-        .lock("held")
-        .lease(ms(30_000))
-        .acquire()
-        .await
-        .unwrap();
-    for failure in ["the vault is sealed", PANIC] {
+    let mut kept = Kept::start(&vault, &[("app", "hunter2")]).await;
+    for (failure, text) in [(SEALED, SEALED), (PANIC, "it panicked")] {
         vault.set(Err(failure));
-        cut(&mut raw);
-        let says = if failure == PANIC {
-            "it panicked"
-        } else {
-            failure
-        };
-        eventually_async(LONG, async || {
-            match manager.lock("k").wait(ms(100)).acquire().await {
-                Err(error) => error.to_string().contains(says),
-                Ok(_) => false,
-            }
-        })
-        .await;
+        cut(&mut kept.raw);
+        kept.until_refused(text).await;
     }
+    vault.set(Err(SEALED));
+    let error = vault.builder(&kept.server.url()).connect().await;
+    let error = error.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    assert_says(&error, &[SEALED]);
     vault.set(Ok(Credentials::new("app", "hunter2")));
-    let guard = within(LONG, manager.lock("k").wait(LONG).acquire())
-        .await
-        .unwrap();
-    guard.release().await.unwrap();
-    vault.set(Err("the vault is sealed"));
+    until_served(&kept.manager).await;
+    vault.set(Err(SEALED));
     let before = vault.asked();
     eventually_async(LONG, async || vault.asked() > before + 1).await;
-    taken_once(&manager, "k").await;
-    assert!(held.is_held());
-    held.release().await.unwrap();
-    until_clean(&mut raw, LONG).await;
+    taken_once(&kept.manager, "k").await;
+    kept.end().await;
 }
 
+/// Also a password for a server that asks for none: another server is meant.
 #[tokio::test]
 async fn settings_that_contradict_each_other_are_refused() {
-    let server = RedisServer::builder().requirepass("hunter2").start();
+    let open = RedisServer::start();
+    let guarded = RedisServer::builder().requirepass("hunter2").start();
     let vault = Vault::new("default", "hunter2");
-    let error = vault.builder(&server.url()).connect().await.unwrap_err();
-    let shown = format!("{error} {error:?}");
-    assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    assert!(
-        shown.contains("out of the URL") && !shown.contains("hunter2"),
-        "{shown}"
-    );
-
-    let server = RedisServer::start();
-    let often = vault.builder(&server.url()).credentials_every(ms(10));
-    let alone = LockManager::builder()
-        .url(server.url())
-        .credentials_every(LONG);
-    for builder in [often, alone] {
-        let error = builder.connect().await.unwrap_err();
-        assert!(matches!(error, Error::Config { .. }), "{error:?}");
-        assert!(error.to_string().contains("credentials_every"), "{error}");
+    let of_open = || vault.builder(&open.url());
+    let alone = LockManager::builder().url(open.url());
+    for (builder, part) in [
+        (of_open(), "requirepass"),
+        (vault.builder(&guarded.url()), "out of the URL"),
+        (of_open().credentials_every(ms(10)), "credentials_every"),
+        (alone.credentials_every(LONG), "credentials_every"),
+    ] {
+        assert_config(&builder.connect().await.unwrap_err(), &[part]);
     }
 }

@@ -1,52 +1,46 @@
 //! A server that forgets: FLUSHALL, and a death without persistence.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use distlock::{Error, LossReason, distributed_lock};
 use distlock_tests::{RedisServer, Resp, within};
 
-use crate::kit::{LONG, SLACK, acquire_later, connect, give_back, ms, until_clean, until_queued};
+use crate::contended::Contended;
+use crate::kit::{
+    LONG, SLACK, acquire_later, connect, expiry_after_renewal, give_back, hold, loss, ms, proxied,
+    single, until_clean, until_queued,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flushall_is_told_and_waiters_go_on() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    let (first, second) = (connect(&server.url()).await, connect(&server.url()).await);
     let lease = ms(9_000);
-    let guard = first.lock("k").lease(lease).acquire().await.unwrap();
-    let waiters = [&first, &second]
-        .map(|manager| tokio::spawn(give_back(acquire_later(manager, "k", lease, LONG))));
-    until_queued(&mut raw, "k", 2).await;
+    let mut this = Contended::start(lease).await;
+    let second = acquire_later(&this.holder, "k", lease, LONG);
+    until_queued(&mut this.raw, "k", 2).await;
+    let waiters = [this.waiting, second].map(|waiting| tokio::spawn(give_back(waiting)));
     let flushed = Instant::now();
-    raw.cmd(&["FLUSHALL"]);
-    let error = within(LONG, guard.lost()).await;
-    assert!(
-        flushed.elapsed() < lease / 3 + SLACK,
-        "told after {:?}",
-        flushed.elapsed()
-    );
+    this.raw.cmd(&["FLUSHALL"]);
+    let error = within(LONG, this.guard.lost()).await;
+    let delay = flushed.elapsed();
+    assert!(delay < lease / 3 + SLACK, "told after {delay:?}");
     assert!(error.is_lost());
-    let mut last = guard.fencing_token();
-    let mut seen = Vec::new();
+    let mut turns = Vec::new();
     for waiter in waiters {
-        seen.push(within(LONG, waiter).await.unwrap());
+        turns.push(within(LONG, waiter).await.unwrap());
     }
-    seen.sort();
+    turns.sort();
     // A look each half second finds that everything is gone.
-    assert!(
-        seen[0].1 - flushed < ms(1_000) + SLACK,
-        "{:?}",
-        seen[0].1 - flushed
-    );
-    for (token, _) in seen {
+    let delay = turns[0].1 - flushed;
+    assert!(delay < ms(1_000) + SLACK, "{delay:?}");
+    let mut last = this.guard.fencing_token();
+    for (token, _) in turns {
         assert!(token > last, "{token} after {last}");
         last = token;
     }
     // The release of the flushed hold changes nothing for others.
-    assert!(guard.release().await.is_err());
-    until_clean(&mut raw, LONG).await;
+    assert!(this.guard.release().await.is_err());
+    until_clean(&mut this.raw, LONG).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -56,32 +50,17 @@ async fn a_server_that_dies_without_persistence_is_found_out() {
     let lease = ms(9_000);
     let mut last = 0;
     for _ in 0..3 {
-        let guard = first
-            .lock("k")
-            .lease(lease)
-            .wait(LONG)
-            .acquire()
-            .await
-            .unwrap();
+        let guard = hold(&first, "k", lease).await;
         assert!(guard.fencing_token().get() > last);
         server.kill();
         server.restart();
         let back = Instant::now();
         // Documented: a server that forgets may grant again before the holder hears of it.
-        let rival = second
-            .lock("k")
-            .lease(lease)
-            .wait(LONG)
-            .acquire()
-            .await
-            .unwrap();
+        let rival = hold(&second, "k", lease).await;
         assert!(rival.fencing_token() > guard.fencing_token());
         within(LONG, guard.lost()).await;
-        assert!(
-            back.elapsed() < lease / 3 + ms(500) + SLACK,
-            "told after {:?}",
-            back.elapsed()
-        );
+        let delay = back.elapsed();
+        assert!(delay < lease / 3 + ms(500) + SLACK, "told after {delay:?}");
         last = rival.fencing_token().get();
         assert!(guard.release().await.is_err());
         assert!(rival.is_held());
@@ -93,11 +72,11 @@ async fn a_server_that_dies_without_persistence_is_found_out() {
 async fn a_server_that_remembers_keeps_the_holder() {
     let server = RedisServer::builder().append_only().start();
     let manager = connect(&server.url()).await;
-    let guard = manager.lock("k").lease(ms(15_000)).acquire().await.unwrap();
+    let guard = hold(&manager, "k", ms(15_000)).await;
     server.kill();
     server.restart();
     let mut raw = server.client();
-    crate::kit::expiry_after_renewal(&mut raw, "k").await;
+    expiry_after_renewal(&mut raw, "k").await;
     assert!(guard.is_held());
     manager.lock("k").wait(ms(0)).acquire().await.unwrap_err();
     guard.release().await.unwrap();
@@ -106,82 +85,25 @@ async fn a_server_that_remembers_keeps_the_holder() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_restart_nobody_elses_connection_is_killed() {
-    let server = RedisServer::start();
-    let proxy = server.proxy();
-    let manager = connect(&server.url_via(&proxy)).await;
+    let (server, proxy, manager) = proxied().await;
     let mut raw = server.client();
-    let id_of = |list: &str| -> i64 {
-        let line = list
-            .lines()
-            .find(|line| line.contains(" sub=1 "))
-            .expect("a subscriber");
-        let id = line.split(' ').find_map(|field| field.strip_prefix("id="));
-        id.unwrap().parse().unwrap()
-    };
-    let old = id_of(raw.cmd(&["CLIENT", "LIST"]).text().unwrap());
+    let clients = raw.cmd(&["CLIENT", "LIST"]);
+    let mut clients = clients.text().unwrap().lines();
+    let subscriber = clients.find(|client| client.contains(" sub=1 ")).unwrap();
+    let id = subscriber.split([' ', '=']).nth(1).unwrap();
+    let old: i64 = id.parse().unwrap();
     proxy.refuse_connections(true);
     server.restart();
-    // The new server counts from the beginning: somebody else has that number now.
-    let mut bystanders = Vec::new();
-    loop {
-        let mut bystander = server.client();
-        let id = bystander.cmd(&["CLIENT", "ID"]).int();
-        bystanders.push(bystander);
-        if id >= old {
-            assert!(id < old + 20, "the number was used up already");
-            break;
-        }
-    }
+    // The new server counts from the beginning: another client has that number now.
+    let mut bystanders = [(); 30].map(|()| server.client());
+    let id_of = |bystander: &mut Resp| bystander.cmd(&["CLIENT", "ID"]).int();
+    let ids = bystanders.each_mut().map(id_of);
+    assert!(ids.contains(&old), "{old} is not in {ids:?}");
     proxy.refuse_connections(false);
-    let guard = manager.lock("k").wait(LONG).acquire().await.unwrap();
-    for bystander in &mut bystanders {
-        assert!(
-            bystander.try_cmd(&["PING"]).is_ok(),
-            "a bystander was killed"
-        );
-    }
+    let guard = hold(&manager, "k", LONG).await;
+    let lives = |bystander: &mut Resp| bystander.try_cmd(&["PING"]).is_ok();
+    assert!(bystanders.iter_mut().all(lives), "a bystander was killed");
     guard.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flushes_under_load() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let mut tasks = Vec::new();
-    for _ in 0..2 {
-        let manager = connect(&server.url()).await;
-        for _ in 0..3 {
-            let lock = manager.lock("k").lease(ms(600)).wait(LONG);
-            let is_over = is_over.clone();
-            tasks.push(tokio::spawn(async move {
-                let (mut turns, mut last) = (0, None);
-                while turns == 0 || !is_over.load(Ordering::SeqCst) {
-                    let turn = lock.run(async |held| {
-                        tokio::time::sleep(ms(5)).await;
-                        held.fencing_token()
-                    });
-                    match turn.await {
-                        Ok(token) => {
-                            assert!(last < Some(token), "{token} after {last:?}");
-                            last = Some(token);
-                            turns += 1;
-                        }
-                        Err(error) => assert!(error.is_lost(), "{error}"),
-                    }
-                }
-            }));
-        }
-    }
-    for _ in 0..75 {
-        raw.cmd(&["FLUSHALL"]);
-        tokio::time::sleep(ms(40)).await;
-    }
-    is_over.store(true, Ordering::SeqCst);
-    for task in tasks {
-        within(LONG, task).await.expect("nobody starves");
-    }
-    until_clean(&mut raw, LONG).await;
 }
 
 #[distributed_lock(key = "annotated")]
@@ -212,38 +134,19 @@ impl From<Error> for AnnotatedError {
     }
 }
 
-/// Lost, although nobody knew before the release.
+/// Lost, which was not known before the release.
 #[track_caller]
 fn assert_gone(error: &Error, key: &str) {
-    assert!(
-        matches!(
-            error,
-            Error::Lost {
-                completed: true,
-                reason: LossReason::Gone,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    let (reason, completed) = loss(error);
+    assert!(completed && matches!(reason, LossReason::Gone), "{error:?}");
     assert_eq!(error.key(), Some(key));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flush_during_a_short_body_is_told_at_its_release() {
-    let server = RedisServer::start();
-    let raw = Mutex::new(server.client());
+    let (server, raw, manager) = single().await;
+    let raw = Mutex::new(raw);
     let flush = || drop(raw.lock().unwrap().cmd(&["FLUSHALL"]));
-    let manager = connect(&server.url()).await;
-    let rival = connect(&server.url()).await;
-    // Another one ran beside it.
-    let guard = manager.lock("guard").acquire().await.unwrap();
-    flush();
-    let other = rival.lock("guard").try_acquire().await.unwrap().unwrap();
-    assert_gone(&guard.release().await.unwrap_err(), "guard");
-    assert!(other.is_held());
-    other.release().await.unwrap();
-
     let ran = manager.lock("run").run(async |_| flush()).await;
     assert_gone(&ran.unwrap_err(), "run");
 

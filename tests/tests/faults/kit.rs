@@ -1,12 +1,13 @@
 //! What the tests of this binary have in common.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use distlock::__inside::lanes_at_once;
-use distlock::{Error, FencingToken, Held, Lock, LockGuard, LockManager};
-use distlock_tests::{RedisServer, Resp, equal, eventually_async};
+use distlock::{Error, FencingToken, Held, Lock, LockGuard, LockManager, LossReason, Outage};
+use distlock_tests::{Proxy, RedisServer, Reply, Resp, equal, eventually_async, within};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 /// Everything that must happen at some time, on a loaded machine.
@@ -15,7 +16,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// What a loaded machine may add to a bound.
 pub(crate) const SLACK: Duration = Duration::from_secs(4);
 
-/// A lease that a loaded machine renews in time: renewals are sent every 1.7 s, and 3.3 s late they still succeed.
+/// A lease that a loaded machine renews in time: renewals are sent every 1.7 s, and 3.3 s late they
+/// still succeed.
 pub(crate) const HELD: Duration = Duration::from_secs(5);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
@@ -27,7 +29,7 @@ pub(crate) fn grace(lease: Duration) -> Duration {
     (lease / 10).clamp(ms(250), ms(10_000))
 }
 
-/// The lease of a grant that nobody has confirmed.
+/// The lease of a grant that is not confirmed.
 pub(crate) fn grant_lease(lease: Duration) -> Duration {
     lease.min(ms(1_000))
 }
@@ -54,6 +56,55 @@ pub(crate) async fn connect(url: &str) -> LockManager {
 pub(crate) async fn connect_patiently(url: impl Into<String>) -> Result<LockManager, Error> {
     let builder = LockManager::builder().url(url);
     builder.connect_timeout(LONG).connect().await
+}
+
+/// A server, a connection to it, and a manager.
+pub(crate) async fn single() -> (RedisServer, Resp, LockManager) {
+    let server = RedisServer::start();
+    let (raw, manager) = (server.client(), connect(&server.url()).await);
+    (server, raw, manager)
+}
+
+/// A server, a proxy before it, and a manager behind that.
+pub(crate) async fn proxied() -> (RedisServer, Proxy, LockManager) {
+    let server = RedisServer::start();
+    let proxy = server.proxy();
+    let manager = connect(&server.url_via(&proxy)).await;
+    (server, proxy, manager)
+}
+
+/// Acquires and releases in a task of a runtime, more often than it takes to open a lane there.
+pub(crate) async fn call_often(on: &Handle, manager: &LockManager, key: &str) {
+    let lock = manager.lock(key).wait(LONG);
+    let calls = on.spawn(async move {
+        for _ in 0..40 {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }
+    });
+    calls.await.unwrap();
+}
+
+/// Waits until calls succeed.
+pub(crate) async fn until_served(manager: &LockManager) {
+    let served = async || manager.lock("k").wait(ms(500)).acquire().await.is_ok();
+    eventually_async(LONG, served).await;
+}
+
+/// Waits until this many clients listen at a server.
+pub(crate) async fn until_listening(raw: &mut Resp, count: usize, timeout: Duration) {
+    let channels = ["PUBSUB", "CHANNELS", "distlock:client:*"];
+    let listening = async || equal(raw.cmd(&channels).array().len(), count);
+    eventually_async(timeout, listening).await;
+}
+
+/// Acquires with this lease, however slow the machine is.
+///
+/// # Panics
+///
+/// If it does not acquire.
+pub(crate) async fn hold(manager: &LockManager, key: &str, lease: Duration) -> LockGuard {
+    let lock = manager.lock(key).lease(lease).wait(LONG);
+    lock.acquire().await.unwrap()
 }
 
 /// Has the server know every script, so that the next use of each is one command.
@@ -97,10 +148,34 @@ pub(crate) fn leftovers(raw: &mut Resp) -> Vec<String> {
     keys
 }
 
+/// Executes a command that the server must accept.
+#[track_caller]
+pub(crate) fn ok(raw: &mut Resp, words: &[&str]) {
+    assert_eq!(raw.cmd(words), Reply::Status("OK".into()), "{words:?}");
+}
+
+/// Ends all connections of a type (`normal`, `pubsub`) except this one; returns how many there
+/// were.
+pub(crate) fn kill(raw: &mut Resp, kind: &str) -> i64 {
+    raw.cmd(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"])
+        .int()
+}
+
+/// How many connections the server has accepted since it started.
+pub(crate) fn accepted(raw: &mut Resp) -> u64 {
+    let accepted = raw.info_field("total_connections_received");
+    accepted.parse().expect("a number")
+}
+
 /// How many connections the server has.
 pub(crate) fn connections(raw: &mut Resp) -> usize {
     let list = raw.cmd(&["CLIENT", "LIST"]);
     list.text().expect("a list").lines().count()
+}
+
+/// How many scripts the server has executed.
+pub(crate) fn scripts(raw: &mut Resp) -> u64 {
+    calls(raw, "eval") + calls(raw, "evalsha")
 }
 
 /// How many of a command the server has executed.
@@ -172,8 +247,85 @@ pub(crate) async fn give_back(acquiring: Acquiring) -> (FencingToken, Instant) {
     (token, acquired)
 }
 
-/// When a key runs out, by the server's clock (ms, to within one or two); negative without a key. Redis 6.2 has no
-/// `PEXPIRETIME`.
+/// Waits until a call in a task of its own has acquired.
+///
+/// # Panics
+///
+/// If it fails.
+#[track_caller]
+pub(crate) fn acquired(acquiring: Acquiring) -> impl Future<Output = LockGuard> {
+    let acquired = within(LONG, acquiring);
+    async { acquired.await.unwrap().0.unwrap() }
+}
+
+/// Releases. The waiter then acquires with a higher token and releases too, which leaves nothing on
+/// the server.
+pub(crate) async fn hand_on(guard: LockGuard, waiting: Acquiring, raw: &mut Resp) {
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    let next = acquired(waiting).await;
+    assert!(next.fencing_token() > token);
+    next.release().await.unwrap();
+    until_clean(raw, LONG).await;
+}
+
+/// Why a hold was lost, and whether its body had completed.
+///
+/// # Panics
+///
+/// If the error is another one than `Lost`.
+#[track_caller]
+pub(crate) fn loss(error: &Error) -> (&LossReason, bool) {
+    match error {
+        Error::Lost {
+            reason, completed, ..
+        } => (reason, *completed),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The outage that an error is about.
+///
+/// # Panics
+///
+/// If the error is another one than `Unavailable`.
+#[track_caller]
+pub(crate) fn outage(error: &Error) -> Outage {
+    match error {
+        Error::Unavailable { outage, .. } => *outage,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Panics unless the error is a misconfiguration and its text has all these parts.
+#[track_caller]
+pub(crate) fn assert_config(error: &Error, parts: &[&str]) {
+    assert!(matches!(error, Error::Config { .. }), "{error:?}");
+    assert!(!error.is_retryable(), "{error:?}");
+    assert_says(error, parts);
+}
+
+/// Panics unless the text of an error has all these parts, and no password of these tests.
+#[track_caller]
+pub(crate) fn assert_says(error: &Error, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "`{part}` is missing: {text}");
+    }
+    let shown = format!("{text} {error:?}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+/// Panics unless the server has the lock of this guard, with its token.
+#[track_caller]
+pub(crate) fn assert_stored(raw: &mut Resp, guard: &LockGuard) {
+    let value = raw.get(&lock_key(guard.key())).expect("a lock");
+    let token = guard.fencing_token().to_string();
+    assert_eq!(value.split(' ').nth(2), Some(&*token), "{value}");
+}
+
+/// When a key runs out, by the server's clock (ms, to within one or two); negative without a key.
+/// Redis 6.2 has no `PEXPIRETIME`.
 pub(crate) fn expires(raw: &mut Resp, key: &str) -> i64 {
     let script = "local left, time = redis.call('PTTL', KEYS[1]), redis.call('TIME') \
                   if left < 0 then return left end return time[1] * 1000 + math.floor(time[2] / 1000) + left";
@@ -203,7 +355,8 @@ pub(crate) async fn until_answered(manager: &LockManager) {
     eventually_async(LONG, async || manager.inspect("k").await.is_ok()).await;
 }
 
-/// Waits until two renewals of a hold have succeeded, so that it is not only what is left of the lease.
+/// Waits until two renewals of a hold have succeeded, so that it is not only what is left of the
+/// lease.
 ///
 /// # Panics
 ///
@@ -214,8 +367,8 @@ pub(crate) async fn until_renewed_twice(guard: &LockGuard) {
     }
 }
 
-/// The instant until which a holder believes in its lock at the latest. Unlike the moment in which a task hears of a
-/// loss, it does not depend on how busy the machine is.
+/// The instant until which a holder believes in its lock at the latest. Unlike the moment in which
+/// a task hears of a loss, it does not depend on how busy the machine is.
 pub(crate) fn believed_until(guard: &LockGuard) -> Instant {
     let now = Instant::now();
     now + guard.remaining()
@@ -261,30 +414,6 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Notes when it is dropped, which is when a body is stopped.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Stopped(Arc<Mutex<Option<Instant>>>);
-
-/// Lives inside of a body.
-#[derive(Debug)]
-pub(crate) struct Running(Stopped);
-
-impl Stopped {
-    pub(crate) fn body(&self) -> Running {
-        Running(self.clone())
-    }
-
-    pub(crate) fn at(&self) -> Option<Instant> {
-        *self.0.lock().unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        *self.0.0.lock().unwrap() = Some(Instant::now());
-    }
-}
-
 /// Inside of a body: as long as the lock is believed, the server has it, as this very hold's.
 #[track_caller]
 pub(crate) fn assert_in_redis(server: &RedisServer, held: &Held) {
@@ -293,14 +422,7 @@ pub(crate) fn assert_in_redis(server: &RedisServer, held: &Held) {
     if !held.is_held() {
         return;
     }
-    let value = value.unwrap_or_else(|| panic!("{held:?} runs without a lock in Redis"));
-    let mut fields = value.split(' ').skip(1);
-    let owner = fields.next().unwrap_or_default();
-    assert!(owner.contains(':'), "{held:?} runs, but there is {value:?}");
-    let token = fields.next().unwrap_or_default();
-    assert_eq!(
-        token,
-        held.fencing_token().to_string(),
-        "{held:?} is not {value:?}"
-    );
+    let stored = value.as_deref().and_then(|value| value.split(' ').nth(2));
+    let token = held.fencing_token().to_string();
+    assert_eq!(stored, Some(&*token), "{held:?} runs, there is {value:?}");
 }

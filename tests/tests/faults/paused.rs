@@ -1,11 +1,12 @@
 //! A process that is frozen for longer than its lease.
 
-use distlock_tests::{RedisServer, within};
+use distlock_tests::RedisServer;
 
 use crate::child::child;
-use crate::kit::{HELD, LONG, acquire_later, connect, lock_key, ms};
+use crate::kit::{HELD, LONG, assert_stored, connect, hold, ms};
 
-/// Freezes a child that holds the lock until somebody else has it; what the child says then.
+/// Freezes a child that holds the lock until another client has it; returns what the child says
+/// then.
 async fn freeze(role: &str) -> Vec<String> {
     let server = RedisServer::start();
     // That of the process that is frozen.
@@ -14,32 +15,17 @@ async fn freeze(role: &str) -> Vec<String> {
     let mut holder = child(role, &server.url(), "k", lease, 1);
     let old: u64 = holder.expect_line("held", LONG).parse().unwrap();
     holder.stop_process();
-    let (guard, _) = within(LONG, acquire_later(&manager, "k", HELD, LONG))
-        .await
-        .unwrap();
-    let guard = guard.unwrap();
+    let guard = hold(&manager, "k", HELD).await;
     assert!(guard.fencing_token().get() > old);
     // Frozen until it can tell the pause from a hiccup.
     tokio::time::sleep(lease).await;
     holder.cont_process();
-    let mut said = Vec::new();
-    loop {
-        let line = holder.next_line(LONG);
-        let end = line.starts_with("end");
-        said.push(line);
-        if end {
-            break;
-        }
+    let mut said = Vec::<String>::new();
+    while !said.last().is_some_and(|line| line.starts_with("end")) {
+        said.push(holder.next_line(LONG));
     }
     // Whatever it did when it woke up, it left this one alone.
-    let value = server
-        .client()
-        .get(&lock_key("k"))
-        .expect("the lock is there");
-    assert!(
-        value.contains(&guard.fencing_token().to_string()),
-        "{value}"
-    );
+    assert_stored(&mut server.client(), &guard);
     assert!(guard.is_held());
     guard.release().await.unwrap();
     said

@@ -1,39 +1,36 @@
-//! A server that answers but refuses to write: nobody runs without a lock in it, and when it takes
-//! writes again everybody has a turn.
+//! A server that answers but refuses to write: no body runs without a lock in it, and when it takes
+//! writes again every waiter has a turn.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use distlock_tests::{RedisServer, RedisServerBuilder, Reply, Resp, eventually_async, within};
+use distlock_tests::{RedisServer, Reply, Resp, eventually, eventually_async, within};
+use futures::future::join_all;
 
 use crate::kit::{
-    Exclusion, HELD, LONG, SLACK, assert_in_redis, connect, leftovers, lock_key, ms, until_clean,
-    until_queued, until_renewed_twice,
+    Exclusion, HELD, LONG, SLACK, assert_in_redis, connect, hold, ms, ok, single, until_clean,
+    until_queued,
 };
 
 const WAITERS: usize = 6;
 
 /// A way to refuse.
 struct Refusal {
-    builder: RedisServerBuilder,
+    name: &'static str,
     begin: fn(&RedisServer, &mut Resp),
-    end: fn(&mut Resp),
+    end: &'static [&'static str],
     /// Whether the lock can be handed on meanwhile.
     hands_on: bool,
 }
 
-#[track_caller]
-fn ok(raw: &mut Resp, words: &[&str]) {
-    assert_eq!(raw.cmd(words), Reply::Status("OK".into()), "{words:?}");
-}
-
 /// A holder releases while the server refuses and others wait.
-async fn release_under(refusal: Refusal) {
-    let server = Arc::new(refusal.builder.start());
+async fn release_under(refusal: &Refusal) {
+    let name = refusal.name;
+    let server = Arc::new(RedisServer::start());
     let mut raw = server.client();
     let lease = ms(1_000);
     let managers = [connect(&server.url()).await, connect(&server.url()).await];
-    let guard = managers[0].lock("k").lease(lease).acquire().await.unwrap();
+    let guard = hold(&managers[0], "k", lease).await;
     let exclusion = Exclusion::new();
     let waiters: Vec<_> = (0..WAITERS)
         .map(|i| {
@@ -51,7 +48,7 @@ async fn release_under(refusal: Refusal) {
                         Ok(()) => return,
                         // What cannot be renewed is lost; the turn is had again.
                         Err(error) if error.is_lost() => {}
-                        Err(error) => panic!("{error}"),
+                        Err(error) => panic!("{name}: {error}"),
                     }
                 }
             })
@@ -69,121 +66,83 @@ async fn release_under(refusal: Refusal) {
         assert_eq!(
             exclusion.turns(),
             0,
-            "a body ran although nothing can be written"
+            "{name}: a body ran although nothing can be written"
         );
     }
-    (refusal.end)(&mut raw);
+    ok(&mut raw, refusal.end);
     for waiter in waiters {
         within(LONG, waiter).await.unwrap();
     }
-    assert!(exclusion.turns() >= WAITERS as u64);
+    assert!(exclusion.turns() >= WAITERS as u64, "{name}");
     until_clean(&mut raw, LONG).await;
 }
 
-fn plain() -> RedisServerBuilder {
-    RedisServer::builder()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn out_of_memory() {
-    release_under(Refusal {
-        builder: plain(),
+const REFUSALS: &[Refusal] = &[
+    Refusal {
+        name: "out of memory",
         begin: |_, raw| ok(raw, &["CONFIG", "SET", "maxmemory", "1"]),
-        end: |raw| ok(raw, &["CONFIG", "SET", "maxmemory", "0"]),
+        end: &["CONFIG", "SET", "maxmemory", "0"],
         hands_on: true,
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn snapshots_that_fail() {
-    release_under(Refusal {
-        builder: plain(),
+    },
+    Refusal {
+        name: "no right to publish",
+        begin: |_, raw| ok(raw, &["ACL", "SETUSER", "default", "-publish"]),
+        end: &["ACL", "SETUSER", "default", "+publish"],
+        hands_on: true,
+    },
+    Refusal {
+        name: "snapshots that fail",
         begin: |server, raw| {
             // A snapshot cannot replace a directory.
             std::fs::create_dir(server.dir().join("dump.rdb")).expect("a directory");
             raw.cmd(&["BGSAVE"]);
-            distlock_tests::eventually(LONG, || raw.info_field("rdb_last_bgsave_status") == "err");
+            eventually(LONG, || raw.info_field("rdb_last_bgsave_status") == "err");
             ok(raw, &["CONFIG", "SET", "save", "3600 1"]);
             let refused = raw.cmd(&["SET", "probe", "1"]);
-            assert!(
-                matches!(&refused, Reply::Error(e) if e.starts_with("MISCONF")),
-                "{refused:?}"
-            );
+            let is_misconf = matches!(&refused, Reply::Error(e) if e.starts_with("MISCONF"));
+            assert!(is_misconf, "{refused:?}");
         },
-        end: |raw| ok(raw, &["CONFIG", "SET", "save", ""]),
+        end: &["CONFIG", "SET", "save", ""],
         hands_on: false,
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn too_few_replicas() {
-    release_under(Refusal {
-        builder: plain(),
+    },
+    Refusal {
+        name: "too few replicas",
         begin: |_, raw| ok(raw, &["CONFIG", "SET", "min-replicas-to-write", "1"]),
-        end: |raw| ok(raw, &["CONFIG", "SET", "min-replicas-to-write", "0"]),
+        end: &["CONFIG", "SET", "min-replicas-to-write", "0"],
         hands_on: false,
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_demoted_master() {
-    release_under(Refusal {
-        builder: plain(),
+    },
+    Refusal {
+        name: "a demoted master",
         // A master that cannot be reached: it keeps its data, and only reads.
         begin: |_, raw| ok(raw, &["REPLICAOF", "127.0.0.1", "1"]),
-        end: |raw| ok(raw, &["REPLICAOF", "NO", "ONE"]),
+        end: &["REPLICAOF", "NO", "ONE"],
         hands_on: false,
-    })
-    .await;
+    },
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_handed_on_without_memory_or_messages() {
+    release_under_each(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_right_to_publish() {
-    release_under(Refusal {
-        builder: plain(),
-        begin: |_, raw| ok(raw, &["ACL", "SETUSER", "default", "-publish"]),
-        end: |raw| ok(raw, &["ACL", "SETUSER", "default", "+publish"]),
-        hands_on: true,
-    })
-    .await;
+async fn no_body_runs_without_its_lock_in_the_server() {
+    release_under_each(false).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewals_and_releases_work_without_memory() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    let manager = connect(&server.url()).await;
-    let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
-    ok(&mut raw, &["CONFIG", "SET", "maxmemory", "1"]);
-    until_renewed_twice(&guard).await;
-    let refused = manager
-        .lock("other")
-        .wait(ms(0))
-        .acquire()
-        .await
-        .unwrap_err();
-    assert!(
-        refused.is_unavailable() && refused.to_string().contains("memory"),
-        "{refused}"
-    );
-    guard.release().await.unwrap();
-    assert!(!raw.exists(&lock_key("k")));
-    assert_eq!(leftovers(&mut raw), Vec::<String>::new());
+async fn release_under_each(hands_on: bool) {
+    let refusals = REFUSALS.iter().filter(|one| one.hands_on == hands_on);
+    // Mostly waiting, so all at once.
+    join_all(refusals.map(release_under)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_renewed_is_lost_and_says_why() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    let manager = connect(&server.url()).await;
-    let lease = HELD;
-    let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+    let (_server, mut raw, manager) = single().await;
+    let guard = hold(&manager, "k", HELD).await;
     ok(&mut raw, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let refused = Instant::now();
     let error = within(LONG, guard.lost()).await;
-    assert!(refused.elapsed() < lease + SLACK);
+    assert!(refused.elapsed() < HELD + SLACK);
     assert!(error.to_string().contains("NOREPLICAS"), "{error}");
 }
