@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 
 use crate::key::LockKey;
 use crate::protocol::words::AskReply;
+use crate::store::StoreEvent;
 
 mod keys;
 mod op;
@@ -20,7 +21,7 @@ mod step;
 
 use op::Op;
 use reply::{Reply, Seen};
-use side::{InMemory, InRedis, Message};
+use side::{InMemory, InRedis};
 use step::Step;
 
 const CASES: u32 = 10_000;
@@ -165,8 +166,8 @@ impl Both<'_> {
             // Not listening saves a round trip. What nobody expected is found in the end.
             if !messages.is_empty() {
                 kinds.extend(messages.iter().map(|message| match message {
-                    Message::Grant(_) => "granted",
-                    Message::Revocation(_) => "told to stop",
+                    StoreEvent::Granted(_) => "granted",
+                    _ => "told to stop",
                 }));
                 self.messages(client, messages).await?;
             }
@@ -174,9 +175,9 @@ impl Both<'_> {
         Ok(kinds)
     }
 
-    async fn messages(&mut self, client: usize, in_memory: Vec<Message>) -> Result<(), String> {
+    async fn messages(&mut self, client: usize, in_memory: Vec<StoreEvent>) -> Result<(), String> {
         let in_redis = self.redis.messages(client).await;
-        let rank = |seen: &mut Seen, messages: Vec<Message>| -> Vec<_> {
+        let rank = |seen: &mut Seen, messages: Vec<StoreEvent>| -> Vec<_> {
             let messages = messages.into_iter();
             messages
                 .map(|message| seen.message(client, &self.keys, message))

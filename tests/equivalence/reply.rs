@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::KEYS;
 use super::op::OWNERS;
-use super::side::Message;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     AskReply, Inspection, LookReply, Occupant, Owner, Proof, RenewalFailure, Renewed, Revoked,
 };
+use crate::store::StoreEvent;
 use crate::store::memory::hooks::Snapshot;
 use crate::util::clock::Moment;
 
@@ -262,60 +262,32 @@ impl Seen {
         Reply::Revoke(reply)
     }
 
-    /// A message. Where a grant's time is known, it is known locally only.
+    /// A message as its client got it. Where a grant's time is known, it is known locally only.
     pub(super) fn message(
         &mut self,
         client: usize,
         keys: &[LockKey; KEYS],
-        message: Message,
-    ) -> Pushed {
+        message: StoreEvent,
+    ) -> String {
         let place = |named: &LockKey| {
             let key = keys.iter().position(|key| key.same_lock(named));
             key.unwrap_or_else(|| panic!("a message about another lock: {named}"))
         };
         match message {
-            Message::Grant(grant) => {
-                let key = place(&grant.key);
-                self.tell(client, key, grant.owner, grant.token);
-                let mut token = grant.token;
+            StoreEvent::Granted(grant) => {
+                let (key, owner, mut token) = (place(&grant.key), grant.owner, grant.token);
+                self.tell(client, key, owner, token);
                 self.token(key, &mut token);
-                Pushed::Grant {
-                    client,
-                    key,
-                    owner: grant.owner,
-                    token,
-                    lease: grant.lease,
-                }
+                let lease = grant.lease;
+                format!("{client}:{owner} is granted key {key} with token {token} for {lease:?}")
             }
-            Message::Revocation(revocation) => {
-                let key = place(&revocation.key);
-                let mut token = revocation.token;
+            StoreEvent::Revoked(revocation) => {
+                let (key, mut token) = (place(&revocation.key), revocation.token);
                 self.token(key, &mut token);
-                Pushed::Revocation {
-                    client,
-                    key,
-                    token,
-                    by: revocation.by,
-                }
+                let by = revocation.by;
+                format!("{client} is told to stop by {by}: key {key}, token {token}")
             }
+            other => panic!("the server is well, and yet: {other:?}"),
         }
     }
-}
-
-/// A message as its client got it.
-#[derive(Debug, PartialEq)]
-pub(super) enum Pushed {
-    Grant {
-        client: usize,
-        key: usize,
-        owner: Owner,
-        token: FencingToken,
-        lease: Duration,
-    },
-    Revocation {
-        client: usize,
-        key: usize,
-        token: FencingToken,
-        by: String,
-    },
 }

@@ -7,14 +7,14 @@ use distlock_tests::{RedisServer, Resp, within};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::keys::Keys;
-use super::op::{Act, By, Pick, WAIT};
+use super::op::{Act, By, Op, Pick, WAIT};
 use super::step::{LIMIT, Step};
 use super::{CLIENTS, KEYS};
 use crate::config::options::FENCE_TTL;
 use crate::key::LockKey;
 use crate::manager::builder::Parts;
 use crate::protocol::timing::Timing;
-use crate::protocol::words::{Grant, Owner, Revocation};
+use crate::protocol::words::{Grant, Owner};
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
@@ -65,21 +65,6 @@ fn events() -> (EventSink, Events) {
     (Arc::new(sink), receiver)
 }
 
-/// A message to a client.
-#[derive(Debug)]
-pub(super) enum Message {
-    Grant(Grant),
-    Revocation(Revocation),
-}
-
-fn said(event: StoreEvent) -> Message {
-    match event {
-        StoreEvent::Granted(grant) => Message::Grant(grant),
-        StoreEvent::Revoked(revocation) => Message::Revocation(revocation),
-        other => panic!("the server is well, and yet: {other:?}"),
-    }
-}
-
 pub(super) struct InMemory {
     pub(super) stores: Vec<Box<dyn LockStore>>,
     server: MemoryServer,
@@ -122,7 +107,8 @@ impl InMemory {
             .clone()
     }
 
-    pub(super) fn who(&self, pick: Pick, key: &LockKey) -> (usize, Owner) {
+    /// The same pick, by number.
+    pub(super) fn who(&self, pick: Pick, key: &LockKey) -> Pick {
         let found = match pick.by {
             By::Holder => self.snapshot(key).hold.map(|hold| hold.owner),
             By::Waiting(nth) => self.waiting(nth, key),
@@ -132,7 +118,9 @@ impl InMemory {
             let mut clients = self.clients.iter().enumerate();
             clients.find_map(|(client, id)| Some((client, id.recognise(&owner).1?)))
         };
-        found.and_then(ours).unwrap_or((pick.client, pick.owner))
+        let (client, owner) = (found.and_then(ours)).unwrap_or((pick.client, pick.owner));
+        let by = By::Number;
+        Pick { by, client, owner }
     }
 
     pub(super) fn waiting(&self, nth: usize, key: &LockKey) -> Option<String> {
@@ -143,8 +131,9 @@ impl InMemory {
     /// Does what no client does.
     pub(super) fn meddle(&self, keys: &[LockKey; KEYS], step: &Step) {
         match step {
-            Step::DeleteHold { key } => self.server.delete_hold(&keys[*key]),
-            Step::DeleteAll { key } => self.server.delete_all(&keys[*key]),
+            Step::Op(Op::DeleteHold { key }) => self.server.delete_hold(&keys[*key]),
+            Step::Op(Op::DeleteAll { key }) => self.server.delete_all(&keys[*key]),
+            Step::Op(Op::Ahead { key }) => self.server.put_token_ahead(&keys[*key]),
             Step::Enter {
                 key,
                 client,
@@ -156,33 +145,26 @@ impl InMemory {
                 }
             }
             Step::Lapse { key, owner } => self.server.lapse(&keys[*key], owner),
-            Step::Ahead { key } => self.server.put_token_ahead(&keys[*key]),
             _ => {}
         }
     }
 
     /// Whether a newcomer asks, and the queue is as long as it may be.
     pub(super) fn finds_full(&self, keys: &[LockKey; KEYS], step: &Step) -> bool {
-        let Step::Act {
-            client,
-            key,
-            owner,
-            act: Act::Ask { .. },
-        } = step
-        else {
+        let Step::Op(Op::Act { pick, key, act }) = *step else {
             return false;
         };
-        let (queue, who) = (
-            self.snapshot(&keys[*key]).queue,
-            owner_text(&self.clients[*client], *owner),
-        );
-        queue.len() >= MAX_WAITERS[*client] as usize && queue.iter().all(|entry| entry.owner != who)
+        let queue = self.snapshot(&keys[key]).queue;
+        let who = owner_text(&self.clients[pick.client], pick.owner);
+        matches!(act, Act::Ask { .. })
+            && queue.len() >= MAX_WAITERS[pick.client] as usize
+            && queue.iter().all(|entry| entry.owner != who)
     }
 
     /// What a look left for the next one: a lock that is free behind more than it may remove or look at.
     pub(super) fn unfinished(&self, keys: &[LockKey; KEYS], step: &Step) -> Vec<&'static str> {
         let mut kinds = Vec::new();
-        if matches!(step, Step::Look { .. }) {
+        if matches!(step, Step::Op(Op::Look { .. })) {
             for key in keys {
                 let seen = self.snapshot(key);
                 if let (None, [head, ..]) = (seen.hold, &seen.queue[..]) {
@@ -194,11 +176,9 @@ impl InMemory {
     }
 
     /// What a client was told since the last call.
-    pub(super) fn messages(&mut self, client: usize) -> Vec<Message> {
+    pub(super) fn messages(&mut self, client: usize) -> Vec<StoreEvent> {
         let events = &mut self.events[client];
-        std::iter::from_fn(|| events.try_recv().ok())
-            .map(said)
-            .collect()
+        std::iter::from_fn(|| events.try_recv().ok()).collect()
     }
 
     pub(super) fn snapshot(&self, key: &LockKey) -> Snapshot {
@@ -268,8 +248,9 @@ impl InRedis {
         let keys = |key: usize| Keys::new(NAMESPACE, &keys[key]);
         let raw = &mut self.raw;
         match step {
-            Step::DeleteHold { key } => keys(*key).delete_hold(raw),
-            Step::DeleteAll { key } => keys(*key).delete_all(raw),
+            Step::Op(Op::DeleteHold { key }) => keys(*key).delete_hold(raw),
+            Step::Op(Op::DeleteAll { key }) => keys(*key).delete_all(raw),
+            Step::Op(Op::Ahead { key }) => keys(*key).ahead(raw),
             Step::Enter {
                 key,
                 client,
@@ -282,14 +263,13 @@ impl InRedis {
                 keys(*key).enter(raw, WAIT, &format!("{lease} {ttl} entered"), &owners);
             }
             Step::Lapse { key, owner } => keys(*key).lapse(raw, owner),
-            Step::Ahead { key } => keys(*key).ahead(raw),
             _ => {}
         }
     }
 
     /// What a client was told since the last call. Messages of a channel arrive in order, so one of
     /// our own shows that nothing is on its way any more.
-    pub(super) async fn messages(&mut self, client: usize) -> Vec<Message> {
+    pub(super) async fn messages(&mut self, client: usize) -> Vec<StoreEvent> {
         let id = &self.clients.ids[client];
         let message = format!("{} 1 1 1 {NAMESPACE}:lock:{{end}}", owner_text(id, END));
         let channel = format!("{NAMESPACE}:client:{}", id.as_str());
@@ -297,9 +277,8 @@ impl InRedis {
         assert_eq!(receivers.int(), 1, "each client is subscribed once");
         let mut messages = Vec::new();
         loop {
-            let event = within(LIMIT, self.events[client].recv()).await;
-            match said(event.unwrap()) {
-                Message::Grant(Grant { owner: END, .. }) => return messages,
+            match within(LIMIT, self.events[client].recv()).await.unwrap() {
+                StoreEvent::Granted(Grant { owner: END, .. }) => return messages,
                 message => messages.push(message),
             }
         }

@@ -4,13 +4,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::KEYS;
-use super::op::{Act, FIRST, OWNERS, Op};
+use super::op::{Act, FIRST, OWNERS, Op, Pick};
 use super::reply::{Reply, Seen};
 use super::side::InMemory;
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::timing::Timing;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, Look, Owner, Renewal};
 use crate::store::client_id::ClientId;
@@ -23,40 +22,11 @@ pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// Waiters that an inspection names: fewer than there may be.
 const NAMED: usize = 3;
 
-/// See [`Op`].
+/// An [`Op`], once it is known whom it concerns.
 #[derive(Debug)]
 pub(super) enum Step {
-    Act {
-        client: usize,
-        key: usize,
-        owner: Owner,
-        act: Act,
-    },
-    Renew {
-        client: usize,
-        owners: [Owner; KEYS],
-        right: [bool; KEYS],
-        timing: Timing,
-    },
-    Look {
-        client: usize,
-    },
-    Inspect {
-        client: usize,
-        key: usize,
-    },
-    Revoke {
-        client: usize,
-        key: usize,
-        right: bool,
-        deletes: bool,
-    },
-    DeleteHold {
-        key: usize,
-    },
-    DeleteAll {
-        key: usize,
-    },
+    /// It picks by number, if at all.
+    Op(Op),
     Enter {
         client: ClientId,
         key: usize,
@@ -65,9 +35,6 @@ pub(super) enum Step {
     Lapse {
         key: usize,
         owner: String,
-    },
-    Ahead {
-        key: usize,
     },
     Nothing,
 }
@@ -80,60 +47,32 @@ impl Step {
         keys: &[LockKey; KEYS],
         memory: &InMemory,
     ) -> Self {
-        match *op {
-            Op::Act { pick, key, act } => {
-                let (client, owner) = memory.who(pick, &keys[key]);
-                Step::Act {
-                    client,
-                    key,
-                    owner,
-                    act,
+        let mut op = *op;
+        match &mut op {
+            Op::Act { pick, key, .. } => *pick = memory.who(*pick, &keys[*key]),
+            Op::Renew { picks, .. } => {
+                for (pick, key) in picks.iter_mut().zip(keys) {
+                    *pick = memory.who(*pick, key);
                 }
             }
-            Op::Renew {
-                picks,
-                right,
-                timing,
-            } => {
-                let (client, first) = memory.who(picks[0], &keys[0]);
-                let (_, second) = memory.who(picks[1], &keys[1]);
-                Step::Renew {
-                    client,
-                    owners: [first, second],
-                    right,
-                    timing,
-                }
-            }
-            Op::Look { client } => Step::Look { client },
-            Op::Inspect { client, key } => Step::Inspect { client, key },
-            Op::Revoke {
-                client,
-                key,
-                right,
-                deletes,
-            } => Step::Revoke {
-                client,
-                key,
-                right,
-                deletes,
-            },
-            Op::DeleteHold { key } => Step::DeleteHold { key },
-            Op::DeleteAll { key } => Step::DeleteAll { key },
             Op::Enter { whose, key, count } => {
                 // Beyond those that the clients ask with.
                 let first = 1_000 * (number as Owner + 1);
-                Step::Enter {
-                    client: memory.client(whose),
-                    key,
-                    owners: first..first + count,
-                }
+                return Step::Enter {
+                    client: memory.client(*whose),
+                    key: *key,
+                    owners: first..first + *count,
+                };
             }
-            Op::Lapse { nth, key } => match memory.waiting(nth, &keys[key]) {
-                Some(owner) => Step::Lapse { key, owner },
-                None => Step::Nothing,
-            },
-            Op::Ahead { key } => Step::Ahead { key },
+            Op::Lapse { nth, key } => {
+                return match memory.waiting(*nth, &keys[*key]) {
+                    Some(owner) => Step::Lapse { key: *key, owner },
+                    None => Step::Nothing,
+                };
+            }
+            _ => {}
         }
+        Step::Op(op)
     }
 
     /// Lets a client do it, if a client does it.
@@ -155,13 +94,12 @@ impl Step {
         keys: &[LockKey; KEYS],
         seen: &mut Seen,
     ) -> Result<Reply, Trouble> {
-        Ok(match *self {
-            Step::Act {
-                client,
-                key,
-                owner,
-                act,
-            } => {
+        let Step::Op(op) = *self else {
+            return Ok(Reply::None);
+        };
+        Ok(match op {
+            Op::Act { pick, key, act } => {
+                let Pick { client, owner, .. } = pick;
                 let (store, name) = (&*stores[client], &keys[key]);
                 match act {
                     Act::Ask { timing, wait } => {
@@ -194,18 +132,19 @@ impl Step {
                     }
                 }
             }
-            Step::Renew {
-                client,
-                owners,
+            Op::Renew {
+                picks,
                 right,
                 timing,
             } => {
+                let client = picks[0].client;
                 let renewal = |key: usize| {
-                    let told = seen.told(client, key, owners[key]);
+                    let owner = picks[key].owner;
+                    let told = seen.told(client, key, owner);
                     let token = told.map_or(1, FencingToken::get) + u64::from(!right[key]);
                     Renewal {
                         key: keys[key].clone(),
-                        owner: owners[key],
+                        owner,
                         token: FencingToken::new(token),
                         timing,
                         durability: Durability::NONE,
@@ -214,21 +153,21 @@ impl Step {
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();
                 seen.renew(run(&*stores[client], &*batch, LIMIT).await?)
             }
-            Step::Look { client } => {
+            Op::Look { client } => {
                 let looks = keys.each_ref().map(|key| Look {
                     key: key.clone(),
                     owners: (FIRST..FIRST + OWNERS).collect(),
                 });
                 seen.look(run(&*stores[client], &looks[..], LIMIT).await?)
             }
-            Step::Inspect { client, key } => {
+            Op::Inspect { client, key } => {
                 let inspect = Inspect {
                     key: &keys[key],
                     waiters: NAMED,
                 };
                 seen.inspect(key, *run(&*stores[client], inspect, LIMIT).await?)
             }
-            Step::Revoke {
+            Op::Revoke {
                 client,
                 key,
                 right,
@@ -249,11 +188,9 @@ impl Step {
                 };
                 seen.revoke(key, run(store, revoke, LIMIT).await?)
             }
-            Step::DeleteAll { key } => seen.flushed(key),
-            Step::Ahead { key } => seen.behind(key),
-            Step::DeleteHold { .. } | Step::Enter { .. } | Step::Lapse { .. } | Step::Nothing => {
-                Reply::None
-            }
+            Op::DeleteAll { key } => seen.flushed(key),
+            Op::Ahead { key } => seen.behind(key),
+            Op::DeleteHold { .. } | Op::Enter { .. } | Op::Lapse { .. } => Reply::None,
         })
     }
 }

@@ -1,6 +1,5 @@
-//! Whatever the arguments are: a key belongs to one list of them, and to the hash tag of its template.
-
-use std::collections::HashMap;
+//! Whatever the arguments are, a key has the hash tag of its template. The test `attribute` shows
+//! that a key belongs to one list of arguments only.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -103,72 +102,6 @@ fn build(template: &[Part], arguments: &[String]) -> Result<LockKey, Error> {
     LockKey::new(&builder.finish()?)
 }
 
-fn is_escaped(c: char) -> bool {
-    ":{}%".contains(c) || c.is_whitespace() || c.is_control()
-}
-
-fn escaped_length(argument: &str, end: Option<char>) -> usize {
-    let length = |c: char| {
-        if is_escaped(c) || Some(c) == end {
-            3 * c.len_utf8()
-        } else {
-            c.len_utf8()
-        }
-    };
-    argument.chars().map(length).sum()
-}
-
-fn key_length(template: &[Part], arguments: &[String]) -> usize {
-    let mut arguments = arguments.iter();
-    let length = |part: &Part| match part {
-        Text(text) => text.len(),
-        Value(end) => escaped_length(arguments.next().expect("enough arguments"), *end),
-    };
-    template.iter().map(length).sum()
-}
-
-/// The arguments that a key was made of: a value ends at the first character that is the start of the
-/// text behind it. An escape is one unit, whatever its digits are.
-fn read_back(template: &[Part], key: &str) -> Option<Vec<String>> {
-    let mut arguments = Vec::new();
-    let mut rest = key;
-    for (at, part) in template.iter().enumerate() {
-        match part {
-            Text(text) => rest = rest.strip_prefix(text.as_str())?,
-            Value(None) => {
-                let behind = match template.get(at + 1) {
-                    Some(Text(text)) => text.len(),
-                    _ => 0,
-                };
-                let end = rest.len().checked_sub(behind)?;
-                arguments.push(unescape(&rest[..end])?);
-                rest = &rest[end..];
-            }
-            Value(Some(end)) => {
-                let mut length = 0;
-                while !rest[length..].starts_with(*end) {
-                    let unit = rest[length..].chars().next()?;
-                    length += if unit == '%' { 3 } else { unit.len_utf8() };
-                }
-                arguments.push(unescape(&rest[..length])?);
-                rest = &rest[length..];
-            }
-        }
-    }
-    rest.is_empty().then_some(arguments)
-}
-
-fn unescape(text: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut pieces = text.split('%');
-    bytes.extend(pieces.next()?.bytes());
-    for piece in pieces {
-        bytes.push(u8::from_str_radix(piece.get(..2)?, 16).ok()?);
-        bytes.extend(piece[2..].bytes());
-    }
-    String::from_utf8(bytes).ok()
-}
-
 /// Arguments as somebody would choose them who wants another one's key.
 fn argument() -> impl Strategy<Value = String> {
     let odd = select(vec![
@@ -197,25 +130,6 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_arguments_can_be_read_back_from_the_key((template, arguments) in call()) {
-        let length = key_length(&template, &arguments);
-        let empty = arguments.iter().any(String::is_empty);
-        match build(&template, &arguments) {
-            Ok(key) => {
-                prop_assert!(!empty, "an empty value in {}", key);
-                prop_assert!(key.as_str().len() == length && length <= MAX_KEY, "{}", key);
-                prop_assert_eq!(read_back(&template, key.as_str()), Some(arguments), "{}", key);
-            }
-            Err(error) => {
-                prop_assert!(matches!(error, Error::InvalidKey { .. }), "{:?}", &error);
-                prop_assert!(empty || length > MAX_KEY, "{}", error);
-                let shown = error.to_string();
-                prop_assert!(shown.len() < 1_000 && !shown.contains(char::is_control), "{}", shown);
-            }
-        }
-    }
-
-    #[test]
     fn the_hash_tag_is_the_templates((template, arguments) in call()) {
         let Ok(key) = build(&template, &arguments) else { return Ok(()) };
         let ordinary = build(&template, &vec!["x".to_owned(); values(&template)]).unwrap().tagged().to_string();
@@ -231,49 +145,5 @@ proptest! {
         };
         prop_assert_eq!(in_tag(&tagged), in_tag(&ordinary), "{}", &tagged);
         prop_assert!(!in_tag(&tagged)[1], "{}", &tagged);
-    }
-}
-
-#[test]
-fn no_two_lists_of_short_arguments_share_a_key() {
-    let pieces = ["a", ":", "{", "}", "%", "3A", " ", "-", "0", "F"];
-    let mut words: Vec<String> = pieces.map(str::to_owned).to_vec();
-    for first in pieces {
-        words.extend(pieces.map(|second| format!("{first}{second}")));
-    }
-    for template in (templates().iter()).filter(|template| values(template) == 2) {
-        let mut seen = HashMap::new();
-        for arguments in words
-            .iter()
-            .flat_map(|a| words.iter().map(move |b| [a, b].map(String::clone)))
-        {
-            let key = build(template, &arguments).unwrap().tagged().to_string();
-            // The pieces overlap: "3A" is one word and two.
-            if let Some(other) = seen.insert(key.clone(), arguments.clone()) {
-                assert_eq!(other, arguments, "{template:?} gives {key} for both");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_megabyte_is_refused_in_few_words() {
-    for argument in
-        ["x", "}", "\0", "日", "\u{202e}"].map(|text| text.repeat((1 << 20) / text.len()))
-    {
-        for arguments in [
-            [argument.clone(), "b".into()],
-            [argument.clone(), String::new()],
-        ] {
-            let error = build(&templates()[4], &arguments).unwrap_err();
-            let Error::InvalidKey { key, .. } = &error else {
-                panic!("{error:?}")
-            };
-            assert!(
-                key.len() < 500 && error.to_string().len() < 1_000,
-                "{} bytes",
-                error.to_string().len()
-            );
-        }
     }
 }

@@ -179,16 +179,6 @@ proptest! {
     }
 
     #[test]
-    fn the_scheme_says_whether_it_is_tls(
-        rest in "[a-z.0-9]{1,20}(:[0-9]{1,4})?(/[0-9])?(#insecure|\\?insecure=true)?",
-        scheme in select(vec![("redis", false), ("valkey", false), ("rediss", true), ("valkeys", true)]),
-    ) {
-        let Ok(config) = parse(&format!("{}://{rest}", scheme.0)) else { return Ok(()) };
-        prop_assert_eq!(config.tls.is_some(), scheme.1);
-        prop_assert_eq!(config.address().starts_with("rediss://"), scheme.1);
-    }
-
-    #[test]
     fn what_is_right_goes_where_it_says(
         scheme in select(vec!["redis", "valkey", "rediss", "valkeys"]),
         user in prop::option::of(any::<String>()), pass in prop::option::of(any::<String>()),
@@ -206,6 +196,8 @@ proptest! {
         let config = parse(&url).map_err(|error| TestCaseError::fail(format!("{url}: {error}")))?;
         let address = ConnectionAddr::Tcp(host.1.into(), port.unwrap_or(6379));
         prop_assert_eq!(&config.place, &Place::One(Single::Server(address)), "{}", &url);
+        let is_tls = scheme.ends_with("ss") || scheme.ends_with("ys");
+        prop_assert_eq!((config.tls.is_some(), config.address().starts_with("rediss://")), (is_tls, is_tls), "{}", &url);
         let redis = &config.settings;
         prop_assert_eq!(redis.db(), db.unwrap_or(0), "{}", &url);
         let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());

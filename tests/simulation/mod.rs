@@ -32,7 +32,6 @@
 //! | a newcomer passes the queue | 4 | passes somebody in the queue |
 //! | the previous token is ignored | 2 | a token is given twice |
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,38 +54,14 @@ use trace::Trace;
 use workload::work;
 use world::{Client, World};
 
-/// What came of a seed.
-pub(crate) struct Outcome {
-    trace: Trace,
-}
-
-impl Outcome {
-    pub(crate) fn hash(&self) -> u64 {
-        self.trace.hash()
-    }
-
-    pub(crate) fn counts(&self) -> &BTreeMap<&'static str, u64> {
-        &self.trace.counts
-    }
-
-    pub(crate) fn lines(&self) -> &[String] {
-        self.trace.lines()
-    }
-
-    pub(crate) fn violation(&self) -> Option<String> {
-        self.trace.violation()
-    }
-}
-
 /// Lives through one world.
-pub(crate) fn live(seed: u64) -> Outcome {
+pub(crate) fn live(seed: u64) -> Trace {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
-    let trace = runtime.block_on(simulate(seed));
-    Outcome { trace }
+    runtime.block_on(simulate(seed))
 }
 
 async fn simulate(seed: u64) -> Trace {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::world::{Client, World};
 use crate::__inside::seeded::SeededRandom;
-use crate::__inside::simulation::faulty::{Fault, Millis, Role, Witness};
+use crate::__inside::simulation::faulty::{Fault, Millis, Role};
 
 /// What can be chosen. Those that excuse something are rare, so that most worlds excuse nothing.
 const CHOICES: &[Fault] = &[

@@ -1,45 +1,20 @@
 //! The simulation as a test. `DISTLOCK_SEED=123 cargo test -p distlock --lib simulation::tests::replay --
 //! --nocapture` prints the whole trace of a seed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
 use super::*;
-use crate::__inside::simulation::faulty::Fault;
+use crate::__inside::simulation::faulty::ALL;
 use crate::util::mutex::lock;
 
 type Counts = BTreeMap<&'static str, u64>;
 
-/// How often each fault must at least happen in 400 worlds.
-const FAULTS: &[(&str, u64)] = &[
-    ("faults: amnesia", 15),
-    ("faults: crash", 25),
-    ("faults: delayed push", 35),
-    ("faults: delayed reply", 400),
-    ("faults: delayed request", 400),
-    ("faults: denied kill", 35),
-    ("faults: dropped push", 30),
-    ("faults: dropped reply", 350),
-    ("faults: dropped request", 500),
-    ("faults: duplicate", 400),
-    ("faults: duplicate push", 30),
-    ("faults: partition", 50),
-    ("faults: pause", 80),
-    ("faults: refusal", 25),
-    ("faults: reorder", 500),
-    ("faults: reset", 70),
-    ("faults: restart", 15),
-    ("faults: script flush", 30),
-    ("faults: silence", 50),
-    ("faults: step back", 60),
-    ("faults: step forward", 18),
-    ("faults: suspend", 60),
-];
-
-/// And what must come of them. Overlaps are excused where the server broke its word (`oracle`).
+/// What must come of the faults in 400 worlds. Overlaps are excused where the server broke its word
+/// (`oracle`).
 const OUTCOMES: &[(&str, u64)] = &[
     ("acquired: asked", 1_200),
     ("acquired: confirmed first", 150),
@@ -108,7 +83,7 @@ impl Progress {
                 break;
             };
             *counts.entry("worlds").or_default() += 1;
-            for (what, many) in outcome.counts() {
+            for (what, many) in &outcome.counts {
                 *counts.entry(what).or_default() += many;
             }
             if let Some(violation) = outcome.violation() {
@@ -202,7 +177,8 @@ fn same_seed_same_trace() {
 #[test]
 fn everything_happens() {
     let counts = live_many(30_000..30_400).unwrap_or_else(|report| panic!("{report}"));
-    let floors = FAULTS.iter().chain(OUTCOMES);
+    let faults = ALL.iter().map(|(_, what, floor)| (what, floor));
+    let floors = faults.chain(OUTCOMES.iter().map(|(what, floor)| (what, floor)));
     let rare: Vec<_> = floors
         .map(|(what, floor)| (what, floor, counts.get(what).copied().unwrap_or(0)))
         .filter(|(_, floor, many)| many < *floor)
@@ -211,11 +187,8 @@ fn everything_happens() {
         rare.is_empty(),
         "too rare (what, floor, seen): {rare:?}\n{counts:#?}"
     );
-    for fault in Fault::ALL {
-        assert!(
-            FAULTS.iter().any(|(what, _)| *what == fault.name()),
-            "no floor for {fault:?}"
-        );
+    for (place, (fault, ..)) in ALL.into_iter().enumerate() {
+        assert_eq!(fault as usize, place, "{fault:?} is named in its place");
     }
 }
 
@@ -233,7 +206,7 @@ fn replay() {
     println!(
         "seed {seed}, trace {:016x}, {:?}",
         outcome.hash(),
-        outcome.counts()
+        &outcome.counts
     );
     if let Some(violation) = outcome.violation() {
         panic!("{}", report(seed, &violation));

@@ -12,13 +12,8 @@ pub(crate) struct Trace {
     hash: u64,
     /// How often what happened.
     pub(crate) counts: BTreeMap<&'static str, u64>,
-    violation: Option<Violation>,
-}
-
-#[derive(Debug)]
-struct Violation {
-    text: String,
-    after: usize,
+    /// What was violated first, and after how many lines.
+    violation: Option<(String, usize)>,
 }
 
 impl Trace {
@@ -50,10 +45,7 @@ impl Trace {
     pub(crate) fn violated(&mut self, millis: u64, detail: fmt::Arguments<'_>) {
         self.line(millis, format_args!("VIOLATED: {detail}"));
         if self.violation.is_none() {
-            self.violation = Some(Violation {
-                text: detail.to_string(),
-                after: self.lines.len(),
-            });
+            self.violation = Some((detail.to_string(), self.lines.len()));
         }
     }
 
@@ -67,8 +59,8 @@ impl Trace {
 
     /// What was violated, with what led to it.
     pub(crate) fn violation(&self) -> Option<String> {
-        let violation = self.violation.as_ref()?;
-        let shown = &self.lines[violation.after.saturating_sub(SHOWN)..violation.after];
-        Some(format!("{}\n{}", violation.text, shown.join("\n")))
+        let (text, after) = self.violation.as_ref()?;
+        let shown = &self.lines[after.saturating_sub(SHOWN)..*after];
+        Some(format!("{text}\n{}", shown.join("\n")))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::oracle::brief;
 use super::world::{Client, World};
 use crate::__inside::seeded::SeededRandom;
-use crate::__inside::simulation::faulty::{Fault, Role, Witness};
+use crate::__inside::simulation::faulty::{Fault, Role};
 use crate::lock::Lock;
 use crate::lock::guard::LockGuard;
 use crate::manager::engine::held::Held;

@@ -12,7 +12,7 @@ use super::oracle::{Known, Oracle};
 use super::time::{BootClock, ServerClock, WorldTime};
 use crate::__inside::seeded::SeededRandom;
 use crate::__inside::simulation::faulty::{
-    CONFIG, Conditions, FaultyServer, Host, Network, SCRIPTS, Site, Surroundings, ToServer, Witness,
+    CONFIG, Conditions, FaultyServer, Host, Network, SCRIPTS, Site, ToServer,
 };
 use crate::config::options::Durability;
 use crate::key::LockKey;
@@ -70,7 +70,7 @@ impl World {
         let server = FaultyServer::new(
             Arc::new(ServerClock(time.clone())),
             conditions.clone(),
-            oracle.clone() as Arc<dyn Witness>,
+            oracle.clone(),
         );
         let keys = ["a", "b", "c"][..usize::try_from(*random.pick(&[1, 1, 2, 3])).unwrap()]
             .iter()
@@ -116,13 +116,8 @@ impl World {
             ..Parts::default()
         };
         let assembly = Assembly::on(executor, parts);
-        let site = Site::new(Surroundings {
-            index,
-            host: host.clone(),
-            server: self.server.clone(),
-            network: self.network.clone(),
-            random: random.fork(),
-        });
+        let (server, network) = (self.server.clone(), self.network.clone());
+        let site = Site::new(index, host.clone(), server, network, random.fork());
         let user = User {
             settings: Settings::named(&id.as_str()[..6]),
             id,

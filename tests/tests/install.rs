@@ -41,7 +41,7 @@ fn scenarios() {
         "threads" => runtime.block_on(threads()),
         "unset" => runtime.block_on(from_env_unset()),
         "set" => runtime.block_on(from_env_set()),
-        "refused" => runtime.block_on(from_env_refused()),
+        "refused" => drop(runtime.block_on(from_env_refused())),
         "two servers" => runtime.block_on(two_servers()),
         other => panic!("no scenario {other}"),
     }
@@ -81,10 +81,8 @@ async fn installing() {
     assert!(matches!(error, Error::AlreadyInstalled), "{error:?}");
     assert!(error.to_string().contains("once per process"), "{error}");
     let guard = first.lock("k").acquire().await.unwrap();
-    assert!(
-        locked().await.unwrap_err().is_busy(),
-        "the second one took its place"
-    );
+    let error = locked().await.unwrap_err();
+    assert!(error.is_busy(), "the second one took its place");
     // `with_manager` goes before it, and spawned tasks find it.
     distlock::with_manager(second, locked()).await.unwrap();
     guard.release().await.unwrap();
@@ -103,18 +101,14 @@ async fn shutting_down() {
     let guard = manager.lock("held").acquire().await.unwrap();
     assert!(server.client().exists("distlock:lock:{held}"));
     distlock::shutdown().await;
-    assert_eq!(
-        server.client().keys("distlock:lock:*"),
-        Vec::<String>::new()
-    );
+    let left = server.client().keys("distlock:lock:*");
+    assert_eq!(left, Vec::<String>::new());
     assert!(!guard.is_held());
     let error = locked().await.unwrap_err();
     assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
     // It stays installed: a process does not change its default.
-    assert!(matches!(
-        install(LockManager::memory()),
-        Err(Error::AlreadyInstalled)
-    ));
+    let error = install(LockManager::memory()).unwrap_err();
+    assert!(matches!(error, Error::AlreadyInstalled), "{error:?}");
     distlock::shutdown().await;
 }
 
@@ -158,72 +152,49 @@ async fn threads() {
     distlock_tests::eventually_async(PATIENCE, async || io_threads() == 0).await;
 }
 
+/// What the environment names, and who we are beside it.
 #[test]
-fn the_environment_says_nothing() {
-    scenario("unset", &[]);
-}
-
-async fn from_env_unset() {
-    let error = LockManager::from_env().await.unwrap_err();
-    assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    let message = error.to_string();
-    assert!(
-        message.contains("DISTLOCK_URL") && message.contains("redis://"),
-        "{message}"
-    );
-}
-
-#[test]
-fn the_environment_names_a_server() {
-    let server = RedisServer::start();
-    scenario("set", &[("DISTLOCK_URL", &server.url())]);
-    assert!(
-        server.client().exists("distlock:fence:{k}"),
-        "another store was used"
-    );
+fn the_environment_names_a_store() {
+    let open = RedisServer::start();
+    scenario("set", &[("DISTLOCK_URL", &open.url())]);
+    let used = open.client().exists("distlock:fence:{k}");
+    assert!(used, "another store was used");
     scenario("set", &[("DISTLOCK_URL", "memory:")]);
-}
 
-async fn from_env_set() {
-    let manager = LockManager::from_env().await.unwrap();
-    manager
-        .lock("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    manager.shutdown().await;
-}
-
-/// A URL that anybody may see, and beside it who we are.
-#[test]
-fn the_environment_has_credentials() {
     let server = RedisServer::builder().requirepass("hunter2").start();
     let url = format!("redis://127.0.0.1:{}", server.port());
     let (url, password) = (("DISTLOCK_URL", &*url), ("DISTLOCK_PASSWORD", "hunter2"));
-    let (user, nobody) = (
-        ("DISTLOCK_USERNAME", "default"),
-        ("DISTLOCK_USERNAME", "nobody"),
-    );
+    let name = |name| ("DISTLOCK_USERNAME", name);
     scenario("set", &[url, password]);
-    scenario("set", &[url, user, password]);
+    scenario("set", &[url, name("default"), password]);
     scenario("refused", &[url]);
-    scenario("refused", &[url, user]);
-    scenario("refused", &[url, nobody, password]);
-}
+    scenario("refused", &[url, name("default")]);
+    scenario("refused", &[url, name("nobody"), password]);
 
-#[test]
-fn the_environment_names_nothing_that_works() {
+    scenario("unset", &[]);
     scenario("refused", &[("DISTLOCK_URL", "")]);
     scenario("refused", &[("DISTLOCK_URL", "ftp://user:hunter2@host")]);
 }
 
-async fn from_env_refused() {
+async fn from_env_set() {
+    let manager = LockManager::from_env().await.unwrap();
+    manager.lock("k").run(async |_| ()).await.unwrap();
+    manager.shutdown().await;
+}
+
+async fn from_env_refused() -> String {
     let error = LockManager::from_env().await.unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    assert!(!error.to_string().contains("hunter2"), "{error}");
+    let message = error.to_string();
+    assert!(!message.contains("hunter2"), "{message}");
+    message
+}
+
+async fn from_env_unset() {
+    let message = from_env_refused().await;
+    for part in ["DISTLOCK_URL", "redis://"] {
+        assert!(message.contains(part), "no {part} in {message}");
+    }
 }
 
 #[distributed_lock(key = "two-<n>", locks = locks)]
@@ -249,16 +220,9 @@ fn one_template_on_two_servers_is_told_once() {
     command.env("DISTLOCK_URL", first.url());
     command.env("OTHER_URL", second.url());
     let mut child = Worker::spawn(&mut command);
-    let mut warnings = Vec::new();
-    loop {
-        let line = child.next_line(PATIENCE);
-        if line == "done" {
-            break;
-        }
-        if line.contains("WARN") {
-            warnings.push(line);
-        }
-    }
+    let lines = std::iter::from_fn(|| Some(child.next_line(PATIENCE)));
+    let said = lines.take_while(|line| line != "done");
+    let warnings: Vec<_> = said.filter(|line| line.contains("WARN")).collect();
     assert!(child.wait(PATIENCE).success());
     let [warning] = &warnings[..] else {
         panic!("{warnings:#?}");

@@ -119,25 +119,16 @@ async fn a_password_is_seen_nowhere() {
     }
 }
 
+/// Some kinds of wrong URLs. `tests/inside/urls.rs` shows the same for any URL.
 async fn wrong_urls(seen: &Seen) {
     let urls = [
         format!("redis://:{IN_URLS}@"),
         format!("redis://:{IN_URLS}@host:port"),
-        format!("redis://{IN_URLS}:{IN_URLS}@host:6379/zero"),
-        format!("redis://user:{IN_URLS}@host:6379/1/2"),
         format!("rediss://user:{IN_URLS}@host"),
-        format!("http://user:{IN_URLS}@host"),
         format!("user:{IN_URLS}@host:6379"),
-        format!("{IN_URLS}@host:6379"),
-        format!(":{IN_URLS}@host:6379"),
-        format!("{IN_URLS}:{IN_URLS}@host:6379"),
         "hunter2-secret:x@host:6379".to_owned(),
-        format!("redis//:{IN_URLS}@host"),
         format!("redis://:{PASSWORD}@host"),
-        format!("redis+unix://{IN_URLS}@host"),
-        format!("redis+sentinel://:{IN_URLS}@host,host:port/service"),
         format!("redis+sentinel://:{IN_URLS}@127.0.0.1:1,127.0.0.1:2/service"),
-        format!("redis+sentinel://:{IN_URLS}@127.0.0.1:1,user:{IN_URLS}@127.0.0.1:2/service"),
         format!("redis+sentinel://:{IN_URLS}@127.0.0.1:1/{PASSWORD}"),
         format!("redis+cluster://:{IN_URLS}@host,host/3"),
         IN_URLS.to_owned(),
@@ -167,17 +158,12 @@ async fn work(seen: &Seen, server: &RedisServer, builder: LockManagerBuilder) {
     let manager = builder.connect().await.unwrap();
     seen.show(&manager);
     let lock = manager.lock("k").lease(Duration::from_millis(600));
+    let short = lock.clone().wait(Duration::from_millis(100));
     seen.show(&lock);
     let guard = lock.acquire().await.unwrap();
     seen.show(&guard);
     seen.show(manager.inspect("k").await.unwrap());
-    seen.error(
-        lock.clone()
-            .wait(Duration::from_millis(100))
-            .acquire()
-            .await
-            .unwrap_err(),
-    );
+    seen.error(short.acquire().await.unwrap_err());
     guard.scope(async { seen.show(distlock::current()) }).await;
     server.client().cmd(&["DEL", "distlock:lock:{k}"]);
     seen.error(guard.lost().await);
@@ -199,13 +185,7 @@ async fn work(seen: &Seen, server: &RedisServer, builder: LockManagerBuilder) {
     raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     seen.error(guard.lost().await);
     drop(guard);
-    seen.error(
-        lock.clone()
-            .wait(Duration::from_millis(100))
-            .acquire()
-            .await
-            .unwrap_err(),
-    );
+    seen.error(short.acquire().await.unwrap_err());
     raw.cmd(&["CONFIG", "SET", "requirepass", PASSWORD]);
     let again = async || lock.acquire().await.is_ok_and(|guard| guard.is_held());
     eventually_async(PATIENCE, again).await;

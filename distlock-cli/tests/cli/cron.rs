@@ -77,7 +77,7 @@ fn a_machine_whose_clock_is_behind_finds_it_busy_after_a_success_but_not_after_a
     assert_eq!((code, &*mail), (Some(0), ""), "{log}");
     assert!(log.contains("is busy") && !log.contains("again"), "{log}");
     // An operator ends the pause, for it is part of the command.
-    let (code, unlocked) = kit::code(&mut kit::distlock(&server.url(), &["unlock", KEY]));
+    let (code, unlocked) = kit::code(&mut kit::distlock(&server.url(), &format!("unlock {KEY}")));
     assert_eq!(code, 0, "{unlocked}");
     // The job is done all the same.
     assert_eq!(first.wait(SOON).code(), Some(0));
@@ -100,45 +100,28 @@ fn a_machine_whose_clock_is_behind_finds_it_busy_after_a_success_but_not_after_a
 }
 
 #[test]
-fn what_the_command_writes_stays_where_it_belongs() {
-    let server = RedisServer::start();
-    let (code, log, mail) = ran(
-        &server.url(),
-        "0",
-        &[
-            "sh",
-            "-c",
-            "echo \"$1\"; echo \"$DISTLOCK_KEY\" >&2",
-            "sh",
-            "two words",
-        ],
-    );
-    assert_eq!((code, &*mail), (Some(0), "jobs:report\n"), "{log}");
-    assert!(log.starts_with("two words\n"), "{log}");
-}
-
-#[test]
 fn what_keeps_the_job_from_being_done_is_mailed() {
     let server = RedisServer::start();
-    let (code, log, mail) = ran(&server.url(), "0", &["/no/such/report.sh"]);
-    assert_eq!((code, &*log), (Some(127), ""), "{mail}");
-    assert!(mail.contains("/no/such/report.sh"), "{mail}");
+    let url = server.url();
+    // What the command writes stays where it belongs.
+    let script = "echo \"$1\"; echo \"$DISTLOCK_KEY\" >&2";
+    let (code, log, mail) = ran(&url, "0", &["sh", "-c", script, "sh", "two words"]);
+    assert_eq!((code, &*mail), (Some(0), "jobs:report\n"), "{log}");
+    assert!(log.starts_with("two words\n"), "{log}");
 
+    let mailed = |url: &str, command: &[&str], expected: i32, part: &str| {
+        let (code, log, mail) = ran(url, "0", command);
+        assert_eq!((code, &*log), (Some(expected), ""), "{mail}");
+        assert!(mail.contains(part), "{part} is not in {mail}");
+    };
+    let missing = "/no/such/report.sh";
+    mailed(&url, &[missing], 127, missing);
     // What `distlock run` says with this code is that the lock is busy.
-    let (code, log, mail) = ran(&server.url(), "0", &["sh", "-c", "exit 116"]);
-    assert_eq!((code, &*log), (Some(116), ""), "{mail}");
-    assert!(mail.ends_with("failed with code 116\n"), "{mail}");
-
+    let busy = ["sh", "-c", "exit 116"];
+    mailed(&url, &busy, 116, "failed with code 116\n");
     server.kill();
-    let (code, log, mail) = ran(&server.url(), "0", &["true"]);
-    assert_eq!((code, &*log), (Some(117), ""), "{mail}");
-    assert!(
-        mail.contains("failed with code 117: distlock: the lock store is unavailable"),
-        "{mail}"
-    );
-
-    let (code, _, mail) = ran("nonsense", "0", &["true"]);
-    assert_eq!(code, Some(119), "{mail}");
-    assert_eq!(mail.lines().count(), 1, "{mail}");
+    let away = "failed with code 117: distlock: the lock store is unavailable";
+    mailed(&url, &["true"], 117, away);
+    mailed("nonsense", &["true"], 119, "failed with code 119");
     assert_eq!(output(Command::new(SCRIPT).arg(KEY)).status.code(), Some(2));
 }

@@ -6,16 +6,23 @@ use distlock_tests::sentinel::Sentinels;
 use distlock_tests::{RedisCluster, RedisQuorum, RedisServer, eventually};
 use serde_json::Value;
 
-use crate::kit::{SOON, code, distlock, json, output, page, text};
+use crate::kit::{SOON, distlock, json, output, page, refused, text};
+
+/// Everything that it finds, and the exit code.
+#[track_caller]
+fn all_findings(url: &str) -> (Vec<Value>, i32) {
+    let ended = output(&mut distlock(url, "--json doctor"));
+    let object = json(&text(&ended.stdout));
+    let code = ended.status.code().expect("a code");
+    assert_eq!(object["bad"], code == 1, "{object}");
+    let findings = object["findings"].as_array();
+    (findings.expect("a list").clone(), code)
+}
 
 /// The verdict and the finding of each check, and the exit code.
 #[track_caller]
 fn findings(url: &str) -> (BTreeMap<String, (String, String)>, i32) {
-    let ended = output(&mut distlock("memory:", &["--json", "doctor", url]));
-    let object = json(&text(&ended.stdout));
-    let code = ended.status.code().expect("a code");
-    assert_eq!(object["bad"], code == 1, "{object}");
-    let findings = object["findings"].as_array().expect("a list");
+    let (findings, code) = all_findings(url);
     let of = |finding: &Value, name: &str| finding[name].as_str().expect("a text").to_owned();
     let by_check = findings.iter().map(|finding| {
         let verdict = of(finding, "verdict");
@@ -43,21 +50,13 @@ fn a_server_that_is_set_up_well_is_good() {
     let (found, code) = findings(&server.url());
     assert_eq!(code, 0, "{found:?}");
     // How fast this machine is at the moment says nothing.
-    for check in [
-        "version",
-        "eviction",
-        "clients",
-        "persistence",
-        "replicas",
-        "messages",
-        "rights",
-        "clock",
-    ] {
+    let checks = "version eviction clients persistence replicas messages rights clock";
+    for check in checks.split(' ') {
         assert_eq!(verdict(&found, check), "good", "{check}: {found:?}");
     }
     assert!(found["locking"].1.contains("handed on"), "{found:?}");
     assert!(found["latency"].1.contains("20 round trips"), "{found:?}");
-    let shown = page(&mut distlock(&server.url(), &["doctor"]));
+    let shown = page(&mut distlock(&server.url(), "doctor"));
     assert!(
         shown.contains("good  eviction") && shown.contains("0 bad"),
         "{shown}"
@@ -65,46 +64,32 @@ fn a_server_that_is_set_up_well_is_good() {
 }
 
 #[test]
-fn what_removes_locks_is_bad() {
+fn each_setting_has_its_verdict() {
     let server = RedisServer::start();
     let mut client = server.client();
-    client.cmd(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    // Nothing is evicted without a limit.
-    let (found, code) = findings(&server.url());
-    assert_eq!((verdict(&found, "eviction"), code), ("mind", 0));
-    client.cmd(&["CONFIG", "SET", "maxmemory", "1gb"]);
-    let (found, code) = findings(&server.url());
-    assert_eq!((verdict(&found, "eviction"), code), ("bad", 1));
-    // All locks have a TTL.
-    client.cmd(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
-    assert_eq!(verdict(&findings(&server.url()).0, "eviction"), "bad");
-    client.cmd(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    assert_eq!(verdict(&findings(&server.url()).0, "eviction"), "good");
-    let shown = text(&output(&mut distlock(&server.url(), &["doctor"])).stdout);
-    assert!(
-        shown.lines().all(|line| line.chars().count() <= 80),
-        "{shown}"
-    );
-}
-
-#[test]
-fn what_forgets_or_cuts_off_is_to_be_minded() {
-    let server = RedisServer::start();
-    let mut client = server.client();
-    client.cmd(&[
-        "CONFIG",
-        "SET",
-        "client-output-buffer-limit",
-        "pubsub 200000 100000 1",
-    ]);
-    let (found, code) = findings(&server.url());
-    assert_eq!(code, 0, "{found:?}");
-    assert_eq!(verdict(&found, "messages"), "mind");
-    assert_eq!(verdict(&found, "persistence"), "mind");
-    client.cmd(&["CONFIG", "SET", "appendonly", "yes"]);
     assert_eq!(verdict(&findings(&server.url()).0, "persistence"), "mind");
-    client.cmd(&["CONFIG", "SET", "appendfsync", "always"]);
-    assert_eq!(verdict(&findings(&server.url()).0, "persistence"), "good");
+    for (setting, value, check, expected) in [
+        // Nothing is evicted without a limit.
+        ("maxmemory-policy", "allkeys-lru", "eviction", "mind"),
+        ("maxmemory", "1gb", "eviction", "bad"),
+        // All locks have a TTL.
+        ("maxmemory-policy", "volatile-ttl", "eviction", "bad"),
+        ("maxmemory-policy", "noeviction", "eviction", "good"),
+        ("appendonly", "yes", "persistence", "mind"),
+        ("appendfsync", "always", "persistence", "good"),
+        (
+            "client-output-buffer-limit",
+            "pubsub 200000 100000 1",
+            "messages",
+            "mind",
+        ),
+    ] {
+        client.cmd(&["CONFIG", "SET", setting, value]);
+        let (found, code) = findings(&server.url());
+        let seen = (verdict(&found, check), code == 1);
+        assert_eq!(seen, (expected, expected == "bad"), "{setting} {value}");
+    }
+    page(&mut distlock(&server.url(), "doctor"));
 }
 
 #[test]
@@ -125,34 +110,32 @@ fn a_replica_may_be_promoted_without_a_lock() {
     );
 }
 
+/// The URL of a user who may do all but this.
+fn user_without(server: &RedisServer, rights: &str) -> String {
+    let line = format!("ACL SETUSER shop on >secret ~* &* +@all {rights}");
+    let words: Vec<_> = line.split(' ').collect();
+    assert!(!server.client().cmd(&words).is_error());
+    format!("redis://shop:secret@127.0.0.1:{}", server.port())
+}
+
 #[test]
 fn who_may_not_ask_is_told_what_could_not_be_asked() {
     let server = RedisServer::start();
-    let mut client = server.client();
-    let rights = [
-        "ACL", "SETUSER", "shop", "on", ">secret", "~*", "&*", "+@all", "-config", "-info",
-    ];
-    assert!(!client.cmd(&rights).is_error());
-    let url = format!("redis://shop:secret@127.0.0.1:{}", server.port());
+    let url = user_without(&server, "-config -info");
     let (found, code) = findings(&url);
     assert_eq!(code, 0, "{found:?}");
     for check in ["rights", "version", "eviction", "persistence", "messages"] {
         assert_eq!(verdict(&found, check), "mind", "{check}: {found:?}");
     }
     assert!(found["rights"].1.contains("CONFIG GET"), "{found:?}");
-    let shown = page(&mut distlock(&url, &["doctor"]));
+    let shown = page(&mut distlock(&url, "doctor"));
     assert!(!shown.contains("secret"), "{shown}");
 }
 
 #[test]
 fn a_right_that_locks_need_is_missed() {
     let server = RedisServer::start();
-    let rights = [
-        "ACL", "SETUSER", "shop", "on", ">secret", "~*", "&*", "+@all", "-zadd",
-    ];
-    assert!(!server.client().cmd(&rights).is_error());
-    let url = format!("redis://shop:secret@127.0.0.1:{}", server.port());
-    let (found, code) = findings(&url);
+    let (found, code) = findings(&user_without(&server, "-zadd"));
     assert_eq!((verdict(&found, "locking"), code), ("bad", 1), "{found:?}");
 }
 
@@ -197,10 +180,8 @@ fn sentinels_begin_a_failover_before_locks_are_lost() {
 #[test]
 fn every_primary_of_a_cluster_is_asked() {
     let cluster = RedisCluster::start(3);
-    let ended = output(&mut distlock(&cluster.url(), &["--json", "doctor"]));
-    let object = json(&text(&ended.stdout));
-    assert_eq!(ended.status.code(), Some(0), "{object}");
-    let findings = object["findings"].as_array().expect("a list");
+    let (findings, code) = all_findings(&cluster.url());
+    assert_eq!(code, 0, "{findings:?}");
     for node in cluster.nodes() {
         let port = node.port().to_string();
         let of_it = |check: &str| {
@@ -211,7 +192,8 @@ fn every_primary_of_a_cluster_is_asked() {
                         .is_some_and(|server| server.contains(&port))
             };
             let finding = findings.iter().find(is_it);
-            finding.unwrap_or_else(|| panic!("no {check} of {port} in {object}"))["verdict"].clone()
+            let finding = finding.unwrap_or_else(|| panic!("no {check} of {port}: {findings:?}"));
+            finding["verdict"].clone()
         };
         assert_eq!(of_it("coverage"), "good", "the kit has it so");
         assert_eq!(of_it("messages-when-down"), "good");
@@ -226,35 +208,23 @@ fn every_primary_of_a_cluster_is_asked() {
 fn a_server_of_a_quorum_that_is_down_is_bad() {
     let servers = RedisQuorum::start(3);
     servers.vote("distlock");
-    let count = |object: &Value, check: &str| {
-        let findings = object["findings"].as_array().expect("a list");
-        findings
-            .iter()
-            .filter(|finding| finding["check"] == check)
-            .count()
+    let count = |findings: &[Value], check: &str| {
+        let of_it = findings.iter().filter(|finding| finding["check"] == check);
+        of_it.count()
     };
-    let ended = output(&mut distlock(&servers.url(), &["--json", "doctor"]));
-    let object = json(&text(&ended.stdout));
-    assert_eq!(
-        (ended.status.code(), count(&object, "version")),
-        (Some(0), 3),
-        "{object}"
-    );
+    let (findings, code) = all_findings(&servers.url());
+    assert_eq!((code, count(&findings, "version")), (0, 3), "{findings:?}");
     servers.server(1).kill();
-    let ended = output(&mut distlock(&servers.url(), &["--json", "doctor"]));
-    let object = json(&text(&ended.stdout));
-    assert_eq!(
-        (ended.status.code(), count(&object, "version")),
-        (Some(1), 2),
-        "{object}"
-    );
-    assert_eq!(count(&object, "connection"), 1, "{object}");
+    let (findings, code) = all_findings(&servers.url());
+    assert_eq!((code, count(&findings, "version")), (1, 2), "{findings:?}");
+    assert_eq!(count(&findings, "connection"), 1, "{findings:?}");
 }
 
 #[test]
 fn a_store_that_cannot_be_reached_is_no_finding() {
     let server = RedisServer::start();
     server.kill();
-    let words = ["--timeout", "300ms", "doctor", &server.url()];
-    assert_eq!(code(&mut distlock("memory:", &words)).0, 117);
+    // The URL that is written, and not that of the environment.
+    let line = format!("--timeout 300ms doctor {}", server.url());
+    refused(&mut distlock("memory:", &line), 117, &[]);
 }

@@ -83,25 +83,15 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn what_is_held_is_shown_as_documented() {
+async fn what_is_held_is_shown_and_taken_away_as_documented() {
     let shop = Shop::open().await;
-    for name in ["list", "inspect"] {
+    for name in ["list", "inspect", "unlock"] {
         let commands = commands(&shop.server, MANUAL, name);
         let documented = shape(commands.output());
         let said = said(commands).await;
         assert_eq!(shape(&said.stdout), documented, "{name}");
     }
     drop(shop.web_2);
-    shop.calls.iter().for_each(JoinHandle::abort);
-}
-
-#[tokio::test]
-async fn a_lock_is_taken_away_as_documented() {
-    let shop = Shop::open().await;
-    let commands = commands(&shop.server, MANUAL, "unlock");
-    let documented = shape(commands.output());
-    let said = said(commands).await;
-    assert_eq!(shape(&said.stdout), documented);
     shop.calls.iter().for_each(JoinHandle::abort);
 }
 
@@ -162,10 +152,12 @@ async fn completions_are_written() {
     let said = said(commands).await;
     for (shell, part) in [
         ("bash", "complete -F"),
-        ("zsh", "#compdef"),
-        ("fish", "complete -c"),
+        ("zsh", "#compdef distlock"),
+        ("fish", "complete -c distlock"),
     ] {
         let script = fs::read_to_string(said.dir().join(shell)).expect("a script");
-        assert!(script.contains(part), "{shell}: {script}");
+        for part in [part, "inspect", "holder-is-gone", "on-lost"] {
+            assert!(script.contains(part), "{part} is not in that of {shell}");
+        }
     }
 }

@@ -11,20 +11,27 @@ use serde_json::Value;
 /// Long enough for a loaded machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// The program, told nothing by the environment.
-pub(crate) fn distlock(url: &str, words: &[&str]) -> Command {
-    let mut command = bare(words);
+/// The program with these words, told nothing but a store by the environment.
+pub(crate) fn distlock(url: &str, line: &str) -> Command {
+    let mut command = bare(line);
     command.env("DISTLOCK_URL", url);
     command
 }
 
+/// The program that runs a shell script, after these words.
+pub(crate) fn shell(url: &str, line: &str, script: &str) -> Command {
+    let mut command = distlock(url, line);
+    command.args(["--", "sh", "-c", script]);
+    command
+}
+
 /// The program without a store.
-pub(crate) fn bare(words: &[&str]) -> Command {
+pub(crate) fn bare(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
     for name in ["URL", "USERNAME", "PASSWORD", "NAMESPACE"] {
         command.env_remove(format!("DISTLOCK_{name}"));
     }
-    command.args(words);
+    command.args(line.split(' '));
     command
 }
 
@@ -54,6 +61,23 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 #[track_caller]
 pub(crate) fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+/// What a command says with this code, which is nothing on stdout.
+#[track_caller]
+pub(crate) fn refused(command: &mut Command, expected: i32, parts: &[&str]) -> String {
+    let output = output(command);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(expected),
+        "{command:?}: {stderr}"
+    );
+    assert_eq!(stdout, "", "{command:?}");
+    for part in parts {
+        assert!(stderr.contains(part), "{part} is not in {stderr}");
+    }
+    stderr
 }
 
 /// The object that a command writes, which must succeed.

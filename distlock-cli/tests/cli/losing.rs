@@ -6,9 +6,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use distlock_tests::{RedisServer, Way, Worker, eventually};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::kit::{SOON, beats, distlock, heartbeat, manager, text, until_waiting, wall_nanos};
+use crate::kit::{
+    SOON, beats, distlock, heartbeat, manager, shell, text, until_waiting, wall_nanos,
+};
 
 /// The server keeps the lock for another three seconds.
 const LEASE: &str = "30s";
@@ -33,19 +37,8 @@ impl Scene {
 
     /// Starts it, and returns once it lives.
     fn start(&self, url: &str, how: &str, script: &str) -> Worker {
-        let words = [
-            "run",
-            "--lease",
-            LEASE,
-            "--on-lost",
-            how,
-            "k",
-            "--",
-            "sh",
-            "-c",
-            script,
-        ];
-        let worker = Worker::spawn(&mut distlock(url, &words));
+        let line = format!("run --lease {LEASE} --on-lost {how} k");
+        let worker = Worker::spawn(&mut shell(url, &line, script));
         eventually(SOON, || !beats(&self.file("beats")).is_empty());
         worker
     }
@@ -87,41 +80,32 @@ fn that_is_deaf(beats: &Path) -> String {
     format!("exec > /dev/null 2>&1; trap '' TERM; {}", heartbeat(beats))
 }
 
-#[tokio::test]
-async fn who_hears_a_signal_gets_one_while_there_is_time() {
+/// Loses the lock while the command runs, and says whether the command was told.
+async fn was_told(how: &str, script: fn(&Path, &Path) -> String) -> bool {
     let scene = Scene::new();
     let proxy = scene.server.proxy();
     let told = scene.file("told");
-    let script = that_hears(&scene.file("beats"), &told);
-    let mut worker = scene.start(&proxy.url(), "signal", &script);
+    let script = script(&scene.file("beats"), &told);
+    let mut worker = scene.start(&proxy.url(), how, &script);
     proxy.black_hole(true);
     scene.nobody_lives_when_another_has_the_lock().await;
     assert_eq!(worker.wait(SOON).code(), Some(118));
-    assert!(told.exists(), "it was not told");
+    told.exists()
+}
+
+#[tokio::test]
+async fn who_hears_a_signal_gets_one_while_there_is_time() {
+    assert!(was_told("signal", that_hears).await, "it was not told");
 }
 
 #[tokio::test]
 async fn who_ignores_the_signal_is_killed_in_time() {
-    let scene = Scene::new();
-    let proxy = scene.server.proxy();
-    let script = that_is_deaf(&scene.file("beats"));
-    let mut worker = scene.start(&proxy.url(), "signal", &script);
-    proxy.black_hole(true);
-    scene.nobody_lives_when_another_has_the_lock().await;
-    assert_eq!(worker.wait(SOON).code(), Some(118));
+    assert!(!was_told("signal", |beats, _| that_is_deaf(beats)).await);
 }
 
 #[tokio::test]
 async fn who_is_to_be_killed_is_told_nothing() {
-    let scene = Scene::new();
-    let proxy = scene.server.proxy();
-    let told = scene.file("told");
-    let script = that_hears(&scene.file("beats"), &told);
-    let mut worker = scene.start(&proxy.url(), "kill", &script);
-    proxy.black_hole(true);
-    scene.nobody_lives_when_another_has_the_lock().await;
-    assert_eq!(worker.wait(SOON).code(), Some(118));
-    assert!(!told.exists(), "it was told");
+    assert!(!was_told("kill", that_hears).await, "it was told");
 }
 
 /// What a server that stands still has granted, it has granted until its lease ends when it goes on.
@@ -169,11 +153,8 @@ async fn a_loss_that_is_noticed_late_is_reported_as_a_loss() {
         told.display(),
         heartbeat(&beats_file)
     );
-    let words = [
-        "run", "--lease", "6s", "--grace", "3s", "k", "--", "sh", "-c", &script,
-    ];
     let stderr = scene.file("stderr");
-    let mut command = distlock(&proxy.url(), &words);
+    let mut command = shell(&proxy.url(), "run --lease 6s --grace 3s k", &script);
     command.stderr(File::create(&stderr).expect("a file"));
     let mut worker = Worker::spawn(&mut command);
     eventually(SOON, || !beats(&beats_file).is_empty());
@@ -181,14 +162,13 @@ async fn a_loss_that_is_noticed_late_is_reported_as_a_loss() {
     eventually(SOON, || told.exists());
     worker.stop_process();
     let keeper = keeper_of(worker.pid()).expect("a keeper");
-    let keeper = nix::unistd::Pid::from_raw(keeper as i32);
-    nix::sys::signal::kill(keeper, nix::sys::signal::Signal::SIGSTOP).expect("a signal");
+    signal(keeper, Signal::SIGSTOP);
     let locks = manager(&scene.server.url()).await;
     let guard = locks.lock("k").wait(SOON).acquire().await;
     let guard = guard.expect("the lock, when its lease has ended");
     let acquired = wall_nanos();
     eventually(SOON, || beats(&beats_file).last() > Some(&acquired));
-    nix::sys::signal::kill(keeper, nix::sys::signal::Signal::SIGCONT).expect("a signal");
+    signal(keeper, Signal::SIGCONT);
     // The keeper kills the command, and its parent finds that when it goes on.
     eventually(SOON, || keeper_of(worker.pid()).is_none());
     worker.cont_process();
@@ -207,8 +187,7 @@ async fn a_lock_that_is_not_confirmed_runs_no_command() {
     let proxy = server.proxy();
     let locks = manager(&server.url()).await;
     let guard = locks.lock("k").acquire().await.expect("a free lock");
-    let words = ["run", "--wait", "1m", "k", "--", "echo", "ran"];
-    let mut command = distlock(&proxy.url(), &words);
+    let mut command = distlock(&proxy.url(), "run --wait 1m k -- echo ran");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = command.spawn().expect("a process");
     until_waiting(&locks, "k", 1).await;
@@ -244,8 +223,7 @@ async fn a_keeper_that_was_killed_is_replaced() {
     let mut worker = scene.start(&scene.server.url(), "signal", &script);
     let parent = worker.pid();
     let first = keeper_of(parent).expect("a keeper");
-    let pid = nix::unistd::Pid::from_raw(first as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("a signal");
+    signal(first, Signal::SIGKILL);
     eventually(SOON, || {
         keeper_of(parent).is_some_and(|other| other != first)
     });
@@ -265,10 +243,27 @@ async fn a_command_does_not_outlive_both() {
     let keeper = keeper_of(worker.pid()).expect("a keeper");
     // So that it starts no other one.
     worker.stop_process();
-    let keeper = nix::unistd::Pid::from_raw(keeper as i32);
-    nix::sys::signal::kill(keeper, nix::sys::signal::Signal::SIGKILL).expect("a signal");
+    signal(keeper, Signal::SIGKILL);
     worker.kill();
     scene.nobody_lives_when_another_has_the_lock().await;
+}
+
+fn signal(process: u32, signal: Signal) {
+    kill(Pid::from_raw(process as i32), signal).expect("a signal");
+}
+
+/// The command ends and leaves a process that ignores SIGTERM. The lock is free only after that
+/// process has ended.
+#[tokio::test]
+async fn what_a_command_leaves_does_not_outlive_the_lock() {
+    let scene = Scene::new();
+    let file = scene.file("beats");
+    let left = format!("(trap '' TERM; {})", heartbeat(&file));
+    let begun = format!("while [ ! -s '{}' ]; do sleep 0.02; done", file.display());
+    let script = format!("{left} & {begun}; exit 3");
+    let mut worker = scene.start(&scene.server.url(), "signal", &script);
+    scene.nobody_lives_when_another_has_the_lock().await;
+    assert_eq!(worker.wait(SOON).code(), Some(3));
 }
 
 /// The process `distlock keeper` of a parent.

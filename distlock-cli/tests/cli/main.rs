@@ -8,7 +8,6 @@ mod kit;
 mod losing;
 mod running;
 mod seeing;
-mod taken;
 mod terminal;
 mod told;
 mod unlocking;

@@ -1,14 +1,11 @@
 //! `distlock run` while all is well: the command, what it is told, how it ends, and when the lock is free.
 
-use std::time::Duration;
-
 use distlock_tests::{RedisServer, Worker, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::kit::{
-    SOON, bare, beats, code, distlock, heartbeat, json, manager, output, text, until_waiting,
-    wall_nanos,
+    SOON, bare, code, distlock, json, manager, output, refused, shell, text, until_waiting,
 };
 
 #[test]
@@ -21,58 +18,45 @@ fn the_command_s_code_is_the_code() {
         ("kill -TERM $$", 128 + 15),
         ("kill -KILL $$", 128 + 9),
     ] {
-        let mut command = distlock(&server.url(), &["run", "k", "--", "sh", "-c", script]);
-        assert_eq!(code(&mut command).0, expected, "{script}");
+        let ended = code(&mut shell(&server.url(), "run k", script));
+        assert_eq!(ended.0, expected, "{script}");
     }
-}
-
-#[test]
-fn what_cannot_be_executed_has_the_code_of_shells_and_frees_the_lock() {
-    let server = RedisServer::start();
-    for (command, expected) in [("/no/such/command", 127), ("/etc/passwd", 126)] {
-        let (code, stderr) = code(&mut distlock(&server.url(), &["run", "k", "--", command]));
-        assert_eq!(code, expected, "{stderr}");
-        assert!(stderr.contains(command), "{stderr}");
-        assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    }
-    assert!(!server.client().exists("distlock:lock:{k}"));
-}
-
-#[test]
-fn a_wrong_command_line_is_2() {
-    for words in [
-        &["run", "k"][..],
-        &["run", "--lease", "15", "k", "--", "true"],
-        &["run", "--lease", "4s", "--grace", "3s", "k", "--", "true"],
-        &["nonsense"],
-    ] {
-        assert_eq!(
-            code(bare(words).env("DISTLOCK_URL", "memory:")).0,
-            2,
-            "{words:?}"
-        );
-    }
-    let server = RedisServer::start();
-    let (code, stderr) = code(&mut distlock(&server.url(), &["run", "a\nb", "--", "true"]));
-    assert_eq!(code, 2, "{stderr}");
 }
 
 #[tokio::test]
-async fn a_lock_that_is_held_is_116() {
+async fn every_failure_has_its_code() {
     let server = RedisServer::start();
     let locks = manager(&server.url()).await;
-    let guard = locks.lock("k").acquire().await.expect("a free lock");
-    for wait in ["0", "200ms"] {
-        let words = ["run", "--wait", wait, "k", "--", "echo", "ran"];
-        let ended = output(&mut distlock(&server.url(), &words));
-        let stderr = text(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(116), "{stderr}");
-        assert_eq!(text(&ended.stdout), "");
-        for part in ["`k`", "held by"] {
-            assert!(stderr.contains(part), "{part} is not in {stderr}");
-        }
+    let guard = locks.lock("taken").acquire().await.expect("a free lock");
+    let busy = "lock `taken` is busy: held by";
+    let waited = "lock `taken` is busy: waited";
+    for (line, expected, part) in [
+        // Of shells.
+        ("run k -- /no/such/command", 127, "/no/such/command"),
+        ("run k -- /etc/passwd", 126, "/etc/passwd"),
+        ("run k", 2, "<COMMAND>"),
+        ("run --lease 15 k -- true", 2, "500ms"),
+        ("run --lease 4s --grace 3s k -- true", 2, "grace"),
+        ("nonsense", 2, "nonsense"),
+        ("run a\nb -- true", 2, "control character"),
+        ("run --wait 0 taken -- echo ran", 116, busy),
+        ("run --wait 200ms taken -- echo ran", 116, waited),
+    ] {
+        refused(&mut distlock(&server.url(), line), expected, &[part]);
     }
+    assert!(!server.client().exists("distlock:lock:{k}"), "it is kept");
     guard.release().await.expect("a release");
+    server.kill();
+    let line = "--timeout 300ms run k -- true";
+    let port = server.port().to_string();
+    refused(&mut distlock(&server.url(), line), 117, &[&port]);
+    let line = "run k -- true";
+    refused(&mut bare(line), 119, &["DISTLOCK_URL"]);
+    refused(&mut distlock("http://127.0.0.1", line), 119, &["URL"]);
+    let server = RedisServer::builder().requirepass("secret").start();
+    let mut wrong = distlock(&format!("redis://127.0.0.1:{}", server.port()), line);
+    refused(wrong.env("DISTLOCK_PASSWORD", "wrong"), 119, &[]);
+    assert_eq!(code(wrong.env("DISTLOCK_PASSWORD", "secret")).0, 0);
 }
 
 /// With default options, the grace is longer than the grant of a lock that was handed over.
@@ -82,14 +66,14 @@ async fn the_command_runs_however_the_lock_was_acquired() {
         let server = RedisServer::builder().append_only().start();
         let locks = manager(&server.url()).await;
         let guard = locks.lock("k").acquire().await.expect("a free lock");
-        let words = ["run", "--wait", "1m", "k", "--", "echo", "hi"];
+        let line = "run --wait 1m k -- echo hi";
         if way == "free" {
             guard.release().await.expect("a release");
-            let ended = output(&mut distlock(&server.url(), &words));
+            let ended = output(&mut distlock(&server.url(), line));
             assert_eq!(text(&ended.stdout), "hi\n", "{ended:?}");
             continue;
         }
-        let mut worker = Worker::spawn(&mut distlock(&server.url(), &words));
+        let mut worker = Worker::spawn(&mut distlock(&server.url(), line));
         until_waiting(&locks, "k", 1).await;
         match way {
             "handed over" => guard.release().await.expect("a release"),
@@ -109,40 +93,11 @@ async fn the_command_runs_however_the_lock_was_acquired() {
 }
 
 #[test]
-fn a_store_that_cannot_be_reached_is_117() {
-    let server = RedisServer::start();
-    server.kill();
-    let words = ["--timeout", "300ms", "run", "k", "--", "true"];
-    let (code, stderr) = code(&mut distlock(&server.url(), &words));
-    assert_eq!(code, 117, "{stderr}");
-    assert!(stderr.contains(&server.port().to_string()), "{stderr}");
-}
-
-#[test]
-fn what_cannot_work_is_119() {
-    for (url, part) in [(None, "DISTLOCK_URL"), (Some("http://127.0.0.1"), "URL")] {
-        let mut command = bare(&["run", "k", "--", "true"]);
-        if let Some(url) = url {
-            command.env("DISTLOCK_URL", url);
-        }
-        let (code, stderr) = code(&mut command);
-        assert_eq!(code, 119, "{stderr}");
-        assert!(stderr.contains(part), "{stderr}");
-    }
-    let server = RedisServer::builder().requirepass("secret").start();
-    let url = format!("redis://127.0.0.1:{}", server.port());
-    let mut command = distlock(&url, &["run", "k", "--", "true"]);
-    assert_eq!(code(command.env("DISTLOCK_PASSWORD", "wrong")).0, 119);
-    assert_eq!(code(command.env("DISTLOCK_PASSWORD", "secret")).0, 0);
-}
-
-#[test]
 fn the_command_knows_its_key_and_its_token() {
     let server = RedisServer::start();
     let script = "echo $DISTLOCK_KEY $DISTLOCK_FENCING_TOKEN";
     let token = || {
-        let words = ["run", "shop:1", "--", "sh", "-c", script];
-        let said = text(&output(&mut distlock(&server.url(), &words)).stdout);
+        let said = text(&output(&mut shell(&server.url(), "run shop:1", script)).stdout);
         let token = said.trim().strip_prefix("shop:1 ").expect("the key");
         token.parse::<u64>().expect("a token")
     };
@@ -166,8 +121,7 @@ fn signals_reach_the_command_and_all_that_it_started() {
         (Signal::SIGHUP, &both, &["inner", "outer"]),
         (Signal::SIGTERM, &both, &["inner", "outer"]),
     ] {
-        let words = ["run", "k", "--", "sh", "-c", script];
-        let mut worker = Worker::spawn(&mut distlock(&server.url(), &words));
+        let mut worker = Worker::spawn(&mut shell(&server.url(), "run k", script));
         for _ in expected {
             worker.expect_line("ready", SOON);
         }
@@ -184,8 +138,8 @@ async fn a_signal_ends_the_wait_and_leaves_no_place_in_the_queue() {
     let server = RedisServer::start();
     let locks = manager(&server.url()).await;
     let guard = locks.lock("k").acquire().await.expect("a free lock");
-    let words = ["run", "--wait", "1h", "k", "--", "echo", "ran"];
-    let mut worker = Worker::spawn(&mut distlock(&server.url(), &words));
+    let waits = &mut distlock(&server.url(), "run --wait 1h k -- echo ran");
+    let mut worker = Worker::spawn(waits);
     let mut client = server.client();
     eventually(SOON, || client.exists("distlock:queue:{k}"));
     assert_eq!(worker.terminate(SOON).code(), Some(128 + 15));
@@ -196,41 +150,10 @@ async fn a_signal_ends_the_wait_and_leaves_no_place_in_the_queue() {
     guard.release().await.expect("a release");
 }
 
-/// The command ends, and leaves a process that ignores SIGTERM.
-#[tokio::test]
-async fn the_lock_is_free_when_nobody_of_the_command_is_left() {
-    let server = RedisServer::start();
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("beats");
-    let script = format!(
-        "(trap '' TERM; {}) & while [ ! -s '{}' ]; do sleep 0.02; done; exit 3",
-        heartbeat(&file),
-        file.display()
-    );
-    let words = ["run", "--grace", "300ms", "k", "--", "sh", "-c", &script];
-    let mut worker = Worker::spawn(&mut distlock(&server.url(), &words));
-    eventually(SOON, || !beats(&file).is_empty());
-    let locks = manager(&server.url()).await;
-    let guard = locks
-        .lock("k")
-        .wait(SOON)
-        .acquire()
-        .await
-        .expect("the lock");
-    let acquired = wall_nanos();
-    // Whoever lives on is seen by what it writes.
-    std::thread::sleep(Duration::from_millis(300));
-    let beats = beats(&file);
-    let last = beats.last().expect("a beat");
-    assert!(*last < acquired, "it lived {} ns longer", last - acquired);
-    assert_eq!(worker.wait(SOON).code(), Some(3));
-    guard.release().await.expect("a release");
-}
-
 #[test]
 fn stdin_and_stdout_are_the_command_s() {
     let server = RedisServer::start();
-    let mut worker = Worker::spawn(&mut distlock(&server.url(), &["run", "k", "--", "cat"]));
+    let mut worker = Worker::spawn(&mut distlock(&server.url(), "run k -- cat"));
     worker.send("hello");
     assert_eq!(worker.next_line(SOON), "hello");
     assert_eq!(worker.wait(SOON).code(), Some(0));
@@ -239,14 +162,13 @@ fn stdin_and_stdout_are_the_command_s() {
 #[test]
 fn what_came_of_it_is_told_as_json() {
     let server = RedisServer::start();
-    let words = ["--json", "run", "k", "--", "sh", "-c", "exit 4"];
-    let (code_, stderr) = code(&mut distlock(&server.url(), &words));
+    let (code_, stderr) = code(&mut shell(&server.url(), "--json run k", "exit 4"));
     let told = json(&stderr);
     assert_eq!((code_, &told["run"]["code"]), (4, &4.into()));
     assert_eq!(told["run"]["key"], "k");
     assert_eq!(told["run"]["failure"], serde_json::Value::Null);
     server.kill();
-    let words = ["--json", "--timeout", "200ms", "run", "k", "--", "true"];
-    let (_, stderr) = code(&mut distlock(&server.url(), &words));
+    let line = "--json --timeout 200ms run k -- true";
+    let (_, stderr) = code(&mut distlock(&server.url(), line));
     assert_eq!(json(&stderr)["error"]["kind"], "unavailable");
 }

@@ -1,4 +1,4 @@
-//! `distlock list` and `distlock inspect`.
+//! `distlock list` and `distlock inspect`. What their pages look like is shown by `documented`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,7 +16,7 @@ async fn the_locks_that_are_held_are_listed() {
         named(&server.url(), "first").await,
         named(&server.url(), "second").await,
     );
-    let empty = object(&mut distlock(&server.url(), &["--json", "list"]));
+    let empty = object(&mut distlock(&server.url(), "--json list"));
     assert_eq!(empty, json!({ "locks": [] }));
     let one = first.lock("shop:1").acquire().await.expect("a free lock");
     let _two = second.lock("shop:2").acquire().await.expect("a free lock");
@@ -24,7 +24,7 @@ async fn the_locks_that_are_held_are_listed() {
     let waiting = tokio::spawn(async move { second.lock("shop:1").acquire().await });
     until_waiting(&first, "shop:1", 1).await;
 
-    let listed = object(&mut distlock(&server.url(), &["list", "--json", "shop:"]));
+    let listed = object(&mut distlock(&server.url(), "list --json shop:"));
     let locks = listed["locks"].as_array().expect("a list");
     let keys: Vec<_> = locks.iter().map(|lock| &lock["key"]).collect();
     assert_eq!(keys, ["shop:1", "shop:2"]);
@@ -32,18 +32,6 @@ async fn the_locks_that_are_held_are_listed() {
     assert_eq!(locks[0]["waiters"], 1);
     assert_eq!(locks[0]["fencing_token"], one.fencing_token().get());
     assert!(locks[0]["left_ms"].as_u64() > Some(0), "{listed}");
-
-    let page = page(&mut distlock(&server.url(), &["list"]));
-    let lines: Vec<Vec<_>> = page
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
-    assert_eq!(lines[0], ["KEY", "HOLDER", "HELD", "LEFT", "WAITING"]);
-    assert_eq!(
-        (lines[1][0], lines[2][0], lines[3][0]),
-        ("jobs:1", "shop:1", "shop:2")
-    );
-    assert_eq!((lines[2][1], lines[2][4]), ("first", "1"));
     one.release().await.expect("a release");
     let _ = waiting.await.expect("no panic").expect("the lock");
 }
@@ -54,13 +42,13 @@ async fn long_keys_fit_80_columns_and_are_whole_in_json() {
     let locks = named(&server.url(), &"n".repeat(100)).await;
     let key = format!("begin:{}:end", "x".repeat(400));
     let _held = locks.lock(&key).acquire().await.expect("a free lock");
-    let shown = page(&mut distlock(&server.url(), &["list"]));
+    let shown = page(&mut distlock(&server.url(), "list"));
     let line = shown.lines().nth(1).expect("a lock");
     assert!(line.starts_with("begin:") && line.contains('…'), "{line}");
     assert!(line.contains(":end"), "{line}");
-    let listed = object(&mut distlock(&server.url(), &["--json", "list"]));
+    let listed = object(&mut distlock(&server.url(), "--json list"));
     assert_eq!(listed["locks"][0]["key"], key);
-    page(&mut distlock(&server.url(), &["inspect", &key]));
+    page(&mut distlock(&server.url(), &format!("inspect {key}")));
 }
 
 #[tokio::test]
@@ -69,12 +57,12 @@ async fn a_namespace_has_its_own() {
     let builder = LockManager::builder().url(server.url()).namespace("shop");
     let locks = builder.connect().await.expect("a manager");
     let _held = locks.lock("k").acquire().await.expect("a free lock");
-    let count = |words: &[&str]| {
-        let listed = object(&mut distlock(&server.url(), words));
+    let count = |line| {
+        let listed = object(&mut distlock(&server.url(), line));
         listed["locks"].as_array().map(Vec::len)
     };
-    assert_eq!(count(&["--json", "list"]), Some(0));
-    assert_eq!(count(&["--json", "--namespace", "shop", "list"]), Some(1));
+    assert_eq!(count("--json list"), Some(0));
+    assert_eq!(count("--json --namespace shop list"), Some(1));
 }
 
 #[tokio::test]
@@ -91,7 +79,7 @@ async fn who_waits_is_named_in_order() {
         }));
         until_waiting(&holder, "k", place as u64 + 1).await;
     }
-    let seen = object(&mut distlock(&server.url(), &["--json", "inspect", "k"]));
+    let seen = object(&mut distlock(&server.url(), "--json inspect k"));
     assert_eq!(seen["holders"][0]["client"], "holder");
     let waiting = seen["waiting"].as_array().expect("a list");
     let names: Vec<_> = waiting.iter().map(|waiter| &waiter["client"]).collect();
@@ -100,22 +88,14 @@ async fn who_waits_is_named_in_order() {
         waiting[0]["since"].as_str() <= waiting[1]["since"].as_str(),
         "{seen}"
     );
-
-    let shown = page(&mut distlock(&server.url(), &["inspect", "k"]));
-    let [second, third] = ["second", "third"].map(|name| shown.find(name).expect("a name"));
-    assert!(second < third, "{shown}");
-    for part in [
-        "held by   holder since",
-        &guard.fencing_token().to_string(),
-        "waiting   2",
-    ] {
-        assert!(shown.contains(part), "{part} is not in {shown}");
-    }
+    let shown = page(&mut distlock(&server.url(), "inspect k"));
+    let token = guard.fencing_token().to_string();
+    assert!(shown.contains(&token), "{token} is not in {shown}");
     guard.release().await.expect("a release");
     for call in calls {
         call.await.expect("no panic");
     }
-    let shown = page(&mut distlock(&server.url(), &["inspect", "k"]));
+    let shown = page(&mut distlock(&server.url(), "inspect k"));
     assert!(shown.contains("free"), "{shown}");
 }
 
@@ -125,22 +105,19 @@ async fn a_key_that_is_only_kept_is_shown_as_such() {
     let locks = named(&server.url(), "nightly-1").await;
     let job = locks.lock("job").min_hold(Duration::from_secs(3_600));
     job.run(async |_| ()).await.expect("a free lock");
-    let listed = object(&mut distlock(&server.url(), &["--json", "list"]));
+    let listed = object(&mut distlock(&server.url(), "--json list"));
     let until = listed["locks"][0]["holders"][0]["kept_until"].as_str();
     let time = until.and_then(|until| until.get(11..19)).expect("a moment");
     let kept = format!("kept until {time}Z, work finished");
-    for words in [&["list"][..], &["inspect", "job"]] {
-        let shown = page(&mut distlock(&server.url(), words));
+    for line in ["list", "inspect job"] {
+        let shown = page(&mut distlock(&server.url(), line));
         assert!(shown.contains(&kept), "{kept} is not in {shown}");
         assert!(
             !shown.contains("held by") && !shown.contains("renewed"),
             "{shown}"
         );
     }
-    let busy = output(&mut distlock(
-        &server.url(),
-        &["run", "--wait", "0s", "job", "--", "true"],
-    ));
+    let busy = output(&mut distlock(&server.url(), "run --wait 0s job -- true"));
     let said = text(&busy.stderr);
     assert!(said.contains(&kept), "{kept} is not in {said}");
 }
@@ -151,14 +128,14 @@ async fn every_server_of_a_quorum_is_shown() {
     servers.vote("distlock");
     let locks = named(&servers.url(), "holder").await;
     let _held = locks.lock("k").acquire().await.expect("a free lock");
-    let seen = object(&mut distlock(&servers.url(), &["--json", "inspect", "k"]));
+    let seen = object(&mut distlock(&servers.url(), "--json inspect k"));
     let of = seen["servers"].as_array().expect("a list");
     assert_eq!(of.len(), 3, "{seen}");
     let holders = of
         .iter()
         .filter(|server| server["holder"]["client"] == "holder");
     assert!(holders.count() >= 2, "{seen}");
-    let shown = page(&mut distlock(&servers.url(), &["inspect", "k"]));
+    let shown = page(&mut distlock(&servers.url(), "inspect k"));
     assert!(
         shown.contains(&servers.server(2).port().to_string()),
         "{shown}"
@@ -174,7 +151,7 @@ async fn every_primary_of_a_cluster_is_listed() {
     for key in &keys {
         held.push(locks.lock(key).acquire().await.expect("a free lock"));
     }
-    let listed = object(&mut distlock(&cluster.url(), &["--json", "list"]));
+    let listed = object(&mut distlock(&cluster.url(), "--json list"));
     let listed = listed["locks"].as_array().expect("a list");
     let listed: Vec<_> = listed
         .iter()
@@ -190,15 +167,10 @@ async fn who_has_read_enough_may_go() {
     let server = RedisServer::start();
     let locks = manager(&server.url()).await;
     let _held = locks.lock("k").acquire().await.expect("a free lock");
-    for words in [
-        &["list"][..],
-        &["--json", "inspect", "k"],
-        &["doctor"],
-        &["completions", "bash"],
-    ] {
+    for line in ["list", "--json inspect k", "doctor", "completions bash"] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let mut command = distlock(&server.url(), words);
+        let mut command = distlock(&server.url(), line);
         let child = command
             .stdout(writer)
             .stderr(Stdio::piped())
@@ -207,8 +179,8 @@ async fn who_has_read_enough_may_go() {
         // It keeps the end that is written to.
         drop(command);
         let ended = child.wait_with_output().expect("an end");
-        assert_eq!(text(&ended.stderr), "", "{words:?}");
-        assert_eq!(ended.status.code(), Some(0), "{words:?}");
+        assert_eq!(text(&ended.stderr), "", "{line}");
+        assert_eq!(ended.status.code(), Some(0), "{line}");
     }
 }
 
@@ -219,7 +191,7 @@ fn a_full_disk_is_told() {
         .write(true)
         .open("/dev/full")
         .expect("/dev/full");
-    let ended = output(distlock(&server.url(), &["list"]).stdout(full));
+    let ended = output(distlock(&server.url(), "list").stdout(full));
     assert_eq!(ended.status.code(), Some(1));
     assert!(text(&ended.stderr).contains("stdout"), "{ended:?}");
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use distlock_tests::{RedisServer, eventually};
 use nix::pty::{Winsize, openpty};
 
-use crate::kit::{SOON, bare, distlock, named, text};
+use crate::kit::{SOON, bare, distlock, named, shell};
 
 /// A terminal with a program on it.
 struct Terminal {
@@ -120,7 +120,7 @@ impl Drop for Terminal {
 #[test]
 fn help_is_as_wide_as_the_terminal() {
     for (columns, least) in [(60, 55), (120, 100)] {
-        let page = Terminal::of_width(columns, &bare(&["run", "--help"])).page();
+        let page = Terminal::of_width(columns, &bare("run --help")).page();
         // Escapes take no columns: they end with the first letter.
         let shown = |line: &str| {
             let mut parts = line.trim_end().split('\u{1b}');
@@ -144,8 +144,8 @@ fn help_is_as_wide_as_the_terminal() {
 #[test]
 fn a_command_reads_from_the_terminal() {
     let server = RedisServer::start();
-    let words = ["run", "k", "--", "sh", "-c", "read -r line; echo got-$line"];
-    let mut terminal = Terminal::start(&distlock(&server.url(), &words));
+    let reads = shell(&server.url(), "run k", "read -r line; echo got-$line");
+    let mut terminal = Terminal::start(&reads);
     terminal.types("hello\n");
     terminal.shows("got-hello");
     terminal.ends_with(0);
@@ -154,7 +154,7 @@ fn a_command_reads_from_the_terminal() {
 #[test]
 fn the_keys_for_an_interrupt_and_a_stop_are_the_command_s() {
     let server = RedisServer::start();
-    let mut terminal = Terminal::start(&distlock(&server.url(), &["run", "k", "--", "cat"]));
+    let mut terminal = Terminal::start(&distlock(&server.url(), "run k -- cat"));
     // The terminal's own echo, then what `cat` says.
     terminal.types("first\n");
     terminal.shows("first\r\nfirst");
@@ -173,8 +173,8 @@ async fn the_live_view_shows_locks_until_somebody_quits() {
     let server = RedisServer::start();
     let locks = named(&server.url(), "holder").await;
     let _held = locks.lock("shop:1").acquire().await.expect("a free lock");
-    let words = ["watch", "--interval", "50ms"];
-    let mut terminal = Terminal::start(&distlock(&server.url(), &words));
+    let watches = distlock(&server.url(), "watch --interval 50ms");
+    let mut terminal = Terminal::start(&watches);
     // It moves the cursor where a space stands already.
     terminal.shows("acquisitions/s");
     terminal.shows("shop:1");
@@ -185,22 +185,4 @@ async fn the_live_view_shows_locks_until_somebody_quits() {
     // The screen that was there before is there again.
     terminal.shows("\u{1b}[?1049l");
     terminal.ends_with(0);
-}
-
-#[test]
-fn what_is_not_a_terminal_gets_lines() {
-    let server = RedisServer::start();
-    let mut child = distlock(&server.url(), &["watch"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a process");
-    let run = distlock(&server.url(), &["run", "k", "--", "sleep", "2"]).status();
-    assert!(run.expect("a process").success());
-    let mut shown = [0; 64];
-    let mut stdout = child.stdout.take().expect("stdout is piped");
-    let read = stdout.read(&mut shown).expect("a line");
-    assert!(!text(&shown[..read]).contains('\u{1b}'), "{shown:?}");
-    child.kill().expect("a process");
-    child.wait().expect("an end");
 }

@@ -4,43 +4,24 @@ use std::path::Path;
 
 use distlock_tests::RedisServer;
 
-use crate::kit::{bare, code, distlock, json, output, page, text};
-
-#[test]
-fn every_shell_gets_completions() {
-    for (shell, part) in [
-        ("bash", "complete -F"),
-        ("zsh", "#compdef distlock"),
-        ("fish", "complete -c distlock"),
-    ] {
-        let ended = output(&mut bare(&["completions", shell]));
-        let script = text(&ended.stdout);
-        assert!(ended.status.success(), "{ended:?}");
-        for part in [part, "inspect", "holder-is-gone", "on-lost"] {
-            assert!(script.contains(part), "{part} is not in that of {shell}");
-        }
-    }
-}
+use crate::kit::{bare, code, distlock, json, output, page, shell, text};
 
 #[test]
 fn a_wrong_command_line_is_json_as_well() {
-    for (words, part) in [
+    for (line, part) in [
         (
-            &["--json", "list", "--prefixx"][..],
+            "--json list --prefixx",
             "unexpected argument '--prefixx' found",
         ),
-        (&["unlock", "--json"], "<KEY>"),
-        (&["run", "k", "--json"], "<COMMAND>"),
-        (&["--json", "run", "--", "ls"], "the key is missing"),
-        (
-            &["inspect", "k", "--timeout", "15", "--json"],
-            "write 500ms",
-        ),
-        (&["--json"], "subcommand"),
+        ("unlock --json", "<KEY>"),
+        ("run k --json", "<COMMAND>"),
+        ("--json run -- ls", "the key is missing"),
+        ("inspect k --timeout 15 --json", "write 500ms"),
+        ("--json", "subcommand"),
     ] {
-        let (ended, stderr) = code(&mut bare(words));
+        let (ended, stderr) = code(&mut bare(line));
         let error = json(&stderr)["error"].clone();
-        assert_eq!((ended, &error["code"]), (2, &2.into()), "{words:?}");
+        assert_eq!((ended, &error["code"]), (2, &2.into()), "{line}");
         assert_eq!(error["kind"], "usage");
         let message = error["message"].as_str().expect("a message");
         assert!(
@@ -49,15 +30,15 @@ fn a_wrong_command_line_is_json_as_well() {
         );
     }
     // `--json` of the command, and a page that was asked for.
-    let (_, stderr) = code(&mut bare(&["run", "--nonsense", "k", "--", "ls", "--json"]));
+    let (_, stderr) = code(&mut bare("run --nonsense k -- ls --json"));
     assert!(stderr.starts_with("error: "), "{stderr}");
-    assert!(page(&mut bare(&["--json", "run", "--help"])).contains("Usage:"));
+    assert!(page(&mut bare("--json run --help")).contains("Usage:"));
 }
 
 #[test]
 fn a_log_that_is_no_terminal_has_no_escapes() {
     let server = RedisServer::start();
-    let ended = output(&mut distlock(&server.url(), &["--log", "debug", "list"]));
+    let ended = output(&mut distlock(&server.url(), "--log debug list"));
     let log = text(&ended.stderr);
     assert!(
         log.contains("connected to the lock store") && !log.contains('\u{1b}'),
@@ -72,10 +53,8 @@ fn keys_are_shown_without_what_reorders_text_and_may_begin_with_a_dash() {
     let key = "-pay\u{202e}tnuocca\u{2066}";
     let shown = "-pay?tnuocca?";
     let script = "printf %s \"$DISTLOCK_KEY\"";
-    let ran = output(&mut distlock(
-        &server.url(),
-        &["run", "--", key, "--", "sh", "-c", script],
-    ));
+    let run = format!("run -- {key}");
+    let ran = output(&mut shell(&server.url(), &run, script));
     assert_eq!(
         (text(&ran.stdout).as_str(), ran.status.code()),
         (key, Some(0)),
@@ -84,8 +63,7 @@ fn keys_are_shown_without_what_reorders_text_and_may_begin_with_a_dash() {
 
     let held = format!("\"$0\" inspect -- '{key}'; \"$0\" list; \"$0\" unlock --wait 0 -- '{key}'");
     let program = env!("CARGO_BIN_EXE_distlock");
-    let words = ["run", "--", key, "--", "sh", "-c", &held, program];
-    let ran = output(&mut distlock(&server.url(), &words));
+    let ran = output(shell(&server.url(), &run, &held).arg(program));
     let (stdout, stderr) = (text(&ran.stdout), text(&ran.stderr));
     assert!(stdout.matches(shown).count() >= 2, "{stdout}{stderr}");
     assert!(stderr.contains(shown), "{stderr}");
@@ -97,7 +75,7 @@ fn keys_are_shown_without_what_reorders_text_and_may_begin_with_a_dash() {
 /// The table of `--help`, the package's README and the page say the same.
 #[test]
 fn exit_codes_are_documented() {
-    let help = page(&mut bare(&["--help"]));
+    let help = page(&mut bare("--help"));
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &Path| std::fs::read_to_string(path).expect("a document");
     let readme = read(&package.join("README.md"));
@@ -147,7 +125,7 @@ fn the_manual_names_every_command_and_option() {
         "completions",
     ] {
         assert!(manual.contains(&format!("distlock {command}")), "{command}");
-        let help = page(&mut bare(&[command, "--help"]));
+        let help = page(&mut bare(&format!("{command} --help")));
         let words = help.split(|char: char| !(char.is_alphanumeric() || char == '-'));
         for option in words.filter(|word| word.starts_with("--") && word.len() > 2) {
             assert!(

@@ -6,8 +6,11 @@ use distlock::{Error, LossReason};
 use distlock_tests::{RedisServer, Worker, eventually};
 
 use crate::kit::{
-    SOON, bare, beats, code, distlock, heartbeat, named, object, output, text, wall_nanos,
+    SOON, beats, code, distlock, heartbeat, named, object, output, refused, shell, text, wall_nanos,
 };
+
+/// What an operator does at last.
+const FORCED: &str = "--json unlock --force --holder-is-gone k";
 
 #[tokio::test]
 async fn a_holder_that_listens_stops_and_releases() {
@@ -22,10 +25,7 @@ async fn a_holder_that_listens_stops_and_releases() {
     });
     let url = server.url();
     let unlocked = tokio::task::spawn_blocking(move || {
-        object(&mut distlock(
-            &url,
-            &["--json", "unlock", "--wait", "30s", "k"],
-        ))
+        object(&mut distlock(&url, "--json unlock --wait 30s k"))
     });
     let unlocked = unlocked.await.expect("no panic");
     assert_eq!(unlocked["how"], "released");
@@ -35,39 +35,22 @@ async fn a_holder_that_listens_stops_and_releases() {
         "{unlocked}"
     );
     let lost = holder.await.expect("no panic");
-    assert!(
-        matches!(
-            &lost,
-            Error::Lost {
-                reason: LossReason::Revoked { .. },
-                ..
-            }
-        ),
-        "{lost}"
-    );
+    let Error::Lost { reason, .. } = &lost else {
+        panic!("{lost}")
+    };
+    assert!(matches!(reason, LossReason::Revoked { .. }), "{lost}");
 }
 
 #[tokio::test]
 async fn a_holder_that_does_not_stop_keeps_it_for_its_time() {
     let server = RedisServer::start();
     let locks = named(&server.url(), "holder").await;
-    let guard = locks
-        .lock("k")
-        .lease(Duration::from_secs(6))
-        .acquire()
-        .await
-        .expect("a free lock");
-    let (code, stderr) = code(&mut distlock(
-        &server.url(),
-        &["unlock", "--wait", "1s", "k"],
-    ));
-    assert_eq!(code, 116, "{stderr}");
-    for part in ["`k`", "holder"] {
-        assert!(stderr.contains(part), "{part} is not in {stderr}");
-    }
-    let words = ["--json", "unlock", "--force", "--holder-is-gone", "k"];
+    let lock = locks.lock("k").lease(Duration::from_secs(6));
+    let guard = lock.acquire().await.expect("a free lock");
+    let impatient = &mut distlock(&server.url(), "unlock --wait 1s k");
+    refused(impatient, 116, &["`k`", "holder"]);
     // Its client is connected, so nothing is deleted.
-    let unlocked = object(&mut distlock(&server.url(), &words));
+    let unlocked = object(&mut distlock(&server.url(), FORCED));
     assert_eq!(unlocked["how"], "expired", "{unlocked}");
     drop(guard);
 }
@@ -75,26 +58,17 @@ async fn a_holder_that_does_not_stop_keeps_it_for_its_time() {
 #[test]
 fn what_is_free_is_free() {
     let server = RedisServer::start();
-    let unlocked = object(&mut distlock(&server.url(), &["--json", "unlock", "k"]));
+    let unlocked = object(&mut distlock(&server.url(), "--json unlock k"));
     assert_eq!(unlocked["how"], "was-free");
-    let words = ["unlock", "--holder-is-gone", "k"];
-    assert_eq!(code(bare(&words).env("DISTLOCK_URL", server.url())).0, 2);
+    let hasty = "unlock --holder-is-gone k";
+    refused(&mut distlock(&server.url(), hasty), 2, &[]);
 }
 
 #[test]
 fn what_a_dead_process_holds_is_deleted_at_an_operator_s_word() {
     let server = RedisServer::start();
-    let words = [
-        "run",
-        "--lease",
-        "1h",
-        "k",
-        "--",
-        "sh",
-        "-c",
-        "echo ready; exec sleep 600",
-    ];
-    let worker = Worker::spawn(&mut distlock(&server.url(), &words));
+    let script = "echo ready; exec sleep 600";
+    let worker = Worker::spawn(&mut shell(&server.url(), "run --lease 1h k", script));
     worker.expect_line("ready", SOON);
     worker.kill();
     // The server notices that the connections are closed.
@@ -102,15 +76,10 @@ fn what_a_dead_process_holds_is_deleted_at_an_operator_s_word() {
     eventually(SOON, || {
         client.cmd(&["PUBSUB", "CHANNELS"]).array().is_empty()
     });
-    let words = ["--json", "unlock", "--force", "--holder-is-gone", "k"];
-    let unlocked = object(&mut distlock(&server.url(), &words));
+    let unlocked = object(&mut distlock(&server.url(), FORCED));
     assert_eq!(unlocked["how"], "deleted");
     assert_eq!(
-        code(&mut distlock(
-            &server.url(),
-            &["run", "--wait", "0", "k", "--", "true"]
-        ))
-        .0,
+        code(&mut distlock(&server.url(), "run --wait 0 k -- true")).0,
         0
     );
 }
@@ -128,15 +97,10 @@ async fn a_command_whose_lock_is_taken_away_is_stopped_first() {
         };
         let script = format!("trap '{trap}' TERM; {}", heartbeat(&file));
         // So long that nobody but the one who follows the command kills it in time.
-        let words = [
-            "run", "--lease", "10m", "--grace", "2s", "k", "--", "sh", "-c", &script,
-        ];
-        let mut worker = Worker::spawn(&mut distlock(&server.url(), &words));
+        let line = "run --lease 10m --grace 2s k";
+        let mut worker = Worker::spawn(&mut shell(&server.url(), line, &script));
         eventually(SOON, || !beats(&file).is_empty());
-        let shown = output(&mut distlock(
-            &server.url(),
-            &["unlock", "--wait", "30s", "k"],
-        ));
+        let shown = output(&mut distlock(&server.url(), "unlock --wait 30s k"));
         let free = wall_nanos();
         assert!(shown.status.success(), "{shown:?}");
         assert!(text(&shown.stdout).contains("released"), "{shown:?}");

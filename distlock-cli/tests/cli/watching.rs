@@ -10,10 +10,10 @@ async fn changes_are_lines() {
     let locks = named(&server.url(), "holder").await;
     let held = locks.lock("shop:1").acquire().await.expect("a free lock");
     // No terminal stands behind these pipes.
-    let words = ["watch", "--interval", "50ms", "shop:"];
-    let watch = Worker::spawn(&mut distlock(&server.url(), &words));
+    let watch = Worker::spawn(&mut distlock(&server.url(), "watch --interval 50ms shop:"));
     let line = watch.next_line(SOON);
     assert!(line.ends_with("acquired  shop:1  holder"), "{line}");
+    assert!(!line.contains('\u{1b}'), "{line:?}");
     held.release().await.expect("a release");
     let line = watch.next_line(SOON);
     assert!(line.ends_with("freed     shop:1  holder"), "{line}");
@@ -29,8 +29,7 @@ async fn changes_are_objects_and_an_outage_is_told_once() {
     let proxy = server.proxy();
     let locks = named(&server.url(), "holder").await;
     let held = locks.lock("k").acquire().await.expect("a free lock");
-    let words = ["--json", "watch", "--interval", "50ms"];
-    let watch = Worker::spawn(&mut distlock(&proxy.url(), &words));
+    let watch = Worker::spawn(&mut distlock(&proxy.url(), "--json watch --interval 50ms"));
     let change = json(&watch.next_line(SOON));
     assert_eq!(
         (&change["change"], &change["key"]),
@@ -48,8 +47,7 @@ async fn changes_are_objects_and_an_outage_is_told_once() {
 #[test]
 fn a_reader_that_goes_ends_it() {
     let server = RedisServer::start();
-    let words = ["watch", "--plain", "--interval", "50ms"];
-    let mut command = distlock(&server.url(), &words);
+    let mut command = distlock(&server.url(), "watch --plain --interval 50ms");
     let mut child = command
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -57,7 +55,7 @@ fn a_reader_that_goes_ends_it() {
     drop(child.stdout.take());
     let _ = std::thread::spawn({
         let url = server.url();
-        move || distlock(&url, &["run", "k", "--", "sleep", "1"]).status()
+        move || distlock(&url, "run k -- sleep 1").status()
     });
     distlock_tests::eventually(SOON, || child.try_wait().expect("a state").is_some());
     assert_eq!(child.wait().expect("an end").code(), Some(0));

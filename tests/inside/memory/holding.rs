@@ -37,27 +37,6 @@ fn asking_again_takes_the_grant() {
 }
 
 #[test]
-fn min_hold_keeps_the_key_taken() {
-    let world = World::new();
-    let (a, b) = (world.client(), world.client());
-    let token = a.take("k", 1);
-    b.queue("k", 1);
-    assert!(a.release_keeping("k", 1, ms(5_000)));
-    assert_eq!(b.granted(), []);
-    let occupant = a.inspect("k").occupant.unwrap();
-    assert_eq!((occupant.ours, occupant.token.get()), (Some(1), token));
-    assert!(occupant.kept_until.is_some());
-    world.clock.advance(ms(4_999));
-    b.look("k", &[1]);
-    assert_eq!(b.granted(), []);
-    world.clock.advance(ms(1));
-    b.look("k", &[1]);
-    assert_eq!(b.granted(), [1]);
-    assert!(!a.release_keeping("k", 1, ms(5_000)), "it was another's");
-    assert_eq!(b.look("k", &[1]), (Some(1), vec![]));
-}
-
-#[test]
 fn a_hold_is_cut_to_what_its_holder_first_said() {
     let world = World::new();
     let (a, b) = (world.client(), world.client());
@@ -92,16 +71,6 @@ fn tokens_rise_whatever_happens() {
     assert!(a.inspect("k").last_token.is_some());
     world.clock.step_wall_back(Duration::from_secs(3_600));
     next(5);
-}
-
-#[test]
-fn braces_do_not_make_another_lock() {
-    let world = World::new();
-    let a = world.client();
-    a.take("{a}", 1);
-    assert!(matches!(a.try_once("a", 2), AskReply::Busy(Some(_))));
-    a.take("{a}b", 3);
-    a.take("ab", 4);
 }
 
 #[test]

@@ -63,19 +63,6 @@ async fn by_hand_works_as_it_stands_in_the_document() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_them_alone_does_not_exclude_the_other() {
-    let server = RedisServer::start();
-    let (old, new) = managers(&server).await;
-
-    let _old_release = old.acquire(KEY, LEASE).await.expect("it is free");
-    let new_release = new.lock(KEY).try_acquire().await.expect("the server is up");
-    assert!(
-        new_release.is_some(),
-        "the new lock is another key than the old one"
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn who_has_both_waits_for_the_old_release() {
     let server = RedisServer::start();
     let (old, new) = managers(&server).await;

@@ -48,63 +48,42 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 22] = [
-        Fault::DelayedRequest,
-        Fault::DelayedReply,
-        Fault::DroppedRequest,
-        Fault::DroppedReply,
-        Fault::Duplicate,
-        Fault::Reorder,
-        Fault::DelayedPush,
-        Fault::DroppedPush,
-        Fault::DuplicatePush,
-        Fault::Reset,
-        Fault::Silence,
-        Fault::Partition,
-        Fault::Amnesia,
-        Fault::Restart,
-        Fault::StepForward,
-        Fault::StepBack,
-        Fault::Refusal,
-        Fault::Pause,
-        Fault::Suspend,
-        Fault::Crash,
-        Fault::ScriptFlush,
-        Fault::DeniedKill,
-    ];
-
     /// Whether it may keep a client from what it owes for longer than a connection takes.
     pub(crate) fn hinders(self) -> bool {
         self > Fault::Reset && !matches!(self, Fault::ScriptFlush | Fault::DeniedKill)
     }
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Fault::DelayedRequest => "faults: delayed request",
-            Fault::DelayedReply => "faults: delayed reply",
-            Fault::DroppedRequest => "faults: dropped request",
-            Fault::DroppedReply => "faults: dropped reply",
-            Fault::Duplicate => "faults: duplicate",
-            Fault::Reorder => "faults: reorder",
-            Fault::DelayedPush => "faults: delayed push",
-            Fault::DroppedPush => "faults: dropped push",
-            Fault::DuplicatePush => "faults: duplicate push",
-            Fault::Reset => "faults: reset",
-            Fault::Silence => "faults: silence",
-            Fault::Partition => "faults: partition",
-            Fault::Amnesia => "faults: amnesia",
-            Fault::Restart => "faults: restart",
-            Fault::StepForward => "faults: step forward",
-            Fault::StepBack => "faults: step back",
-            Fault::Refusal => "faults: refusal",
-            Fault::Pause => "faults: pause",
-            Fault::Suspend => "faults: suspend",
-            Fault::Crash => "faults: crash",
-            Fault::ScriptFlush => "faults: script flush",
-            Fault::DeniedKill => "faults: denied kill",
-        }
+        ALL[self as usize].1
     }
 }
+
+/// All faults in their order, with their names and how often each must at least happen in 400
+/// worlds.
+pub(crate) const ALL: [(Fault, &str, u64); 22] = [
+    (Fault::DelayedRequest, "faults: delayed request", 400),
+    (Fault::DelayedReply, "faults: delayed reply", 400),
+    (Fault::DroppedRequest, "faults: dropped request", 500),
+    (Fault::DroppedReply, "faults: dropped reply", 350),
+    (Fault::Duplicate, "faults: duplicate", 400),
+    (Fault::Reorder, "faults: reorder", 500),
+    (Fault::DelayedPush, "faults: delayed push", 35),
+    (Fault::DroppedPush, "faults: dropped push", 30),
+    (Fault::DuplicatePush, "faults: duplicate push", 30),
+    (Fault::Reset, "faults: reset", 70),
+    (Fault::Silence, "faults: silence", 50),
+    (Fault::Partition, "faults: partition", 50),
+    (Fault::Amnesia, "faults: amnesia", 15),
+    (Fault::Restart, "faults: restart", 15),
+    (Fault::StepForward, "faults: step forward", 18),
+    (Fault::StepBack, "faults: step back", 60),
+    (Fault::Refusal, "faults: refusal", 25),
+    (Fault::Pause, "faults: pause", 80),
+    (Fault::Suspend, "faults: suspend", 60),
+    (Fault::Crash, "faults: crash", 25),
+    (Fault::ScriptFlush, "faults: script flush", 30),
+    (Fault::DeniedKill, "faults: denied kill", 35),
+];
 
 /// How the network behaves.
 #[derive(Debug)]

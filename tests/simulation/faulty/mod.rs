@@ -17,10 +17,10 @@ mod server;
 mod site;
 mod wire;
 
-pub(crate) use fault::{Conditions, Fault};
+pub(crate) use fault::{ALL, Conditions, Fault};
 pub(crate) use host::Host;
 pub(crate) use network::{Millis, Network};
 pub(crate) use op::{Answer, Op};
-pub(crate) use server::{Applied, FaultyServer, Told, Witness};
-pub(crate) use site::{Role, Site, Surroundings, ToServer};
+pub(crate) use server::{Applied, FaultyServer, Told};
+pub(crate) use site::{Role, Site, ToServer};
 pub(crate) use wire::{CONFIG, SCRIPTS};

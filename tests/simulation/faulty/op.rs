@@ -160,39 +160,3 @@ impl fmt::Display for Op {
         }
     }
 }
-
-impl fmt::Display for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Answer::Asked(AskReply::Held(proof)) => write!(f, "held token {}", proof.token),
-            Answer::Asked(AskReply::Queued(_)) => f.write_str("queued"),
-            Answer::Asked(AskReply::Busy(_)) => f.write_str("busy"),
-            Answer::Asked(AskReply::Full(_)) => f.write_str("full"),
-            Answer::Asked(AskReply::Late) => f.write_str("late"),
-            Answer::Asked(AskReply::Foreign(_)) => f.write_str("foreign"),
-            Answer::Confirmed(Some(proof)) => write!(f, "held token {}", proof.token),
-            Answer::Confirmed(None) => f.write_str("not held"),
-            Answer::Renewed(renewed) if renewed.failures.is_empty() => f.write_str("renewed"),
-            Answer::Renewed(renewed) => {
-                let failed: Vec<_> = renewed.failures.iter().map(|(index, _)| index).collect();
-                write!(f, "gone {failed:?}")
-            }
-            Answer::Released(held) => write!(f, "was held: {held}"),
-            Answer::Looked(replies) => {
-                for reply in replies {
-                    match reply {
-                        LookReply::Seen { occupant, missing } => write!(
-                            f,
-                            "[ours {:?} missing {missing:?}]",
-                            occupant.as_ref().and_then(|occupant| occupant.ours)
-                        )?,
-                        LookReply::Failed(_) => f.write_str("[failed]")?,
-                        LookReply::Foreign(_) => f.write_str("[foreign]")?,
-                    }
-                }
-                Ok(())
-            }
-            Answer::Refused(trouble) => write!(f, "refused: {trouble}"),
-        }
-    }
-}

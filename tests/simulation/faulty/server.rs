@@ -1,15 +1,16 @@
 //! The server: a memory store whose every operation is watched.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use redis::Value;
 
 use super::connection::Wire;
-use super::fault::{Conditions, Fault};
+use super::fault::Conditions;
 use super::op::{Answer, Op};
-use super::wire::{self, REFUSAL, Request, Said, Verb};
+use super::wire::{self, REFUSAL, Request, Said};
+use crate::__inside::simulation::oracle::Oracle;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::trouble::Trouble;
@@ -17,26 +18,10 @@ use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::Snapshot;
 use crate::store::memory::server::MemoryServer;
+use crate::store::redis::wire::scripts::ScriptId;
 use crate::store::{EventSink, Settings};
 use crate::util::clock::Clock;
 use crate::util::mutex::lock;
-
-/// Sees what happens.
-pub(crate) trait Witness: Send + Sync {
-    /// A fault, and whom it hits; `None` is the server.
-    fn fault(&self, fault: Fault, client: Option<usize>, detail: fmt::Arguments<'_>);
-
-    /// A script was run by a hash that nobody knows.
-    fn unknown_script(&self);
-
-    /// Something else that is worth a line.
-    fn note(&self, client: usize, detail: fmt::Arguments<'_>);
-
-    /// A client listens from now on, on a new connection, perhaps by another name.
-    fn goes_by(&self, client: usize, id: &ClientId);
-
-    fn applied(&self, applied: &Applied<'_>);
-}
 
 /// An operation, and what it did.
 pub(crate) struct Applied<'a> {
@@ -66,14 +51,14 @@ pub(crate) struct FaultyServer {
     memory: MemoryServer,
     clock: Arc<dyn Clock>,
     pub(super) conditions: Arc<Conditions>,
-    pub(super) witness: Arc<dyn Witness>,
+    pub(super) witness: Arc<Oracle>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     /// The scripts that it knows by their hashes.
-    scripts: BTreeSet<Verb>,
+    scripts: HashSet<ScriptId>,
     /// How many connections it accepted since it was started, and ever.
     accepted: u64,
     ever: u64,
@@ -83,7 +68,7 @@ impl FaultyServer {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
         conditions: Arc<Conditions>,
-        witness: Arc<dyn Witness>,
+        witness: Arc<Oracle>,
     ) -> Arc<Self> {
         Arc::new(FaultyServer {
             memory: MemoryServer::new(clock.clone()),
@@ -131,7 +116,7 @@ impl FaultyServer {
     }
 
     /// Learns a script from its source; an error if it does not know the hash.
-    pub(super) fn knows(&self, script: Verb, by_hash: bool) -> Result<(), String> {
+    pub(super) fn knows(&self, script: ScriptId, by_hash: bool) -> Result<(), String> {
         let mut state = lock(&self.state);
         if !by_hash {
             state.scripts.insert(script);

@@ -31,15 +31,6 @@ pub(crate) enum Role {
     Lane,
 }
 
-/// What a site needs of its surroundings.
-pub(crate) struct Surroundings {
-    pub(crate) index: usize,
-    pub(crate) host: Arc<Host>,
-    pub(crate) server: Arc<FaultyServer>,
-    pub(crate) network: Arc<Network>,
-    pub(crate) random: SeededRandom,
-}
-
 pub(crate) struct Site {
     /// Which client of the simulation.
     index: usize,
@@ -64,13 +55,19 @@ struct Listener {
 }
 
 impl Site {
-    pub(crate) fn new(surroundings: Surroundings) -> Arc<Self> {
+    pub(crate) fn new(
+        index: usize,
+        host: Arc<Host>,
+        server: Arc<FaultyServer>,
+        network: Arc<Network>,
+        random: SeededRandom,
+    ) -> Arc<Self> {
         Arc::new(Site {
-            index: surroundings.index,
-            host: surroundings.host,
-            server: surroundings.server,
-            network: surroundings.network,
-            random: surroundings.random,
+            index,
+            host,
+            server,
+            network,
+            random,
             wires: Mutex::default(),
             listeners: Mutex::default(),
             newest: AtomicU64::new(0),

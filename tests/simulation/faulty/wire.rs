@@ -16,7 +16,7 @@ use crate::protocol::words::{Grant, Look, LookReply, Owner, Renewal};
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{SeenHold, owner_text};
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::wire::scripts::{Script, ScriptId, Scripts};
+use crate::store::redis::wire::scripts::{ScriptId, Scripts};
 
 pub(super) const NAMESPACE: &str = "distlock";
 const CHANNELS: &str = "distlock:client:";
@@ -46,7 +46,7 @@ pub(super) enum Request {
         address: String,
     },
     Run {
-        script: Verb,
+        script: ScriptId,
         by_hash: bool,
         what: Run,
     },
@@ -60,30 +60,16 @@ pub(super) enum Run {
     Op(ClientId, Op),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verb {
-    Ask,
-    Confirm,
-    Renew,
-    Release,
-    Look,
-    Inspect,
-    Probe,
-}
-
-/// The scripts that there are, by what they do.
-fn scripts() -> [(Verb, &'static Script); 7] {
-    let scripts = &**SCRIPTS;
-    [
-        (Verb::Ask, scripts.get(ScriptId::Ask)),
-        (Verb::Confirm, scripts.get(ScriptId::Confirm)),
-        (Verb::Renew, scripts.get(ScriptId::Renew)),
-        (Verb::Release, scripts.get(ScriptId::Release)),
-        (Verb::Look, scripts.get(ScriptId::Look)),
-        (Verb::Inspect, scripts.get(ScriptId::Inspect)),
-        (Verb::Probe, scripts.get(ScriptId::Probe)),
-    ]
-}
+/// The scripts that clients load or run.
+const SENT: [ScriptId; 7] = [
+    ScriptId::Ask,
+    ScriptId::Confirm,
+    ScriptId::Renew,
+    ScriptId::Release,
+    ScriptId::Look,
+    ScriptId::Inspect,
+    ScriptId::Probe,
+];
 
 /// A command's words, from front to back.
 struct Words<'a>(std::vec::IntoIter<&'a str>);
@@ -193,19 +179,20 @@ pub(super) fn read(command: &Cmd) -> Request {
 
 fn run(mut words: Words<'_>, by_hash: bool) -> Request {
     let named = words.next();
-    let known = scripts().into_iter().find(|(_, script)| {
-        let name = if by_hash {
-            &script.hash
-        } else {
-            &script.source
-        };
-        name == named
+    let known = SENT.into_iter().find(|id| {
+        let script = SCRIPTS.get(*id);
+        named
+            == if by_hash {
+                &script.hash
+            } else {
+                &script.source
+            }
     });
-    let (script, _) = known.unwrap_or_else(|| panic!("no such script: {named}"));
+    let script = known.unwrap_or_else(|| panic!("nobody sends this: {named}"));
     let keys = words.number();
     let what = match (keys, script) {
         (0, _) => Run::Nothing,
-        (1, Verb::Probe) => {
+        (1, ScriptId::Probe) => {
             words.expect("distlock:probe");
             Run::Probe
         }
@@ -222,9 +209,9 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
     }
 }
 
-fn op(words: &mut Words<'_>, verb: Verb, keys: u64) -> (ClientId, Op) {
+fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64) -> (ClientId, Op) {
     match verb {
-        Verb::Ask => {
+        ScriptId::Ask => {
             assert_eq!(keys, 4);
             let key = words.lock(ALL_KEYS);
             let (client, owner) = words.owner();
@@ -248,14 +235,14 @@ fn op(words: &mut Words<'_>, verb: Verb, keys: u64) -> (ClientId, Op) {
             };
             (client, op)
         }
-        Verb::Confirm => {
+        ScriptId::Confirm => {
             assert_eq!(keys, 3);
             let key = words.lock(&["lock", "queue", "entry"]);
             let (client, owner) = words.owner();
             let timing = timing(words.millis());
             (client, Op::Confirm { key, owner, timing })
         }
-        Verb::Renew => {
+        ScriptId::Renew => {
             let keys: Vec<_> = (0..keys).map(|_| words.lock(&["lock"])).collect();
             let mut whose = None;
             let renewals = keys.into_iter().map(|key| {
@@ -273,7 +260,7 @@ fn op(words: &mut Words<'_>, verb: Verb, keys: u64) -> (ClientId, Op) {
             let renewals = renewals.collect();
             (whose.unwrap(), Op::Renew(renewals))
         }
-        Verb::Release => {
+        ScriptId::Release => {
             assert_eq!(keys, 4);
             let key = words.lock(ALL_KEYS);
             let (client, owner) = words.owner();
@@ -281,7 +268,7 @@ fn op(words: &mut Words<'_>, verb: Verb, keys: u64) -> (ClientId, Op) {
             words.expect(&format!("{FENCE_TTL} {} {CHANNELS}", client.as_str()));
             (client, Op::Release { key, owner, keep })
         }
-        Verb::Look => {
+        ScriptId::Look => {
             let keys: Vec<_> = (0..keys / 4).map(|_| words.lock(ALL_KEYS)).collect();
             let client = ClientId::named(words.next());
             words.expect(CHANNELS);
@@ -298,7 +285,7 @@ fn op(words: &mut Words<'_>, verb: Verb, keys: u64) -> (ClientId, Op) {
             let looks = keys.into_iter().map(look).collect();
             (client, Op::Look(looks))
         }
-        Verb::Inspect | Verb::Probe => panic!("nobody does this: {verb:?}"),
+        other => panic!("nobody does this: {other:?}"),
     }
 }
 
@@ -391,7 +378,7 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Said {
             }
             fields
         }
-        (op, answer) => panic!("`{op}` was answered `{answer}`"),
+        (op, answer) => panic!("`{op}` was answered {answer:?}"),
     };
     Ok(Value::Array(fields))
 }

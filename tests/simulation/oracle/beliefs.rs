@@ -21,15 +21,9 @@ impl Oracle {
         let how = state.proven.get(&(client, hold.entry.owner)).copied();
         let how = how.unwrap_or("acquired: pushed");
         state.trace.count(how);
-        state.trace.line(
-            now,
-            format_args!(
-                "c{client} {how} {} #{} token {}",
-                hold.lock_key(),
-                hold.entry.owner,
-                hold.fencing_token()
-            ),
-        );
+        let (key, owner, token) = (hold.lock_key(), hold.entry.owner, hold.fencing_token());
+        let line = format_args!("c{client} {how} {key} #{owner} token {token}");
+        state.trace.line(now, line);
         let believed = state.is_believed(client, hold);
         if believed {
             self.check_server(&mut state, server, client, hold);
@@ -46,15 +40,9 @@ impl Oracle {
                     state.trace.count("excused: overlaps");
                     continue;
                 }
-                state.trace.violated(
-                    now,
-                    format_args!(
-                        "c{client} #{} and c{other} #{} both believe to hold {}",
-                        hold.entry.owner,
-                        theirs.entry.owner,
-                        hold.lock_key()
-                    ),
-                );
+                let their = theirs.entry.owner;
+                let both = format_args!("c{client} #{owner} and c{other} #{their} both hold {key}");
+                state.trace.violated(now, both);
             }
         }
         state.holds.push((client, hold.clone()));
@@ -65,34 +53,24 @@ impl Oracle {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count("steps");
+        let (key, owner) = (hold.lock_key(), hold.entry.owner);
         if !state.is_believed(client, hold) {
-            state.trace.violated(
-                now,
-                format_args!(
-                    "the body of c{client} #{} goes on after validity",
-                    hold.entry.owner
-                ),
-            );
+            let text = format_args!("the body of c{client} #{owner} goes on after validity");
+            state.trace.violated(now, text);
         }
         self.check_server(&mut state, server, client, hold);
         let token = hold.fencing_token().get();
-        let used = state.used.get(hold.lock_key()).copied().unwrap_or(0);
+        let used = state.used.get(key).copied().unwrap_or(0);
         if token < used {
-            if self.server_broke(&state, hold.entry.request.timing)
-                || state.inverted.contains(hold.lock_key())
-            {
+            let timing = hold.entry.request.timing;
+            if self.server_broke(&state, timing) || state.inverted.contains(key) {
                 state.trace.count("excused: older tokens");
             } else {
-                state.trace.violated(
-                    now,
-                    format_args!(
-                        "c{client} uses {} with {token} after {used}",
-                        hold.lock_key()
-                    ),
-                );
+                let text = format_args!("c{client} uses {key} with {token} after {used}");
+                state.trace.violated(now, text);
             }
         }
-        state.used.insert(hold.lock_key().clone(), token.max(used));
+        state.used.insert(key.clone(), token.max(used));
     }
 
     /// Whoever believes to hold a lock has it in the server.
@@ -110,14 +88,9 @@ impl Oracle {
             state.trace.count("excused: holds without a lock");
             return;
         }
-        state.trace.violated(
-            self.network.now(),
-            format_args!(
-                "c{client} believes to hold {} as {me} token {}, and the server says {there:?}",
-                hold.lock_key(),
-                hold.fencing_token()
-            ),
-        );
+        let (now, key, token) = (self.network.now(), hold.lock_key(), hold.fencing_token());
+        let what = format!("c{client} believes to hold {key} as {me} token {token}");
+        (state.trace).violated(now, format_args!("{what}, and the server says {there:?}"));
     }
 
     /// Whoever believes to hold a lock stops a grace before the server lets go of it: a belief counts from
@@ -137,12 +110,11 @@ impl Oracle {
             state.trace.count("excused: long beliefs");
             return;
         }
-        state.trace.violated(
-            self.network.now(),
-            format_args!(
-                "c{client} believes to hold {} #{} for {believed:?}, and the server keeps it for {left:?}",
-                hold.lock_key(), hold.entry.owner
-            ),
+        let (now, key, owner) = (self.network.now(), hold.lock_key(), hold.entry.owner);
+        let what = format!("c{client} believes to hold {key} #{owner} for {believed:?}");
+        (state.trace).violated(
+            now,
+            format_args!("{what}, and the server keeps it for {left:?}"),
         );
     }
 
@@ -176,11 +148,7 @@ impl State {
     /// Whether a client believes in a hold at this moment. Asking the hold itself would end it.
     pub(super) fn is_believed(&self, client: usize, hold: &Held) -> bool {
         let known = &self.clients[client];
-        !known.host.is_killed()
-            && hold
-                .grip
-                .belief
-                .until()
-                .is_some_and(|until| known.clock.now() < until)
+        let until = hold.grip.belief.until();
+        !known.host.is_killed() && until.is_some_and(|until| known.clock.now() < until)
     }
 }

@@ -30,13 +30,9 @@ impl State {
             let passed = (before.queue.iter())
                 .take_while(|entry| entry.owner != me)
                 .find(|entry| after.queue.iter().any(|left| left.owner == entry.owner));
-            if let Some(passed) = passed
-                && before.hold.is_none()
-            {
-                self.trace.violated(
-                    now,
-                    format_args!("{me} passes {} in the queue of {key}", passed.owner),
-                );
+            if let (Some(passed), None) = (passed, &before.hold) {
+                let passed = &passed.owner;
+                (self.trace).violated(now, format_args!("{me} passes {passed} for {key}"));
             }
         }
     }
@@ -78,13 +74,9 @@ impl State {
             (Op::Ask { .. } | Op::Release { .. } | Op::Look(_), None) => true,
         };
         if !allowed {
-            self.trace.violated(
-                now,
-                format_args!(
-                    "`{}` of c{} made {after:?} of {before:?}",
-                    applied.op, applied.client
-                ),
-            );
+            let (op, client) = (applied.op, applied.client);
+            let text = format_args!("`{op}` of c{client} made {after:?} of {before:?}");
+            self.trace.violated(now, text);
         }
     }
 }

@@ -17,22 +17,15 @@ impl Oracle {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count("losses");
-        state.trace.line(
-            now,
-            format_args!("c{client} lost {} #{}", hold.lock_key(), hold.entry.owner),
-        );
+        let (key, owner) = (hold.lock_key(), hold.entry.owner);
+        (state.trace).line(now, format_args!("c{client} lost {key} #{owner}"));
         let until = hold.believed_until();
         let late = state.clients[client].clock.now().since(until);
         // Whoever asks again is told again, whenever that is.
-        let first = state.told.insert(hold.entry.owner);
+        let first = state.told.insert(owner);
         if first && until.0 != 0 && late > GRANULARITY && !state.is_disturbed(client, now) {
-            state.trace.violated(
-                now,
-                format_args!(
-                    "c{client} is told {late:?} too late of the loss of #{}",
-                    hold.entry.owner
-                ),
-            );
+            let text = format_args!("c{client} is told {late:?} too late of the loss of #{owner}");
+            state.trace.violated(now, text);
         }
     }
 }
@@ -62,10 +55,8 @@ impl State {
             .map(|(client, hold)| (*client, hold.entry.owner))
             .collect();
         for (client, owner) in late {
-            self.trace.violated(
-                now,
-                format_args!("nobody told c{client} of the loss of #{owner}"),
-            );
+            let text = format_args!("nobody told c{client} of the loss of #{owner}");
+            self.trace.violated(now, text);
         }
     }
 }

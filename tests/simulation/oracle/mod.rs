@@ -12,9 +12,7 @@ mod losses;
 use super::connections::Connections;
 use super::time::WorldTime;
 use super::trace::Trace;
-use crate::__inside::simulation::faulty::{
-    Answer, Applied, Fault, Host, Millis, Network, Op, Witness,
-};
+use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Host, Millis, Network, Op};
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::manager::engine::held::Held;
@@ -197,42 +195,30 @@ impl Oracle {
         };
         state.trace.count(what);
         if let Err(error) = &result {
-            state
-                .trace
-                .line(now, format_args!("c{client} is refused: {}", brief(error)));
+            let why = brief(error);
+            (state.trace).line(now, format_args!("c{client} is refused: {why}"));
         }
         if took > limit {
-            state.trace.violated(
-                now,
-                format_args!("a call of c{client} took {took} ms, at most {limit} were allowed"),
-            );
+            let text = format!("a call of c{client} took {took} ms, at most {limit} were allowed");
+            state.trace.violated(now, format_args!("{text}"));
         }
     }
 
     /// What a body returned was taken for a success.
     pub(crate) fn succeeded(&self, client: usize, hold: &Held, was_valid: bool) {
+        let owner = hold.entry.owner;
         if !was_valid {
-            self.violated(format_args!(
-                "c{client} #{} ended after validity, and the call says Ok",
-                hold.entry.owner
-            ));
+            self.violated(format_args!("c{client} #{owner} is Ok after its validity"));
         }
     }
 
     /// The hold is released, or dropped.
     pub(crate) fn gave_back(&self, client: usize, hold: &Held) {
         let mut state = lock(&self.state);
-        state
-            .holds
-            .retain(|(_, held)| !Arc::ptr_eq(&held.entry, &hold.entry));
-        state.trace.line(
-            self.network.now(),
-            format_args!(
-                "c{client} gives back {} #{}",
-                hold.lock_key(),
-                hold.entry.owner
-            ),
-        );
+        (state.holds).retain(|(_, held)| !Arc::ptr_eq(&held.entry, &hold.entry));
+        let (key, owner) = (hold.lock_key(), hold.entry.owner);
+        let now = self.network.now();
+        (state.trace).line(now, format_args!("c{client} gives back {key} #{owner}"));
     }
 
     pub(crate) fn is_believed(&self, client: usize, hold: &Held) -> bool {
@@ -257,8 +243,9 @@ pub(crate) fn brief(error: &Error) -> String {
     }
 }
 
-impl Witness for Oracle {
-    fn fault(&self, fault: Fault, client: Option<usize>, detail: fmt::Arguments<'_>) {
+impl Oracle {
+    /// A fault, and whom it hits; `None` is the server.
+    pub(crate) fn fault(&self, fault: Fault, client: Option<usize>, detail: fmt::Arguments<'_>) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count(fault.name());
@@ -266,19 +253,17 @@ impl Witness for Oracle {
         if fault == Fault::ScriptFlush {
             state.flushed = Some(now);
         }
-        match client {
-            Some(client) => state
-                .trace
-                .line(now, format_args!("! {fault:?} c{client}: {detail}")),
-            None => state.trace.line(now, format_args!("! {fault:?}: {detail}")),
-        }
+        let whom = client.map_or(String::new(), |client| format!(" c{client}"));
+        (state.trace).line(now, format_args!("! {fault:?}{whom}: {detail}"));
     }
 
-    fn unknown_script(&self) {
+    /// A script was run by a hash that nobody knows.
+    pub(crate) fn unknown_script(&self) {
         self.count("unknown scripts");
     }
 
-    fn goes_by(&self, client: usize, id: &ClientId) {
+    /// A client listens from now on, on a new connection, perhaps by another name.
+    pub(crate) fn goes_by(&self, client: usize, id: &ClientId) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.connections.began(now, client);
@@ -290,19 +275,17 @@ impl Witness for Oracle {
         state.clients[client].id = id.clone();
     }
 
-    fn note(&self, client: usize, detail: fmt::Arguments<'_>) {
+    pub(crate) fn note(&self, client: usize, detail: fmt::Arguments<'_>) {
         self.line(format_args!("c{client} {detail}"));
     }
 
-    fn applied(&self, applied: &Applied<'_>) {
+    pub(crate) fn applied(&self, applied: &Applied<'_>) {
         let now = self.network.now();
         let client = applied.client;
         let mut state = lock(&self.state);
         state.trace.count("operations");
-        state.trace.line(
-            now,
-            format_args!("c{client} {} -> {}", applied.op, applied.answer),
-        );
+        let (op, answer) = (applied.op, applied.answer);
+        (state.trace).line(now, format_args!("c{client} {op} -> {answer:?}"));
         if let Op::Ask { owner, .. } = applied.op {
             state.owners.insert((client, *owner));
         }

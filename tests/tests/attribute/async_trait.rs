@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use distlock::Error;
 
-use crate::seen::{held, locked};
+use crate::seen::{held, locked, returns};
 
 #[async_trait]
 trait Jobs: Send + Sync {
@@ -86,56 +86,6 @@ impl Jobs for Nightly {
     }
 }
 
-#[test]
-fn a_reference() {
-    let nightly = nightly("ref");
-    let name = locked("async-trait:ref:1", nightly.by_ref(1));
-    assert_eq!(name.expect("a name"), "ref");
-}
-
-#[test]
-fn a_mutable_reference() {
-    let mut nightly = nightly("mut");
-    *locked("async-trait:mut", nightly.by_mut(2)).expect("runs") += 1;
-    assert_eq!(nightly.runs, 3);
-}
-
-#[test]
-fn an_arc_and_a_mut_parameter() {
-    let nightly = Arc::new(nightly("arc"));
-    assert_eq!(
-        locked("async-trait:arc:4", nightly.by_arc(4)).expect("n"),
-        5
-    );
-}
-
-#[test]
-fn generics_and_a_where_clause() {
-    let nightly = nightly("where");
-    let text = locked("async-trait:value", nightly.bounded("value"));
-    assert_eq!(text.expect("a text"), "value");
-}
-
-#[test]
-fn a_pattern_beside_the_parameter_of_the_key() {
-    let jobs: Box<dyn Jobs> = Box::new(nightly("pattern"));
-    let sum = locked("async-trait:pattern:3", jobs.taken_apart((1, 2), 3));
-    assert_eq!(sum.expect("a sum"), 6);
-}
-
-#[test]
-fn no_result() {
-    let nightly = nightly("nothing");
-    locked("async-trait:nothing", nightly.nothing());
-}
-
-#[test]
-fn a_default_method() {
-    let nightly = nightly("default");
-    let n = locked("async-trait:provided:0", nightly.provided(0));
-    assert_eq!(n.expect("n"), 100);
-}
-
 #[async_trait(?Send)]
 trait Local {
     async fn count(&self, of: Rc<u8>) -> Result<u8, Error>;
@@ -158,18 +108,25 @@ impl Local for Nightly {
 }
 
 #[test]
-fn a_local_future() {
-    let local: Box<dyn Local> = Box::new(nightly("l"));
-    let count = locked("async-trait:local:l:5", local.count(Rc::new(5)));
-    assert_eq!(count.expect("a count"), 5);
+fn methods_of_every_kind() {
+    returns("async-trait:ref:1", nightly("ref").by_ref(1), &"ref");
+    let mut changed = nightly("mut");
+    *locked("async-trait:mut", changed.by_mut(2)).expect("runs") += 1;
+    assert_eq!(changed.runs, 3);
+    let shared = Arc::new(nightly("arc"));
+    returns("async-trait:arc:4", shared.by_arc(4), &5);
+    let where_clause = nightly("where");
+    returns("async-trait:value", where_clause.bounded("value"), &"value");
+    let jobs: Box<dyn Jobs> = Box::new(nightly("pattern"));
+    returns("async-trait:pattern:3", jobs.taken_apart((1, 2), 3), &6);
+    locked("async-trait:nothing", nightly("nothing").nothing());
+    returns("async-trait:provided:0", jobs.provided(0), &100);
 }
 
 #[test]
-fn a_default_method_of_a_local_trait() {
+fn methods_of_a_local_trait() {
     let local: Box<dyn Local> = Box::new(nightly("l"));
-    let count = locked(
-        "async-trait:local-default:6",
-        local.provided_locally(Rc::new(6)),
-    );
-    assert_eq!(count.expect("a count"), 6);
+    returns("async-trait:local:l:5", local.count(Rc::new(5)), &5);
+    let provided = local.provided_locally(Rc::new(6));
+    returns("async-trait:local-default:6", provided, &6);
 }

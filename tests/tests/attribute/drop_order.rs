@@ -1,6 +1,7 @@
 //! Which values are dropped before the release, and which after it.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use distlock::{Error, Held, LockManager};
 
@@ -179,18 +180,14 @@ async fn stopped(log: &Log, used: Value) -> Result<(), Error> {
 #[test]
 fn a_stopped_body_is_dropped_where_it_stands() {
     let log = Log::default();
-    let seen = log.clone();
-    let failure = on_a_store_of_its_own(async move {
-        let call = stopped(&log, log.value("used"));
-        call.await.expect_err("a limit")
-    });
-    assert!(matches!(
-        failure,
+    let outcome = on_a_store_of_its_own(stopped(&log, log.value("used")));
+    match outcome.expect_err("a limit") {
         Error::HoldLimit {
+            max_hold,
             completed: false,
             ..
-        }
-    ));
-    let names: Vec<String> = seen.lines();
-    assert_eq!(names, ["local lost", "used lost"]);
+        } => assert_eq!(max_hold, Duration::from_millis(20)),
+        other => panic!("not stopped: {other:?}"),
+    }
+    assert_eq!(log.lines(), ["local lost", "used lost"]);
 }

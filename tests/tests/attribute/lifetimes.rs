@@ -2,18 +2,12 @@
 
 use distlock::Error;
 
-use crate::seen::{held, locked};
+use crate::seen::{held, locked, returns};
 
 #[distlock::distributed_lock(key = "lifetimes:<text>")]
 async fn first_word(text: &str) -> Result<&str, Error> {
     held().await;
     Ok(text.split('-').next().unwrap_or(text))
-}
-
-#[test]
-fn an_elided_one() {
-    let word = locked("lifetimes:one-two", first_word("one-two"));
-    assert_eq!(word.expect("a word"), "one");
 }
 
 #[distlock::distributed_lock(key = "lifetimes:<long>:<short>")]
@@ -23,17 +17,6 @@ async fn both<'long, 'short>(
 ) -> Result<(&'long str, &'short str), Error> {
     held().await;
     Ok((long, short))
-}
-
-#[test]
-fn two_named_ones() {
-    let long = String::from("long");
-    let outlives = {
-        let short = String::from("short");
-        let both = locked("lifetimes:long:short", both(&long, &short));
-        both.expect("both").0
-    };
-    assert_eq!(outlives, "long");
 }
 
 struct Shelf<T> {
@@ -48,13 +31,6 @@ impl<T> Shelf<T> {
     }
 }
 
-#[test]
-fn a_mutable_borrow_of_self() {
-    let mut shelf = Shelf { items: vec![1, 2] };
-    *locked("lifetimes:1:last", shelf.last(1)).expect("an item") += 40;
-    assert_eq!(shelf.items, [1, 42]);
-}
-
 struct View<'a> {
     text: &'a str,
 }
@@ -67,13 +43,6 @@ impl<'a> View<'a> {
     }
 }
 
-#[test]
-fn one_that_outlives_self() {
-    let owned = String::from("text");
-    let text = locked("lifetimes:view:text", View { text: &owned }.text());
-    assert_eq!(text.expect("a text"), "text");
-}
-
 #[distlock::distributed_lock(key = "lifetimes:static")]
 async fn forever(text: &'static str) -> Result<&'static str, Error> {
     held().await;
@@ -81,7 +50,20 @@ async fn forever(text: &'static str) -> Result<&'static str, Error> {
 }
 
 #[test]
-fn a_static_one() {
-    let text = locked("lifetimes:static", forever("for ever"));
-    assert_eq!(text.expect("a text"), "for ever");
+fn every_lifetime() {
+    returns("lifetimes:one-two", first_word("one-two"), &"one");
+    let long = String::from("long");
+    let outlives = {
+        let short = String::from("short");
+        let both = locked("lifetimes:long:short", both(&long, &short));
+        both.expect("both").0
+    };
+    assert_eq!(outlives, "long");
+    let mut shelf = Shelf { items: vec![1, 2] };
+    *locked("lifetimes:1:last", shelf.last(1)).expect("an item") += 40;
+    assert_eq!(shelf.items, [1, 42]);
+    let owned = String::from("text");
+    let text = locked("lifetimes:view:text", View { text: &owned }.text());
+    assert_eq!(text.expect("a text"), "text");
+    returns("lifetimes:static", forever("for ever"), &"for ever");
 }

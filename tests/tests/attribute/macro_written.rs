@@ -2,7 +2,7 @@
 
 use distlock::Error;
 
-use crate::seen::{held, locked};
+use crate::seen::{held, returns};
 
 macro_rules! locked_function {
     ($name:ident, $key:literal, $parameter:ident, $output:ty, $lease:expr) => {
@@ -33,16 +33,8 @@ locked_function!(block, {
 });
 
 #[test]
-fn a_key_and_a_parameter_that_are_passed() {
-    assert_eq!(locked("macro:1", passed(1, 2)).expect("a sum"), 3);
-}
-
-#[test]
-fn a_key_and_a_parameter_of_the_macro() {
-    assert_eq!(locked("macro:own:7", own(7)).expect("a number"), 7);
-}
-
-#[test]
-fn a_body_that_is_passed() {
-    assert_eq!(locked("macro:body", block()).expect("a number"), 3);
+fn names_from_either_side_of_the_macro() {
+    returns("macro:1", passed(1, 2), &3);
+    returns("macro:own:7", own(7), &7);
+    returns("macro:body", block(), &3);
 }

@@ -2,7 +2,7 @@
 
 use distlock::Error;
 
-use crate::seen::{held, locked};
+use crate::seen::{held, returns};
 
 trait Jobs {
     type Output;
@@ -34,27 +34,14 @@ impl Jobs for Nightly {
     }
 }
 
-#[test]
-fn a_method_of_an_impl() {
-    let nightly = Nightly("job".to_owned());
-    let text = locked("native:impl:job:1", nightly.required(1));
-    assert_eq!(text.expect("a text"), "job1");
-}
-
-#[test]
-fn a_default_method() {
-    let nightly = Nightly("job".to_owned());
-    let both = locked("native:default:job:2", nightly.provided(2));
-    assert_eq!(both.expect("both"), (2, "job"));
-}
-
 async fn through_a_bound<J: Jobs>(jobs: &J) -> Result<J::Output, Error> {
     jobs.required(3).await
 }
 
 #[test]
-fn through_a_bound_of_the_trait() {
-    let nightly = Nightly("bound".to_owned());
-    let text = locked("native:impl:bound:3", through_a_bound(&nightly));
-    assert_eq!(text.expect("a text"), "bound3");
+fn methods_of_traits() {
+    let nightly = Nightly("job".to_owned());
+    returns("native:impl:job:1", nightly.required(1), &"job1");
+    returns("native:default:job:2", nightly.provided(2), &(2, "job"));
+    returns("native:impl:job:3", through_a_bound(&nightly), &"job3");
 }

@@ -83,25 +83,6 @@ fn wait_is_how_long_a_taken_lock_is_waited_for() {
     });
 }
 
-#[distlock::distributed_lock(key = "options:max-hold", max_hold = "50ms")]
-async fn with_max_hold() -> Result<(), Error> {
-    std::future::pending::<()>().await;
-    Ok(())
-}
-
-#[test]
-fn max_hold_stops_the_body() {
-    let call = distlock::with_manager(LockManager::memory(), with_max_hold());
-    match block_on(call) {
-        Err(Error::HoldLimit {
-            max_hold,
-            completed: false,
-            ..
-        }) => assert_eq!(max_hold, Duration::from_millis(50)),
-        other => panic!("not stopped: {other:?}"),
-    }
-}
-
 type Outcome = Result<u8, Error>;
 
 #[distlock::distributed_lock(key = "options:min-hold:<n>", min_hold = "1h")]
@@ -371,15 +352,7 @@ async fn reexported() -> Result<&'static str, Error> {
     Ok("reexported")
 }
 
-#[distlock::distributed_lock(key = "options:crate:<n>", crate = ::distlock)]
-async fn from_the_root(n: u8) -> Result<u8, Error> {
-    held().await;
-    Ok(n)
-}
-
 #[test]
 fn crate_says_where_distlock_is() {
     assert_eq!(block_on(reexported()).expect("a text"), "reexported");
-    let n = locked("options:crate:1", from_the_root(1));
-    assert_eq!(n.expect("a number"), 1);
 }

@@ -5,7 +5,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use distlock::{Error, LockManager};
 use tracing_subscriber::Registry;
 
-use crate::seen::{block_on, held, locked, two_clients};
+use crate::seen::{block_on, held, returns, two_clients};
 
 /// Two clients of one store, for functions that bring a runtime of their own.
 static CLIENTS: LazyLock<(LockManager, LockManager)> = LazyLock::new(|| {
@@ -140,8 +140,7 @@ async fn between_two(n: u8) -> Result<u8, Error> {
 
 #[test]
 fn between_two_instruments() {
-    let n = locked("other:both:3", between_two(3));
-    assert_eq!(n.expect("a number"), 3);
+    returns("other:both:3", between_two(3), &3);
 }
 
 struct Job(u8);
@@ -171,10 +170,8 @@ impl Run for Job {
 
 #[test]
 fn instrument_around_methods_of_async_trait() {
-    let sum = locked("other:async-trait-above:1:2", Job(1).run(2));
-    assert_eq!(sum.expect("a sum"), 3);
-    let sum = locked("other:async-trait-below:1:2", Job(1).run_too(2));
-    assert_eq!(sum.expect("a sum"), 3);
+    returns("other:async-trait-above:1:2", Job(1).run(2), &3);
+    returns("other:async-trait-below:1:2", Job(1).run_too(2), &3);
 }
 
 #[distlock::distributed_lock(key = "other:must-use:<n>")]
@@ -188,5 +185,5 @@ async fn deprecated(n: u8) -> Result<u8, Error> {
 fn attributes_that_say_something_about_the_function() {
     #[expect(deprecated)]
     let call = deprecated(1);
-    assert_eq!(locked("other:must-use:1", call).expect("a number"), 1);
+    returns("other:must-use:1", call, &1);
 }

@@ -2,14 +2,13 @@
 
 use std::cell::Cell;
 use std::error::Error as StdError;
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 
 use distlock::{Error, FromLockError};
 use futures::FutureExt;
 
-use crate::seen::{block_on, held, locked, locked_and_stopped};
+use crate::seen::{block_on, held, locked, locked_and_stopped, returns};
 
 #[derive(Debug)]
 enum ShopError {
@@ -23,17 +22,6 @@ impl From<Error> for ShopError {
     }
 }
 
-impl fmt::Display for ShopError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ShopError::Lock(error) => error.fmt(f),
-            ShopError::SoldOut => f.write_str("sold out"),
-        }
-    }
-}
-
-impl StdError for ShopError {}
-
 type Result<T, E = ShopError> = std::result::Result<T, E>;
 
 #[distlock::distributed_lock(key = "outputs:unit")]
@@ -44,11 +32,7 @@ async fn unit() -> Result<()> {
 
 #[test]
 fn an_alias_and_an_error_enum() {
-    locked("outputs:unit", unit()).expect("no failure");
-}
-
-#[test]
-fn a_lock_failure_becomes_the_error_enum() {
+    returns("outputs:unit", unit(), &());
     let failure = block_on(unit()).expect_err("no manager");
     assert!(matches!(failure, ShopError::Lock(Error::NotInstalled)));
 }
@@ -66,8 +50,7 @@ async fn early_return(left: u8) -> crate::outputs::Result<u8> {
 fn an_early_return_releases() {
     let left = locked("outputs:early:0", early_return(0));
     assert!(matches!(left, Err(ShopError::SoldOut)));
-    let left = locked("outputs:early:1", early_return(1));
-    assert!(matches!(left, Ok(0)));
+    returns("outputs:early:1", early_return(1), &0);
 }
 
 #[distlock::distributed_lock(key = "outputs:question:<text>")]
@@ -79,8 +62,7 @@ async fn question_mark(text: &str) -> std::result::Result<u8, Box<dyn StdError +
 
 #[test]
 fn a_question_mark_in_a_boxed_error() {
-    let n = locked("outputs:question:7", question_mark("7"));
-    assert_eq!(n.expect("a number"), 7);
+    returns("outputs:question:7", question_mark("7"), &7);
     let failure = locked("outputs:question:x", question_mark("x")).expect_err("no number");
     assert!(failure.is::<std::num::ParseIntError>(), "{failure}");
     let failure = block_on(question_mark("7")).expect_err("no manager");
@@ -132,18 +114,13 @@ async fn local() -> Result<u8> {
 
 #[test]
 fn a_body_that_is_not_send() {
-    assert_eq!(locked("outputs:local", local()).expect("a count"), 2);
+    returns("outputs:local", local(), &2);
 }
 
 #[distlock::distributed_lock(key = "outputs:diverging")]
 async fn diverging() -> Result<u8> {
     held().await;
     panic!("as written");
-}
-
-#[distlock::distributed_lock(key = "outputs:only-panic")]
-async fn only_a_panic() -> Result<u8> {
-    panic!("under {}", distlock::current().key())
 }
 
 #[distlock::distributed_lock(key = "outputs:loop", max_hold = "20ms")]
@@ -182,14 +159,6 @@ fn a_panic_passes_through_and_releases() {
         AssertUnwindSafe(diverging()).catch_unwind(),
     );
     assert_eq!(panic_of(outcome), "as written");
-}
-
-#[test]
-fn a_body_that_only_panics() {
-    let manager = distlock::LockManager::memory();
-    let call = AssertUnwindSafe(only_a_panic()).catch_unwind();
-    let outcome = block_on(distlock::with_manager(manager, call));
-    assert_eq!(panic_of(outcome), "under outputs:only-panic");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use distlock::Error;
 
-use crate::seen::{held, locked};
+use crate::seen::{held, returns};
 
 struct Point {
     x: u32,
@@ -16,11 +16,6 @@ async fn mutable(mut count: u32) -> Result<u32, Error> {
     held().await;
     count += 1;
     Ok(count)
-}
-
-#[test]
-fn a_mut_binding_has_its_value_from_before_the_body_in_the_key() {
-    assert_eq!(locked("patterns:1", mutable(1)).expect("a count"), 2);
 }
 
 #[distlock::distributed_lock(key = "patterns:<a>-<b>-<x>-<height>-<inner>-<first>-<whole.0>")]
@@ -37,27 +32,10 @@ async fn taken_apart(
     Ok(x + height + inner)
 }
 
-#[test]
-fn tuple_struct_slice_binding_and_wildcard() {
-    let point = Point { x: 20, y: 30 };
-    let sum = locked(
-        "patterns:1-b-20-30-40-4-7",
-        taken_apart((1, "b"), point, Wrapper(40), [4, 5, 6], (7, 8), 9),
-    );
-    assert_eq!(sum.expect("a sum"), 90);
-}
-
 #[distlock::distributed_lock(key = "patterns:<id>:by-reference")]
 async fn by_reference(&(id, ref name): &(u8, String)) -> Result<usize, Error> {
     held().await;
     Ok(usize::from(id) + name.len())
-}
-
-#[test]
-fn a_reference_pattern() {
-    let pair = (1, String::from("name"));
-    let sum = locked("patterns:1:by-reference", by_reference(&pair));
-    assert_eq!(sum.expect("a sum"), 5);
 }
 
 #[distlock::distributed_lock(key = "patterns:<type>:<r#fn>")]
@@ -66,21 +44,10 @@ async fn r#match(r#type: &str, r#fn: u8) -> Result<String, Error> {
     Ok(format!("{type}{fn}"))
 }
 
-#[test]
-fn raw_identifiers() {
-    let text = locked("patterns:t:7", r#match("t", 7));
-    assert_eq!(text.expect("a text"), "t7");
-}
-
 #[distlock::distributed_lock(key = "patterns:<there>:cfg")]
 async fn conditional(#[cfg(any())] missing: u8, #[cfg(not(any()))] there: u8) -> Result<u8, Error> {
     held().await;
     Ok(there)
-}
-
-#[test]
-fn cfg_on_parameters() {
-    assert_eq!(locked("patterns:3:cfg", conditional(3)).expect("it"), 3);
 }
 
 /// Documented.
@@ -98,12 +65,6 @@ async fn attributed() -> Result<&'static str, Error> {
     Ok("attributed")
 }
 
-#[test]
-fn doc_comments_and_attributes() {
-    let text = locked("patterns:attributed", attributed());
-    assert_eq!(text.expect("a text"), "attributed");
-}
-
 #[distlock::distributed_lock(key = "patterns:inner")]
 async fn inner_attributes() -> Result<&'static str, Error> {
     //! Documented inside.
@@ -113,7 +74,20 @@ async fn inner_attributes() -> Result<&'static str, Error> {
 }
 
 #[test]
-fn inner_attributes_and_inner_doc_comments() {
-    let text = locked("patterns:inner", inner_attributes());
-    assert_eq!(text.expect("a text"), "inner");
+fn every_pattern() {
+    // The key has the value from before the body.
+    returns("patterns:1", mutable(1), &2);
+    let point = Point { x: 20, y: 30 };
+    let sum = taken_apart((1, "b"), point, Wrapper(40), [4, 5, 6], (7, 8), 9);
+    returns("patterns:1-b-20-30-40-4-7", sum, &90);
+    let pair = (1, String::from("name"));
+    returns("patterns:1:by-reference", by_reference(&pair), &5);
+    returns("patterns:t:7", r#match("t", 7), &"t7");
+}
+
+#[test]
+fn attributes_and_comments_around_and_inside() {
+    returns("patterns:3:cfg", conditional(3), &3);
+    returns("patterns:attributed", attributed(), &"attributed");
+    returns("patterns:inner", inner_attributes(), &"inner");
 }

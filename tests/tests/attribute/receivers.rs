@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use distlock::Error;
 
-use crate::seen::{held, locked};
+use crate::seen::{held, returns};
 
+#[derive(Debug, PartialEq)]
 struct Shop {
     name: String,
     visits: u32,
@@ -82,60 +83,33 @@ impl Shop {
 }
 
 #[test]
-fn no_receiver() {
-    let new = locked("receivers:none:7", Shop::none(7));
-    assert_eq!(new.expect("a shop").visits, 7);
-}
-
-#[test]
-fn a_reference() {
-    let visits = locked("receivers:ref", shop("ref").by_ref());
-    assert_eq!(visits.expect("visits"), 1);
-}
-
-#[test]
-fn a_mutable_reference() {
-    let mut shop = shop("mut");
-    let visits = locked("receivers:mut", shop.by_mut());
-    assert_eq!(visits.expect("visits"), 2);
-    assert_eq!(shop.visits, 2);
-}
-
-#[test]
-fn a_value() {
-    let shop = locked("receivers:value", shop("value").by_value());
-    assert_eq!(shop.expect("a shop").name, "value");
-}
-
-#[test]
-fn a_mutable_value() {
-    let shop = locked("receivers:mut-value", shop("mut-value").by_mut_value());
-    assert_eq!(shop.expect("a shop").visits, 2);
-}
-
-#[test]
-fn an_arc() {
-    let shop = Arc::new(shop("arc"));
-    let same = locked("receivers:arc", Arc::clone(&shop).by_arc());
-    assert!(Arc::ptr_eq(&shop, &same.expect("a shop")));
-}
-
-#[test]
-fn a_reference_of_an_arc() {
-    let shop = Arc::new(shop("ref-arc"));
-    let name = locked("receivers:ref-arc", shop.by_ref_of_arc());
-    assert_eq!(name.expect("a name"), "ref-arc");
-}
-
-#[test]
-fn a_box() {
-    let name = locked("receivers:box", Box::new(shop("box")).by_box());
-    assert_eq!(name.expect("a name"), "box");
-}
-
-#[test]
-fn a_pin() {
-    let mut shop = shop("pin");
-    let visits = locked("receivers:pin", Pin::new(&mut shop).by_pin());
-    assert_eq!(visits.expect("visits"), 2);
+fn every_receiver() {
+    let new = Shop {
+        visits: 7,
+        ..shop("new")
+    };
+    returns("receivers:none:7", Shop::none(7), &new);
+    returns("receivers:ref", shop("ref").by_ref(), &1);
+    let mut changed = shop("mut");
+    returns("receivers:mut", changed.by_mut(), &2);
+    assert_eq!(changed.visits, 2);
+    let value = shop("value").by_value();
+    returns("receivers:value", value, &shop("value"));
+    let twice = Shop {
+        visits: 2,
+        ..shop("mut-value")
+    };
+    returns(
+        "receivers:mut-value",
+        shop("mut-value").by_mut_value(),
+        &twice,
+    );
+    let shared = Arc::new(shop("arc"));
+    returns("receivers:arc", Arc::clone(&shared).by_arc(), &shared);
+    let shared = Arc::new(shop("ref-arc"));
+    returns("receivers:ref-arc", shared.by_ref_of_arc(), &"ref-arc");
+    let boxed = Box::new(shop("box"));
+    returns("receivers:box", boxed.by_box(), &"box");
+    let mut pinned = shop("pin");
+    returns("receivers:pin", Pin::new(&mut pinned).by_pin(), &2);
 }

@@ -1,6 +1,7 @@
 //! Sees that a body runs under its lock, with the eyes of another client.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 
@@ -26,6 +27,18 @@ pub(crate) fn locked<F: Future>(key: &str, call: F) -> F::Output {
         assert!(state.holders().is_empty(), "`{key}` is not free: {state:?}");
         output
     })
+}
+
+/// Runs an annotated function like [`locked`], and asserts what it returns.
+#[track_caller]
+pub(crate) fn returns<T, E, U>(key: &str, call: impl Future<Output = Result<T, E>>, expected: &U)
+where
+    T: Debug + PartialEq<U>,
+    E: Debug,
+    U: Debug,
+{
+    let returned = locked(key, call).unwrap_or_else(|error| panic!("`{key}`: {error:?}"));
+    assert_eq!(returned, *expected, "under `{key}`");
 }
 
 /// Like [`locked`], for a body that does not run to its end: the release need not be awaited then.

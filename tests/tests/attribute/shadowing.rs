@@ -1,6 +1,6 @@
 //! Names of the generated code against names of the user's.
 
-use crate::seen::locked;
+use crate::seen::{locked, returns};
 
 /// Whatever the prelude and the standard library call something, here it is something else.
 mod other_prelude {
@@ -89,7 +89,7 @@ fn items_around_the_function() {
         "(Result, Option, Some, None, Ok, Err, Pin, Box, Future, Request) \
          (\"core\", \"std\", \"distlock\", \"run\", \"always\", \"pin\") 7"
     );
-    locked("shadowing:held", other_prelude::seen()).expect("no failure");
+    returns("shadowing:held", other_prelude::seen(), &());
 }
 
 mod imports_in_the_body {
@@ -112,8 +112,8 @@ mod imports_in_the_body {
 #[test]
 fn imports_in_the_body_do_not_reach_the_return_type() {
     use imports_in_the_body::Outcome;
-    let both = locked("shadowing:imports", imports_in_the_body::function());
-    assert_eq!(both.expect("both"), [Outcome::Ok, Outcome::Some]);
+    let both = [Outcome::Ok, Outcome::Some];
+    returns("shadowing:imports", imports_in_the_body::function(), &both);
 }
 
 mod names_of_generated_code {
@@ -169,10 +169,9 @@ fn parameters_called_like_generated_names() {
     let manager = distlock::LockManager::memory();
     let call = distlock::with_manager(manager, invented(1, 2, 3, 4));
     assert_eq!(crate::seen::block_on(call).expect("all"), [1, 2, 3, 4]);
-    let sum = locked("shadowing:1:2:3:4:5:6", plausible(1, 2, 3, 4, 5, 6));
-    assert_eq!(sum.expect("a sum"), 21);
-    let sum = locked("shadowing:1:2:3:4", crates(1, 2, 3, 4));
-    assert_eq!(sum.expect("a sum"), 10);
+    returns("shadowing:1:2:3:4:5:6", plausible(1, 2, 3, 4, 5, 6), &21);
+    returns("shadowing:1:2:3:4", crates(1, 2, 3, 4), &10);
+    returns("shadowing:own-name", run(), &1);
     let both = locked("shadowing:some:9", types::<_, _, 9>("some", "pin"));
     assert_eq!(both, Some(("some", "pin")));
 }
@@ -183,77 +182,45 @@ async fn run() -> Result<u8, distlock::Error> {
     Ok(1)
 }
 
-#[test]
-fn a_function_called_like_a_generated_call() {
-    assert_eq!(locked("shadowing:own-name", run()).expect("a number"), 1);
-}
-
-/// Methods of every type, with the names that generated code calls.
-trait Meddler {
+/// Methods of every type, with the names that generated code calls or could probe a success by.
+trait Meddler: Sized {
     fn display(&self) -> &'static str {
         "meddler"
     }
     fn as_manager(&self) -> &'static str {
         "meddler"
     }
-    fn literal(self) -> &'static str
-    where
-        Self: Sized,
-    {
+    fn literal(self) -> &'static str {
         "meddler"
     }
-    fn value(self) -> &'static str
-    where
-        Self: Sized,
-    {
+    fn value(self) -> &'static str {
         "meddler"
     }
-    fn lease(self) -> &'static str
-    where
-        Self: Sized,
-    {
+    fn lease(self) -> &'static str {
+        "meddler"
+    }
+    fn succeeded(&self) -> &'static str {
         "meddler"
     }
 }
 
-impl<T: ?Sized> Meddler for T {}
+impl<T> Meddler for T {}
 
-/// The name that a success could be probed by.
-trait Judge {
-    fn succeeded(&self) -> bool {
-        false
-    }
-}
-
-impl<T: ?Sized> Judge for T {}
-
-#[distlock::distributed_lock(key = "shadowing:judge", lease = "5s", min_hold = "1ms")]
-async fn judged() -> Result<bool, distlock::Error> {
+#[distlock::distributed_lock(key = "shadowing:traits:<n>", lease = "5s", min_hold = "1ms")]
+async fn among_traits(n: u8) -> Result<[&'static str; 6], distlock::Error> {
     crate::seen::held().await;
     tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-    Ok(0_u8.succeeded())
-}
-
-#[test]
-fn a_trait_that_judges_success_does_not_meddle_with_min_hold() {
-    let verdict = locked("shadowing:judge", judged());
-    assert!(!verdict.expect("a verdict"), "the user's own method");
-}
-
-#[distlock::distributed_lock(key = "shadowing:traits:<n>", lease = "5s")]
-async fn among_traits(n: u8) -> Result<[&'static str; 5], distlock::Error> {
-    crate::seen::held().await;
     Ok([
         n.display(),
         n.as_manager(),
         n.literal(),
         n.value(),
         n.lease(),
+        n.succeeded(),
     ])
 }
 
 #[test]
 fn traits_with_methods_called_like_generated_calls() {
-    let names = locked("shadowing:traits:1", among_traits(1));
-    assert_eq!(names.expect("names"), ["meddler"; 5]);
+    returns("shadowing:traits:1", among_traits(1), &["meddler"; 6]);
 }

@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::future::Future;
 use std::num::NonZeroU8;
-use std::pin::Pin;
 
 use distlock::{Error, LockManager};
 
-use crate::seen::{block_on, held, locked};
+use crate::seen::{block_on, held, returns};
 
 struct Order {
     id: u64,
@@ -75,22 +74,12 @@ async fn fields(order: &Order) -> Result<(), Error> {
     Ok(())
 }
 
-#[test]
-fn fields_of_a_parameter() {
-    locked("templates:42:Ada", fields(&order())).expect("no failure");
-}
-
 #[distlock::distributed_lock(key = "templates:<order.tag.1>:<pair.0.0>:<pair.1>")]
-async fn tuple_fields(order: Order, pair: ((u8, u8), u8)) -> Result<Order, Error> {
+async fn tuple_fields(order: Order, pair: ((u8, u8), u8)) -> Result<u64, Error> {
     held().await;
     assert_eq!(pair.1, 3);
-    Ok(order)
-}
-
-#[test]
-fn fields_of_tuples_and_of_what_the_body_moves() {
-    let order = locked("templates:blue:1:3", tuple_fields(order(), ((1, 2), 3)));
-    assert_eq!(order.expect("an order").id, 42);
+    let moved = order;
+    Ok(moved.id)
 }
 
 #[distlock::distributed_lock(
@@ -100,17 +89,6 @@ async fn methods(order: &Order, text: &str) -> Result<(), Error> {
     held().await;
     assert_eq!((order.id, text), (42, "four"));
     Ok(())
-}
-
-#[test]
-fn methods_of_parameters() {
-    locked("templates:sku-42:4:A", methods(&order(), "four")).expect("no failure");
-}
-
-#[test]
-fn fields_and_methods_of_self() {
-    locked("templates:42:7:sku-42:A", order().of_self()).expect("no failure");
-    locked("templates:whole:order%2042", order().self_as_a_whole()).expect("no failure");
 }
 
 #[distlock::distributed_lock(key = "templates:<id>:<name>:<N>")]
@@ -123,22 +101,11 @@ async fn bindings<const N: i8>(
     Ok(())
 }
 
-#[test]
-fn pattern_bindings_and_const_parameters() {
-    let customer = order().customer;
-    locked("templates:1:Ada:-5", bindings::<-5>((1, 2), customer)).expect("no failure");
-}
-
 #[distlock::distributed_lock(key = "templates:<type>:<r#in>:<order.type>:<order.r#type>")]
 async fn raw(r#type: u8, r#in: u8, order: Order) -> Result<(), Error> {
     held().await;
     assert_eq!((r#type, r#in, order.id), (1, 2, 42));
     Ok(())
-}
-
-#[test]
-fn raw_identifiers_by_either_name() {
-    locked("templates:1:2:x:x", raw(1, 2, order())).expect("no failure");
 }
 
 #[distlock::distributed_lock(
@@ -162,14 +129,6 @@ async fn displayed(
     Ok(())
 }
 
-#[test]
-fn values_of_many_types() {
-    let nine = NonZeroU8::new(9).expect("nine");
-    let nine = &&nine;
-    let call = displayed(-7, 'c', true, 0.5, "s".to_owned(), "cow".into(), nine);
-    locked("templates:-7:c:true:0.5:s:cow:9", call).expect("no failure");
-}
-
 #[distlock::distributed_lock(key = "templates:<text>")]
 async fn escaped(text: &str) -> Result<usize, Error> {
     held().await;
@@ -186,8 +145,7 @@ fn values_cannot_change_the_shape_of_the_key() {
         ("<x>", "templates:<x>"),
         ("käse", "templates:käse"),
     ] {
-        let length = locked(key, escaped(value));
-        assert_eq!(length.expect("a length"), value.len());
+        returns(key, escaped(value), &value.len());
     }
 }
 
@@ -197,23 +155,11 @@ async fn angle_brackets(n: u8) -> Result<u8, Error> {
     Ok(n)
 }
 
-#[test]
-fn doubled_angle_brackets_are_literal() {
-    let n = locked("templates <7> a<b>c {literal}", angle_brackets(7));
-    assert_eq!(n.expect("a number"), 7);
-}
-
 #[distlock::distributed_lock(key = r#"{templates:<tenant>}:"stock":<sku>"#)]
 async fn hash_tag(tenant: u8, sku: &str) -> Result<&str, Error> {
     held().await;
     assert_eq!(tenant, 1);
     Ok(sku)
-}
-
-#[test]
-fn one_pair_of_braces_is_a_hash_tag() {
-    let sku = locked("{templates:1}:\"stock\":s", hash_tag(1, "s"));
-    assert_eq!(sku.expect("a sku"), "s");
 }
 
 #[distlock::distributed_lock(key = "{stock}:<item_id>")]
@@ -239,24 +185,6 @@ async fn text_with_a_parameters_name(outbox: u64) -> Result<u64, Error> {
     held().await;
     Ok(outbox)
 }
-
-#[test]
-fn text_that_is_meant_stays_text() {
-    for (n, key, call) in [
-        (
-            1,
-            "{stock}:1",
-            Box::pin(tag_beside_a_placeholder(1)) as Call,
-        ),
-        (2, "{stock:}nightly", Box::pin(tag_without_placeholders(2))),
-        (3, "{eu-west-1}:order#3:5$", Box::pin(signs(3))),
-        (4, "leader:outbox", Box::pin(text_with_a_parameters_name(4))),
-    ] {
-        assert_eq!(locked(key, call).expect("a number"), n);
-    }
-}
-
-type Call = Pin<Box<dyn Future<Output = Result<u64, Error>>>>;
 
 fn on_a_store_of_its_own<F: Future>(call: F) -> F::Output {
     block_on(distlock::with_manager(LockManager::memory(), call))
@@ -317,22 +245,30 @@ async fn evaluated(counted: &Counted) -> Result<u32, Error> {
 }
 
 #[test]
-fn a_placeholder_is_evaluated_once_and_before_the_body() {
+fn every_placeholder() {
+    returns("templates:42:Ada", fields(&order()), &());
+    let moved = tuple_fields(order(), ((1, 2), 3));
+    returns("templates:blue:1:3", moved, &42);
+    returns("templates:sku-42:4:A", methods(&order(), "four"), &());
+    returns("templates:42:7:sku-42:A", order().of_self(), &());
+    returns("templates:whole:order%2042", order().self_as_a_whole(), &());
+    let customer = order().customer;
+    returns("templates:1:Ada:-5", bindings::<-5>((1, 2), customer), &());
+    returns("templates:1:2:x:x", raw(1, 2, order()), &());
+    let nine = &&NonZeroU8::new(9).expect("nine");
+    let call = displayed(-7, 'c', true, 0.5, "s".to_owned(), "cow".into(), nine);
+    returns("templates:-7:c:true:0.5:s:cow:9", call, &());
+    // Evaluated once, and before the body.
     let counted = Counted(std::cell::Cell::new(0));
-    let count = locked("templates:counted", evaluated(&counted));
-    assert_eq!(count.expect("a count"), 1);
-}
-
-#[distlock::distributed_lock(key = "templates:two:<a>:<b>")]
-async fn separated(a: &str, b: &str) -> Result<String, Error> {
-    held().await;
-    assert_ne!(a, b);
-    Ok(distlock::current().key().to_owned())
+    returns("templates:counted", evaluated(&counted), &1);
 }
 
 #[test]
-fn separated_values_cannot_imitate_each_other() {
-    let first = locked("templates:two:a%3Ab:c", separated("a:b", "c"));
-    let second = locked("templates:two:a:b%3Ac", separated("a", "b:c"));
-    assert_ne!(first.expect("a key"), second.expect("a key"));
+fn text_that_is_meant_stays_text() {
+    returns("templates <7> a<b>c {literal}", angle_brackets(7), &7);
+    returns("{templates:1}:\"stock\":s", hash_tag(1, "s"), &"s");
+    returns("{stock}:1", tag_beside_a_placeholder(1), &1);
+    returns("{stock:}nightly", tag_without_placeholders(2), &2);
+    returns("{eu-west-1}:order#3:5$", signs(3), &3);
+    returns("leader:outbox", text_with_a_parameters_name(4), &4);
 }

@@ -1,10 +1,10 @@
 //! Servers that refuse to work, each told apart, and how long that takes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use distlock::{Error, Outage};
+use distlock::Outage;
 
-use crate::fixture::{Fixture, HELD, PATIENCE, ms, until_renewed_twice};
+use crate::fixture::{Fixture, HELD, PATIENCE, assert_outage, ms, take, until_renewed_twice};
 
 async fn assert_unavailable(fixture: &Fixture, expected: Outage, words: &[&str]) {
     // Lazily, for a replica is no server to connect to.
@@ -22,10 +22,7 @@ async fn assert_unavailable(fixture: &Fixture, expected: Outage, words: &[&str])
     for word in words {
         assert!(error.to_string().contains(word), "no {word:?} in {error}");
     }
-    match error {
-        Error::Unavailable { outage, .. } => assert_eq!(outage, expected),
-        other => panic!("{other:?}"),
-    }
+    assert_outage(&error, expected);
     let tried = manager.lock("k").try_acquire().await.unwrap_err();
     assert!(tried.is_unavailable(), "{tried:?}");
 }
@@ -85,36 +82,12 @@ async fn a_server_that_goes_away() {
     let started = Instant::now();
     let error = manager.lock("k").wait(ms(700)).acquire().await.unwrap_err();
     assert!(started.elapsed() >= ms(700) && started.elapsed() < PATIENCE / 2);
-    assert!(
-        matches!(
-            error,
-            Error::Unavailable {
-                outage: Outage::Unreachable,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
-    let error = manager
-        .lock("k")
-        .wait(Duration::ZERO)
-        .acquire()
-        .await
-        .unwrap_err();
-    assert!(error.is_unavailable(), "{error:?}");
+    assert_outage(&error, Outage::Unreachable);
     let error = manager.inspect("k").await.unwrap_err();
     assert!(
         error.is_unavailable() && error.key() == Some("k"),
         "{error:?}"
     );
     fixture.server().restart();
-    manager
-        .lock("k")
-        .wait(PATIENCE)
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    take(manager.lock("k").wait(PATIENCE)).await;
 }

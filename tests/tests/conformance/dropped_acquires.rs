@@ -183,14 +183,12 @@ for_each_store! {
     async fn a_crowd_that_leaves_is_gone(store) {
         let managers = store.managers(3).await;
         let holder = store.hold("k").await;
-        let mut tasks = Vec::new();
+        let mut waiters = Vec::new();
         for number in 0..30_usize {
-            let lock = managers[number % 3].lock("k").wait(PATIENCE);
-            tasks.push(tokio::spawn(async move { lock.acquire().await }));
+            waiters.push(store.queued(managers[number % 3].lock("k")).await);
         }
-        store.until_waiting("k", 30).await;
-        for task in &tasks {
-            task.abort();
+        for waiter in &waiters {
+            waiter.0.abort();
         }
         store.until_waiting("k", 0).await;
         assert!(store.seen("k").await.holders().len() == 1);

@@ -106,30 +106,6 @@ for_each_store! {
         within(PATIENCE, first).await.unwrap();
         assert!(body.join().unwrap().unwrap_err().is_lost());
     }
-
-    async fn re_entry_needs_no_runtime(store) {
-        let manager = store.manager().await;
-        let task = std::thread::spawn(move || {
-            futures::executor::block_on(async {
-                let lock = manager.lock("k").wait(ms(1_000));
-                lock.run(async |_| {
-                    let nested = lock.acquire().await.unwrap();
-                    // A sibling of the nested call: its turn does not come.
-                    let busy = lock.acquire().await.unwrap_err();
-                    nested.release().await.unwrap();
-                    busy
-                }).await.unwrap()
-            })
-        });
-        match task.join().unwrap() {
-            Error::Busy { holders, .. } => {
-                let [holder] = &holders[..] else { panic!("{holders:?}") };
-                let held = holder.held_since.elapsed().unwrap_or_default();
-                assert!(holder.this_process && held < PATIENCE, "{holder:?}");
-            }
-            other => panic!("{other:?}"),
-        }
-    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{FencingToken, LockManager};
 use distlock_tests::{RedisServer, eventually_async};
 
-use crate::fixture::{Fixture, HELD, PATIENCE, micros_since_epoch, ms, until_renewed_twice};
+use crate::fixture::{Fixture, HELD, PATIENCE, micros_since_epoch, ms, take, until_renewed_twice};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -24,15 +24,6 @@ fn assert_rising(tokens: &[FencingToken]) {
 }
 
 for_each_store! {
-    async fn they_rise_from_release_to_release(store) {
-        let managers = store.managers(2).await;
-        let mut tokens = Vec::new();
-        for round in 0..50 {
-            tokens.push(next_token(&managers[round % 2]).await);
-        }
-        assert_rising(&tokens);
-    }
-
     async fn they_rise_from_hand_to_hand(store) {
         let turns = store.hand_offs(15, 3);
         let tokens = Arc::new(Mutex::new(Vec::new()));
@@ -78,6 +69,7 @@ for_each_store! {
         assert_eq!(inner.unwrap(), token);
         assert_eq!(store.seen("k").await.last_token, Some(token));
         guard.release().await.unwrap();
+        assert!(store.seen("other").await.last_token.is_none(), "they are of one key each");
     }
 
     async fn they_are_microseconds_and_fit_signed_numbers(store) {
@@ -95,22 +87,9 @@ for_each_store! {
         assert_eq!(token.to_string(), token.get().to_string());
     }
 
-    async fn they_are_of_one_key_each(store) {
-        let manager = store.manager().await;
-        assert!(store.seen("k").await.last_token.is_none());
-        next_token(&manager).await;
-        assert!(store.seen("other").await.last_token.is_none());
-    }
 }
 
 for_redis! {
-    async fn they_rise_over_a_lock_that_expired(fixture) {
-        let manager = fixture.manager().await;
-        let before = next_token(&manager).await;
-        fixture.hold_elsewhere("k", "gone", ms(300));
-        assert_rising(&[before, next_token(&manager).await]);
-    }
-
     /// The kept token is ahead of the server's clock: it decides, in each way to get the lock.
     async fn they_rise_above_a_kept_token_that_is_ahead(fixture) {
         let managers = fixture.managers(2).await;
@@ -121,11 +100,9 @@ for_redis! {
         assert_eq!(u128::from(guard.fencing_token().get()), ahead + 1);
         // It must outlive the moment when the server's time has caught up.
         assert!(fixture.raw().pttl(&fence) > 2 * 3_600_000 + 3_000_000);
-        let lock = managers[1].lock("k").wait(PATIENCE);
-        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-        fixture.until_waiting("k", 1).await;
+        let waiter = fixture.queued(managers[1].lock("k")).await;
         guard.release().await.unwrap();
-        let guard = waiting.await.unwrap();
+        let guard = waiter.guard().await;
         assert_eq!(u128::from(guard.fencing_token().get()), ahead + 2);
         assert!(fixture.raw().pttl(&fence) > 2 * 3_600_000 + 3_000_000);
         guard.release().await.unwrap();
@@ -146,24 +123,15 @@ for_redis! {
         };
         let first = managers[0].lock("k").acquire().await.unwrap();
         check("an ask");
-        let wait = || {
-            let lock = managers[1].lock("k").wait(PATIENCE);
-            tokio::spawn(async move { lock.acquire().await.unwrap() })
-        };
-        let forget = async || {
-            fixture.until_waiting("k", 1).await;
-            fixture.raw().cmd(&["DEL", &fence]);
-        };
-        let waiting = wait();
-        forget().await;
+        let waiter = fixture.queued(managers[1].lock("k")).await;
+        fixture.raw().cmd(&["DEL", &fence]);
         first.release().await.unwrap();
-        let second = waiting.await.unwrap();
+        let second = waiter.guard().await;
         check("a release");
-        let waiting = wait();
-        forget().await;
+        let waiter = fixture.queued(managers[1].lock("k")).await;
         // As if its holder had died.
-        fixture.raw().cmd(&["DEL", &fixture.name("lock", "k")]);
-        let third = waiting.await.unwrap();
+        fixture.raw().cmd(&["DEL", &fence, &fixture.name("lock", "k")]);
+        let third = waiter.guard().await;
         check("a look");
         drop(second);
         third.release().await.unwrap();
@@ -184,26 +152,23 @@ for_redis! {
         };
         let guard = managers[0].lock("k").acquire().await.unwrap();
         check(2);
-        let mut waiting = Vec::new();
-        for (number, manager) in managers.iter().enumerate() {
-            let lock = manager.lock("k").wait(PATIENCE);
-            waiting.push(tokio::spawn(async move { lock.acquire().await.unwrap() }));
-            fixture.until_waiting("k", number as u64 + 1).await;
+        let mut waiters = Vec::new();
+        for manager in &managers {
+            waiters.push(fixture.queued(manager.lock("k")).await);
             check(4);
         }
-        waiting.swap_remove(1).abort();
+        waiters.swap_remove(1).0.abort();
         fixture.until_waiting("k", 2).await;
         check(4);
         guard.release().await.unwrap();
         check(2);
-        for task in waiting {
-            let guard = task.await.unwrap();
+        for waiter in waiters {
+            let guard = waiter.guard().await;
             check(2);
             guard.release().await.unwrap();
             check(1);
         }
-        let kept = managers[0].lock("min").min_hold(PATIENCE).acquire().await.unwrap();
-        kept.release().await.unwrap();
+        take(managers[0].lock("min").min_hold(PATIENCE)).await;
         assert!(managers[1].lock("try").try_acquire().await.unwrap().is_some());
         check(4);
         // Unless told otherwise, the fence lives for two hours.
@@ -213,24 +178,16 @@ for_redis! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn they_rise_over_flushed_data() {
-    let fixture = Fixture::own_redis().await;
-    let managers = fixture.managers(2).await;
-    let mut tokens = Vec::new();
-    for round in 0..5 {
-        tokens.push(next_token(&managers[round % 2]).await);
-        fixture.raw().cmd(&["FLUSHALL"]);
-    }
-    assert_rising(&tokens);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn they_rise_over_a_restart_that_forgets_everything() {
+async fn they_rise_over_a_flush_and_over_a_restart_that_forgets_everything() {
     let fixture = Fixture::own_redis().await;
     let manager = fixture.manager().await;
     let mut tokens = vec![next_token(&manager).await];
-    for _ in 0..2 {
-        fixture.server().restart();
+    for restarts in [false, true, false, true] {
+        if restarts {
+            fixture.server().restart();
+        } else {
+            fixture.raw().cmd(&["FLUSHALL"]);
+        }
         assert_eq!(fixture.keys(), Vec::<String>::new(), "it remembers");
         // The same manager comes back, and a new one agrees with it.
         tokens.push(next_token(&manager).await);
@@ -242,8 +199,7 @@ async fn they_rise_over_a_restart_that_forgets_everything() {
 /// Also over the hour in which the clock comes back to where it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn they_rise_while_the_servers_clock_steps_back_and_forth() {
-    let server = RedisServer::builder().own_clock().start();
-    let fixture = Fixture::on(Arc::new(server)).await;
+    let fixture = Fixture::on(RedisServer::builder().own_clock().start()).await;
     let manager = fixture.manager().await;
     let mut tokens = vec![next_token(&manager).await];
     let steps = [
@@ -267,8 +223,7 @@ async fn they_rise_while_the_servers_clock_steps_back_and_forth() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_clock_that_was_ahead_they_rise_for_as_long_as_they_are_remembered() {
     for (fence_ttl, rises) in [(2 * HOUR, false), (72 * HOUR, true)] {
-        let server = RedisServer::builder().own_clock().start();
-        let fixture = Fixture::on(Arc::new(server)).await;
+        let fixture = Fixture::on(RedisServer::builder().own_clock().start()).await;
         let connecting = fixture.builder().fence_ttl(fence_ttl).connect();
         let manager = connecting.await.unwrap();
         fixture.server().step_clock(true, 24 * HOUR);
@@ -291,18 +246,4 @@ async fn after_a_clock_that_was_ahead_they_rise_for_as_long_as_they_are_remember
         // From here on they rise again in any case.
         assert_rising(&[corrected, next_token(&manager).await]);
     }
-}
-
-/// A lock whose holder is gone does not live an hour longer because the clock stepped back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_does_not_outlive_a_clock_that_steps_back() {
-    let server = RedisServer::builder().own_clock().start();
-    let fixture = Fixture::on(Arc::new(server)).await;
-    let manager = fixture.manager().await;
-    fixture.hold_elsewhere("k", "gone", ms(1_000));
-    fixture.server().step_clock(false, HOUR);
-    let lock = manager.lock("k").wait(PATIENCE);
-    let guard = lock.acquire().await.unwrap();
-    guard.release().await.unwrap();
-    eventually_async(PATIENCE, async || fixture.left_over().is_empty()).await;
 }

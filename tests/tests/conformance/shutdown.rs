@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock::{Error, LossReason};
 use distlock_tests::{eventually_async, within};
 
-use crate::fixture::{Fixture, PATIENCE, SOON, ms};
+use crate::fixture::{Fixture, PATIENCE, SOON, ms, take};
 use crate::holding::Dropped;
 
 fn assert_shut_down(error: &Error) {
@@ -96,15 +96,13 @@ for_each_store! {
     async fn calls_that_wait_are_told(store) {
         let guard = store.hold("k").await;
         let manager = store.manager().await;
-        let mut waiting = Vec::new();
-        for number in 1..=5 {
-            let lock = manager.lock("k").wait(PATIENCE);
-            waiting.push(tokio::spawn(async move { lock.acquire().await }));
-            store.until_waiting("k", number).await;
+        let mut waiters = Vec::new();
+        for _ in 0..5 {
+            waiters.push(store.queued(manager.lock("k")).await);
         }
         within(PATIENCE, manager.shutdown()).await;
-        for task in waiting {
-            assert_shut_down(&within(PATIENCE / 2, task).await.unwrap().unwrap_err());
+        for waiter in waiters {
+            assert_shut_down(&within(PATIENCE / 2, waiter.0).await.unwrap().unwrap_err());
         }
         let seen = store.seen("k").await;
         assert_eq!(seen.waiters, 0, "they left their places");
@@ -125,7 +123,7 @@ for_each_store! {
         // Again is harmless.
         within(PATIENCE, clone.shutdown()).await;
         // Another manager is none of its business.
-        store.manager().await.lock("k").acquire().await.unwrap().release().await.unwrap();
+        take(store.manager().await.lock("k")).await;
     }
 
     async fn releases_under_way_are_finished(store) {
@@ -182,29 +180,19 @@ for_each_store! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_are_closed_and_no_key_is_left() {
     let fixture = Fixture::own_redis().await;
-    let mut raw = fixture.raw();
-    let mut clients = move || {
-        raw.cmd(&["CLIENT", "LIST"])
-            .text()
-            .map(|list| list.lines().count())
-    };
-    let before = clients();
+    let before = fixture.connections();
     let manager = fixture.manager().await;
     let held = manager.lock("held").acquire().await.unwrap();
     let other = fixture.manager().await;
     let elsewhere = other.lock("wanted").acquire().await.unwrap();
-    let lock = manager.lock("wanted").wait(PATIENCE);
-    let waiting = tokio::spawn(async move { lock.acquire().await });
-    fixture.until_waiting("wanted", 1).await;
-    assert!(
-        clients() >= before.map(|count| count + 4),
-        "two connections each, and a lane"
-    );
+    let waiter = fixture.queued(manager.lock("wanted")).await;
+    let connections = fixture.connections();
+    assert!(connections >= before + 4, "two each, and a lane");
     within(PATIENCE, manager.shutdown()).await;
-    assert_shut_down(&waiting.await.unwrap().unwrap_err());
+    assert_shut_down(&waiter.result().await.unwrap_err());
     elsewhere.release().await.unwrap();
     within(PATIENCE, other.shutdown()).await;
     assert_eq!(fixture.left_over(), Vec::<String>::new());
-    eventually_async(PATIENCE, async || clients() == before).await;
+    eventually_async(PATIENCE, async || fixture.connections() == before).await;
     drop(held);
 }

@@ -29,37 +29,22 @@ for_each_store! {
     async fn a_branch_waits_for_its_turn_no_longer_than_it_wants(store) {
         let manager = store.manager().await;
         let body = run(manager.lock("k"), async |_| {
-            let long = run(manager.lock("k"), async |_| tokio::time::sleep(ms(5_000)).await);
-            let short = async {
-                // The other branch is inside by now: `join!` polls it first.
-                let started = Instant::now();
-                let error = manager.lock("k").wait(ms(200)).acquire().await.unwrap_err();
-                assert!(started.elapsed() >= ms(200));
-                error
-            };
-            let (long, error) = tokio::join!(long, short);
-            long.unwrap();
+            let turn = manager.lock("k").acquire().await.unwrap();
+            assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
+            let started = Instant::now();
+            let error = manager.lock("k").wait(ms(200)).acquire().await.unwrap_err();
+            assert!(started.elapsed() >= ms(200));
+            drop(turn);
+            assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
             error
         });
         match body.await.unwrap() {
             Error::Busy { key, waited, holders, .. } => {
-                assert_eq!(key, "k");
-                assert!(waited >= ms(200) && waited < ms(4_500), "{waited:?}");
+                assert!(key == "k" && waited >= ms(200), "{waited:?} for {key}");
                 assert!(holders.len() == 1 && holders[0].this_process, "{holders:?}");
             }
             other => panic!("{other:?}"),
         }
-    }
-
-    async fn a_branch_that_tries_does_not_wait_for_its_turn(store) {
-        let manager = store.manager().await;
-        let body = run(manager.lock("k"), async |_| {
-            let turn = manager.lock("k").acquire().await.unwrap();
-            assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
-            drop(turn);
-            assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
-        });
-        body.await.unwrap();
     }
 
     /// The branch that loses is dropped inside, and the one that waits is dropped too: turns go on.

@@ -11,14 +11,10 @@ use crate::fixture::{PATIENCE, ms};
 use crate::holding::Dropped;
 
 fn assert_revoked(error: &Error) {
-    match error {
-        Error::Lost {
-            reason: LossReason::Revoked { .. },
-            ..
-        } => {}
-        // Where a message does not reach a holder that was slow to renew.
-        other => panic!("{other:?}"),
-    }
+    let Error::Lost { reason, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert!(matches!(reason, LossReason::Revoked { .. }), "{error:?}");
     assert!(error.to_string().contains("taken away"), "{error}");
 }
 
@@ -40,9 +36,7 @@ for_each_store! {
         }
         let another = store.builder().namespace(store.another_namespace()).connect().await.unwrap();
         let _elsewhere = another.lock("shop:elsewhere").acquire().await.unwrap();
-        let waiting = store.manager().await.lock("shop:2").wait(PATIENCE);
-        let waiting = tokio::spawn(async move { waiting.acquire().await });
-        store.until_waiting("shop:2", 1).await;
+        let waiter = store.waiter("shop:2").await;
 
         let listed = async |prefix: &str| -> Vec<String> {
             let locks = manager.list(prefix).await.unwrap();
@@ -59,7 +53,7 @@ for_each_store! {
         for guard in guards {
             guard.release().await.unwrap();
         }
-        waiting.await.unwrap().unwrap().release().await.unwrap();
+        waiter.guard().await.release().await.unwrap();
         assert_eq!(listed("").await, Vec::<String>::new());
     }
 
@@ -87,10 +81,8 @@ for_each_store! {
         let began = SystemTime::now();
         let guard = store.hold("k").await;
         let mut calls = Vec::new();
-        for (number, name) in ["first", "second client", "third"].into_iter().enumerate() {
-            let lock = store.named(name).await.lock("k").wait(PATIENCE);
-            calls.push(tokio::spawn(async move { lock.acquire().await.unwrap().release().await }));
-            store.until_waiting("k", number as u64 + 1).await;
+        for name in ["first", "second client", "third"] {
+            calls.push(store.queued(store.named(name).await.lock("k")).await);
         }
         let seen = store.seen("k").await;
         let names: Vec<_> = seen.waiting().iter().map(|waiter| waiter.client.clone()).collect();
@@ -104,7 +96,7 @@ for_each_store! {
         assert!(seen.waiting().is_sorted_by_key(|waiter| waiter.since));
         guard.release().await.unwrap();
         for call in calls {
-            call.await.unwrap().unwrap();
+            call.guard().await.release().await.unwrap();
         }
         let seen = store.seen("k").await;
         assert_eq!((seen.remaining, seen.waiting()), (None, &[][..]));
@@ -176,15 +168,13 @@ for_each_store! {
         for _ in 0..store.hand_offs(10, 2) {
             let holder = store.manager().await;
             let guard = holder.lock("k").lease(LEASE).acquire().await.unwrap();
-            let next = store.manager().await.lock("k").wait(PATIENCE);
-            let next = tokio::spawn(async move { next.acquire().await.unwrap() });
-            store.until_waiting("k", 1).await;
+            let next = store.waiter("k").await;
             let operator = store.manager().await;
             let unlocking = tokio::spawn(async move { operator.unlock("k").wait(PATIENCE).await });
             within(PATIENCE, guard.lost()).await;
             drop(guard);
             assert_eq!(unlocking.await.unwrap().unwrap().how, HowUnlocked::Released);
-            let next = next.await.unwrap();
+            let next = next.guard().await;
             assert!(next.is_held());
             next.release().await.unwrap();
         }
@@ -217,29 +207,41 @@ for_redis! {
     /// A process that is gone, as far as the server and the operator know.
     async fn what_a_dead_process_held_is_deleted_at_once(fixture) {
         fixture.hold_elsewhere("k", "dead", Duration::from_secs(3_600));
-        let next = fixture.manager().await.lock("k").wait(PATIENCE);
-        let next = tokio::spawn(async move { next.acquire().await });
-        fixture.until_waiting("k", 1).await;
+        let next = fixture.waiter("k").await;
         let operator = fixture.manager().await;
         let error = operator.unlock("k").wait(ms(1)).into_future().await.unwrap_err();
         assert!(error.is_busy(), "nobody is there to release it: {error:?}");
         let unlocking = operator.unlock("k").holder_is_gone().into_future();
         let unlocked = within(PATIENCE, unlocking).await.unwrap();
         assert_eq!(unlocked.how, HowUnlocked::Deleted);
-        let guard = within(PATIENCE, next).await.unwrap().unwrap();
+        let guard = next.guard().await;
         assert!(guard.fencing_token() > unlocked.fencing_token.unwrap());
         guard.release().await.unwrap();
     }
 
-    /// The server's TTL is not cut: whoever does not hear believes for as long as before, and no longer.
+    /// The server's TTLs are not cut: a holder that hears nothing believes for as long as before,
+    /// and others may remember the token for longer than the operator. A lock whose end was removed
+    /// gets the end that its holder asked for.
     async fn what_is_taken_away_keeps_its_time(fixture) {
-        fixture.hold_elsewhere("k", "deaf", Duration::from_secs(3_600));
-        let left = fixture.seen("k").await.remaining.unwrap();
         let operator = fixture.manager().await;
-        let unlocking = operator.unlock("k").wait(ms(1)).into_future();
-        unlocking.await.unwrap_err();
-        let still = fixture.seen("k").await.remaining.unwrap();
-        assert!(still <= left && still > Duration::from_secs(3_500), "{still:?} of {left:?}");
+        let revoke = async |key: &str| {
+            let unlocking = operator.unlock(key).wait(ms(1)).into_future();
+            unlocking.await.unwrap_err();
+            fixture.seen(key).await.remaining.unwrap()
+        };
+        fixture.hold_elsewhere("k", "deaf", Duration::from_secs(3_600));
+        let left = revoke("k").await;
+        assert!(left <= Duration::from_secs(3_600) && left > Duration::from_secs(3_500), "{left:?}");
+
+        let long = Duration::from_secs(30 * 24 * 3_600);
+        let holder = fixture.builder().fence_ttl(long).connect().await.unwrap();
+        let guard = holder.lock("endless").acquire().await.unwrap();
+        fixture.raw().cmd(&["PERSIST", &fixture.name("lock", "endless")]);
+        let left = revoke("endless").await;
+        assert!(left > Duration::from_secs(20), "{left:?}");
+        let left = fixture.raw().pttl(&fixture.name("fence", "endless"));
+        assert!(left > 29 * 24 * 3_600_000, "{left}");
+        drop(guard);
     }
 
     /// What cannot be done leaves the lock to its holder.
@@ -255,29 +257,6 @@ for_redis! {
         assert!(guard.is_held());
         fixture.raw().cmd(&["DEL", &fixture.name("fence", "k")]);
         guard.release().await.unwrap();
-    }
-
-    /// Somebody has taken its end away: then it has the one that its holder asked for.
-    async fn a_lock_without_an_end_is_not_cut(fixture) {
-        let guard = fixture.named("holder").await.lock("k").acquire().await.unwrap();
-        fixture.raw().cmd(&["PERSIST", &fixture.name("lock", "k")]);
-        let operator = fixture.manager().await;
-        operator.unlock("k").wait(ms(1)).into_future().await.unwrap_err();
-        let left = fixture.seen("k").await.remaining.unwrap();
-        assert!(left > Duration::from_secs(20), "{left:?}");
-        drop(guard);
-    }
-
-    /// Others remember for longer than who takes it away.
-    async fn the_fence_is_kept_for_as_long_as_before(fixture) {
-        let long = Duration::from_secs(30 * 24 * 3_600);
-        let holder = fixture.builder().fence_ttl(long).connect().await.unwrap();
-        let guard = holder.lock("k").acquire().await.unwrap();
-        let operator = fixture.manager().await;
-        operator.unlock("k").wait(ms(1)).into_future().await.unwrap_err();
-        let left = fixture.raw().pttl(&fixture.name("fence", "k"));
-        assert!(left > 29 * 24 * 3_600_000, "{left}");
-        drop(guard);
     }
 
     /// Who may publish and not read the locks takes nothing away.
@@ -299,17 +278,14 @@ for_redis! {
             assert_eq!(fixture.raw().cmd(&["PUBLISH", &channel, &message]).int(), 1, "{message}");
         }
         // What is published is heard in order.
-        let other = fixture.manager().await.lock("k").wait(PATIENCE);
-        let other = tokio::spawn(async move { other.acquire().await });
-        fixture.until_waiting("k", 1).await;
+        let other = fixture.waiter("k").await;
         assert!(guard.is_held());
         let right = format!("revoked {token} {name}\nsomebody");
         fixture.raw().cmd(&["PUBLISH", &channel, &right]);
         let error = within(PATIENCE, guard.lost()).await;
         assert!(error.to_string().contains("taken away by somebody"), "{error}");
         drop(guard);
-        let guard = within(PATIENCE, other).await.unwrap().unwrap();
-        guard.release().await.unwrap();
+        other.guard().await.release().await.unwrap();
     }
 
     /// A key of another type, or another's text, is not a lock.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use distlock::{Error, LockGuard, LockManager};
+use distlock::{Error, LockManager};
 use distlock_tests::{eventually_async, within};
 
 use crate::fixture::{LATE, PATIENCE, ms};
@@ -11,22 +11,6 @@ async fn refusal(manager: &LockManager, wait: Duration) -> (Error, Duration) {
     let started = Instant::now();
     let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
     (error, started.elapsed())
-}
-
-/// A busy machine may be late; a lock that is too slow is late each time.
-async fn once_within(limit: Duration, acquire: impl AsyncFn() -> LockGuard) {
-    let mut late = Vec::new();
-    for _ in 0..5 {
-        let started = Instant::now();
-        let guard = acquire().await;
-        let took = started.elapsed();
-        guard.release().await.unwrap();
-        if took < limit {
-            return;
-        }
-        late.push(took);
-    }
-    panic!("never within {limit:?}: {late:?}");
 }
 
 for_each_store! {
@@ -48,97 +32,60 @@ for_each_store! {
         assert_eq!(holder.client, "holder-7");
         assert!(holder.this_process);
         assert!(holder.held_since > before && holder.held_since < SystemTime::now() + ms(1_000));
-        store.until_waiting("k", 0).await;
-    }
-
-    async fn a_short_wait_is_kept_too(store) {
-        let _guard = store.hold("k").await;
-        let manager = store.manager().await;
         for wait in [1, 5, 30, 60] {
-            let (error, elapsed) = refusal(&manager, ms(wait)).await;
+            let (error, elapsed) = refusal(&store.manager().await, ms(wait)).await;
             assert!(error.is_busy() || error.is_unavailable(), "{error:?}");
             assert!(elapsed >= ms(wait) && elapsed < ms(wait) + LATE, "after {elapsed:?}");
         }
         store.until_waiting("k", 0).await;
     }
 
-    async fn a_wait_of_zero_tries_once_and_never_queues(store) {
-        let guard = store.hold("k").await;
-        let manager = store.named("trier").await;
-        let (error, elapsed) = refusal(&manager, Duration::ZERO).await;
-        assert!(error.is_busy(), "{error:?}");
-        assert!(elapsed < LATE, "after {elapsed:?}");
-        assert_eq!(store.seen("k").await.waiters, 0);
-        guard.release().await.unwrap();
-        let guard = manager.lock("k").wait(Duration::ZERO).acquire().await.unwrap();
-        assert_eq!(store.seen("k").await.holders()[0].client, "trier");
-        guard.release().await.unwrap();
-    }
-
-    async fn trying_takes_a_free_lock_and_no_other(store) {
-        let (first, second) = (store.manager().await, store.manager().await);
+    async fn a_try_and_a_wait_of_zero_take_a_free_lock_and_never_queue(store) {
+        let (first, second) = (store.named("trier").await, store.manager().await);
         let guard = first.lock("k").try_acquire().await.unwrap().expect("it is free");
         let started = Instant::now();
         assert!(second.lock("k").try_acquire().await.unwrap().is_none());
         assert!(first.lock("k").try_acquire().await.unwrap().is_none(), "not even its own manager");
-        assert!(started.elapsed() < 2 * LATE);
+        let (error, _) = refusal(&second, Duration::ZERO).await;
+        assert!(error.is_busy(), "{error:?}");
+        assert!(started.elapsed() < 3 * LATE);
         assert_eq!(store.seen("k").await.waiters, 0, "a try left an entry");
+        guard.release().await.unwrap();
+        let guard = first.lock("k").wait(Duration::ZERO).acquire().await.unwrap();
+        assert_eq!(store.seen("k").await.holders()[0].client, "trier");
         guard.release().await.unwrap();
         let again = second.lock("k").try_acquire().await.unwrap();
         assert!(again.is_some_and(|guard| guard.is_held()));
     }
 
-    /// The lock is free for a moment, for its holder has vanished, and somebody waits for it.
-    async fn trying_never_passes_a_queue(store) {
-        let (waiter, hasty) = (store.manager().await, store.manager().await);
+    /// The lock is free for a moment because its holder has vanished, and a call waits for it.
+    /// Neither a try nor a newcomer passes that call.
+    async fn nobody_passes_a_queue(store) {
+        let (hasty, newcomer) = (store.manager().await, store.manager().await);
         store.vanished_holder("k", ms(3_000)).await;
-        let waiting = tokio::spawn(async move {
-            waiter.lock("k").wait(PATIENCE).acquire().await.unwrap()
-        });
-        store.until_waiting("k", 1).await;
-        let lock = hasty.lock("k");
+        let waiter = store.waiter("k").await;
+        let (lock, short) = (hasty.lock("k"), newcomer.lock("k").wait(ms(20)));
         let mut tries = 0;
-        let guard = within(PATIENCE, async {
-            while !waiting.is_finished() {
+        within(PATIENCE, async {
+            while !waiter.0.is_finished() {
                 let passed = store.tried(&lock).await;
-                assert!(passed.is_none(), "it passed the queue");
+                assert!(passed.is_none(), "a try passed the queue");
+                assert!(short.acquire().await.is_err(), "a newcomer passed the queue");
                 tries += 1;
             }
-            waiting.await.unwrap()
         })
         .await;
+        let guard = waiter.guard().await;
         assert!(guard.is_held() && tries > 0);
         guard.release().await.unwrap();
         assert!(lock.try_acquire().await.unwrap().is_some());
     }
 
-    /// Also an ask that would wait stands at the end, though the lock is free when it comes.
-    async fn a_newcomer_never_passes_a_queue(store) {
-        let (waiter, newcomer) = (store.manager().await, store.manager().await);
-        store.vanished_holder("k", ms(3_000)).await;
-        let waiting = tokio::spawn(async move {
-            waiter.lock("k").wait(PATIENCE).acquire().await.unwrap()
-        });
-        store.until_waiting("k", 1).await;
-        let lock = newcomer.lock("k").wait(ms(20));
-        within(PATIENCE, async {
-            while !waiting.is_finished() {
-                assert!(lock.acquire().await.is_err(), "it passed the queue");
-            }
-        })
-        .await;
-        waiting.await.unwrap().release().await.unwrap();
-    }
-
     async fn a_full_queue_refuses_at_once(store) {
         let _guard = store.hold("k").await;
         let small = store.builder().max_waiters(2).connect().await.unwrap();
-        let mut waiting = Vec::new();
-        for number in 1..=2 {
-            let lock = small.lock("k").wait(PATIENCE);
-            waiting.push(tokio::spawn(async move { lock.acquire().await }));
-            store.until_waiting("k", number).await;
-        }
+        let first = store.queued(small.lock("k")).await;
+        let second = store.queued(small.lock("k")).await;
         let (error, elapsed) = refusal(&small, PATIENCE).await;
         assert!(error.is_busy(), "{error:?}");
         assert!(elapsed < LATE, "after {elapsed:?}");
@@ -150,49 +97,11 @@ for_each_store! {
         // Another key has a queue of its own.
         assert!(small.lock("other").acquire().await.is_ok());
         // A place that becomes free can be taken.
-        waiting.pop().unwrap().abort();
+        second.0.abort();
         store.until_waiting("k", 1).await;
-        let lock = small.lock("k").wait(PATIENCE);
-        let third = tokio::spawn(async move { lock.acquire().await });
-        store.until_waiting("k", 2).await;
-        third.abort();
-        waiting.pop().unwrap().abort();
-    }
-
-    /// Nobody says that the lock is free; whoever waits finds out.
-    async fn a_waiter_gets_the_lock_of_a_holder_that_vanished(store) {
-        let manager = store.manager().await;
-        // It expires, and is looked at twice a second.
-        once_within(ms(600) + ms(500) + LATE, async || {
-            store.vanished_holder("k", ms(600)).await;
-            manager.lock("k").wait(PATIENCE).acquire().await.unwrap()
-        })
-        .await;
-    }
-
-    /// A lock that expires while nobody looks is free for the next who comes.
-    async fn a_vanished_holder_leaves_a_free_lock(store) {
-        store.vanished_holder("k", ms(300)).await;
-        store.until_free("k", ms(300) + LATE).await;
-        assert!(store.tried(&store.manager().await.lock("k")).await.is_some());
-    }
-
-    /// Whoever was handed the lock does not wait for it any more.
-    async fn a_new_holder_is_no_waiter(store) {
-        let manager = store.named("next").await;
-        let lock = manager.lock("k").wait(PATIENCE);
-        for _ in 0..5 {
-            let first = store.hold("k").await;
-            let waiting = lock.clone();
-            let waiting = tokio::spawn(async move { waiting.acquire().await.unwrap() });
-            store.until_waiting("k", 1).await;
-            first.release().await.unwrap();
-            let guard = waiting.await.unwrap();
-            let seen = store.seen("k").await;
-            assert_eq!(seen.holders()[0].client, "next");
-            assert_eq!(seen.waiters, 0);
-            guard.release().await.unwrap();
-        }
+        let third = store.queued(small.lock("k")).await;
+        third.0.abort();
+        first.0.abort();
     }
 
     async fn inspecting_shows_holder_queue_and_token(store) {
@@ -200,13 +109,11 @@ for_each_store! {
         assert_eq!((nothing.holders(), nothing.waiters, nothing.last_token), (&[][..], 0, None));
         let holder = store.named("me").await;
         let guard = holder.lock("k").acquire().await.unwrap();
-        let lock = store.manager().await.lock("k").wait(PATIENCE);
-        let waiting = tokio::spawn(async move { lock.acquire().await });
-        store.until_waiting("k", 1).await;
+        let waiter = store.waiter("k").await;
         let seen = store.seen("k").await;
         assert_eq!(seen.holders()[0].client, "me");
         assert_eq!(seen.last_token, Some(guard.fencing_token()));
-        waiting.abort();
+        waiter.0.abort();
         store.until_waiting("k", 0).await;
         let token = guard.fencing_token();
         guard.release().await.unwrap();
@@ -224,33 +131,10 @@ for_redis! {
         assert_eq!((holder.client.as_str(), holder.this_process), ("shop-2:4711", false));
     }
 
-    /// The lock's key expires; nobody released it.
-    async fn a_waiter_gets_a_lock_that_expires(fixture) {
-        let lock = fixture.manager().await.lock("k").wait(PATIENCE);
-        once_within(ms(600) + ms(500) + LATE, async || {
-            fixture.hold_elsewhere("k", "gone", ms(600));
-            lock.acquire().await.unwrap()
-        })
-        .await;
-    }
-
-    /// Somebody deletes the lock by hand while others wait for it.
-    async fn a_waiter_gets_a_lock_that_is_deleted(fixture) {
-        fixture.hold_elsewhere("k", "gone", PATIENCE);
-        let lock = fixture.manager().await.lock("k").wait(PATIENCE);
-        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-        fixture.until_waiting("k", 1).await;
-        fixture.raw().cmd(&["DEL", &fixture.name("lock", "k")]);
-        let guard = within(ms(500) + LATE, waiting).await.unwrap();
-        guard.release().await.unwrap();
-    }
-
     /// One of its keys is gone (deleted, or evicted): whoever waits stands in the queue again.
     async fn a_waiter_comes_back_when_its_queue_is_lost(fixture) {
         let holder = fixture.hold("k").await;
-        let lock = fixture.manager().await.lock("k").wait(PATIENCE);
-        let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-        fixture.until_waiting("k", 1).await;
+        let waiter = fixture.waiter("k").await;
         let mut raw = fixture.raw();
         let (queue, entries) = (fixture.name("queue", "k"), fixture.name("entry", "k"));
         for command in [&["DEL", &queue, &entries][..], &["DEL", &queue]] {
@@ -260,7 +144,8 @@ for_redis! {
             eventually_async(ms(1_000) + LATE, back).await;
         }
         holder.release().await.unwrap();
-        within(ms(1_000) + LATE, waiting).await.unwrap().release().await.unwrap();
+        let guard = within(ms(1_000) + LATE, waiter.0).await.unwrap();
+        guard.unwrap().release().await.unwrap();
     }
 
     /// What is lost is written again by the next who comes, and lives no longer than it should.

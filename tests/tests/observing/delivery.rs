@@ -6,7 +6,7 @@ use distlock::observer::{Event, Observer};
 use distlock_tests::{eventually_async, within};
 
 use crate::heard::heard;
-use crate::kit::{LONG, Notes, Store, ms};
+use crate::kit::{FREE_TO_RELEASED, LONG, Notes, Store, ms};
 
 /// Blocks whoever tells it something, until it is opened.
 #[derive(Debug, Default)]
@@ -51,13 +51,7 @@ async fn who_blocks_delays_no_renewal() {
         assert!(guard.is_held(), "it was not renewed");
         within(LONG, guard.release()).await.unwrap();
         gate.open();
-        let all = [
-            "asking",
-            "acquired free",
-            "ended released",
-            "released released",
-        ];
-        gate.notes.until("k", &all).await;
+        gate.notes.until("k", &FREE_TO_RELEASED).await;
     }
 }
 
@@ -75,13 +69,7 @@ async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
     // Its beginning was told, so there is room for its end.
     early.release().await.unwrap();
     gate.open();
-    let all = [
-        "asking",
-        "acquired free",
-        "ended released",
-        "released released",
-    ];
-    gate.notes.until("early", &all).await;
+    gate.notes.until("early", &FREE_TO_RELEASED).await;
     let count = |what: &str| {
         let told = gate.notes.of("k");
         told.iter().filter(|event| event.starts_with(what)).count()
@@ -104,7 +92,7 @@ async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
     eventually_async(LONG, async || missed() >= least).await;
     // There is room again.
     manager.lock("late").run(async |_| ()).await.unwrap();
-    gate.notes.until("late", &all).await;
+    gate.notes.until("late", &FREE_TO_RELEASED).await;
 }
 
 /// Takes its time for each event.
@@ -157,13 +145,7 @@ async fn who_panics_is_told_of_once_and_stops_nobody() {
     let manager = builder.connect().await.unwrap();
     for key in ["first", "second"] {
         manager.lock(key).run(async |_| ()).await.unwrap();
-        let all = [
-            "asking",
-            "acquired free",
-            "ended released",
-            "released released",
-        ];
-        notes.until(key, &all).await;
+        notes.until(key, &FREE_TO_RELEASED).await;
     }
     let lines = heard().lines();
     let lines: Vec<_> = lines.iter().filter(|line| line.says(PANICKED)).collect();

@@ -5,8 +5,12 @@ use std::panic::AssertUnwindSafe;
 use distlock::observer::Event;
 use distlock_tests::{eventually_async, within};
 use futures::FutureExt;
+use tracing::Level;
 
-use crate::kit::{LONG, Store, ms};
+use crate::heard::heard;
+use crate::kit::{FREE_TO_RELEASED, LONG, Store, acquires, ends, ms};
+use crate::lines::lines;
+use crate::spans::both;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_is_free() {
@@ -14,13 +18,7 @@ async fn a_lock_that_is_free() {
         let (manager, notes) = store.observed().await;
         let lock = manager.lock("k:1").label("k:<n>");
         let token = lock.run(async |held| held.fencing_token()).await.unwrap();
-        let all = [
-            "asking",
-            "acquired free",
-            "ended released",
-            "released released",
-        ];
-        notes.until("k:1", &all).await;
+        notes.until("k:1", &FREE_TO_RELEASED).await;
         for event in notes.all() {
             match event {
                 Event::Acquired {
@@ -52,13 +50,9 @@ async fn a_lock_that_is_free() {
 async fn a_lock_that_is_handed_on() {
     for store in Store::both("handed") {
         let (manager, notes) = store.observed().await;
-        let holder = store.builder().client_name("holder").connect().await;
-        let holder = holder.unwrap();
+        let holder = store.named("holder").await;
         let guard = holder.lock("k").acquire().await.unwrap();
-        let waiting = tokio::spawn({
-            let lock = manager.lock("k").wait(LONG);
-            async move { lock.acquire().await }
-        });
+        let waiting = acquires(manager.lock("k").wait(LONG));
         store.until_waiting(&holder, "k", 1).await;
         notes.until("k", &["asking", "queued"]).await;
         let queued = notes.until_any(|event| matches!(event, Event::Queued { .. }));
@@ -116,48 +110,35 @@ async fn who_does_not_get_it() {
 
         let narrow = store.builder().max_waiters(0).observer(notes.clone());
         let narrow = narrow.connect().await.unwrap();
-        let error = narrow
-            .lock("k")
-            .wait(ms(5_000))
-            .acquire()
-            .await
-            .unwrap_err();
+        let lock = narrow.lock("k").wait(ms(5_000));
+        let error = lock.acquire().await.unwrap_err();
         assert!(error.is_busy(), "{error}");
         let so_far = ["asking", "not acquired busy", "asking", "not acquired full"];
         notes.until("k", &so_far).await;
         guard.release().await.unwrap();
 
-        let guard = store
-            .manager()
-            .await
-            .lock("dropped")
-            .acquire()
-            .await
-            .unwrap();
-        let waiting = tokio::spawn({
-            let lock = manager.lock("dropped").wait(LONG);
-            async move { lock.acquire().await.map(drop) }
-        });
+        let holder = store.manager().await;
+        let guard = holder.lock("dropped").acquire().await.unwrap();
+        let waiting = acquires(manager.lock("dropped").wait(LONG));
         notes.until("dropped", &["asking", "queued"]).await;
         waiting.abort();
-        notes
-            .until("dropped", &["asking", "queued", "not acquired cancelled"])
-            .await;
+        let all = ["asking", "queued", "not acquired cancelled"];
+        notes.until("dropped", &all).await;
         guard.release().await.unwrap();
     }
 }
 
+/// Told as an event, and in a line of the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_for_long_is_told_of_once() {
+    heard();
     for store in Store::both("long") {
         let (manager, notes) = store.observed().await;
-        let holder = store.builder().client_name("holder").connect().await;
-        let guard = holder.unwrap().lock("k").acquire().await.unwrap();
-        let waiting = tokio::spawn({
-            let lock = manager.lock("k").wait(ms(4_000));
-            async move { lock.acquire().await }
-        });
-        assert!(within(LONG, waiting).await.unwrap().unwrap_err().is_busy());
+        let holder = store.named("holder").await;
+        let guard = holder.lock("k").acquire().await.unwrap();
+        let label = format!("events:{}:long", store.kind());
+        let lock = manager.lock("k").label(label.clone()).wait(ms(4_000));
+        assert!(lock.acquire().await.unwrap_err().is_busy());
         let all = ["asking", "queued", "waiting long", "not acquired busy"];
         notes.until("k", &all).await;
         let long = notes.until_any(|event| matches!(event, Event::WaitingLong { .. }));
@@ -166,44 +147,50 @@ async fn who_waits_for_long_is_told_of_once() {
         };
         assert!(waited >= ms(2_000), "half of its wait: {waited:?}");
         assert_eq!(holder.unwrap().client, "holder");
+
+        let told = lines(&label, Level::INFO, 1).await;
+        assert_eq!(told.len(), 1, "{told:?}");
+        let line = &told[0];
+        assert!(line.says("a call waits for long"), "{line:?}");
+        assert!(line.fields["holder"].contains("holder"), "{line:?}");
+        assert!(!line.fields.contains_key("key"), "nobody chose to show it");
+        let queued = lines(&label, Level::DEBUG, 1).await;
+        assert!(queued.iter().any(|line| line.says("queued")), "{queued:?}");
         guard.release().await.unwrap();
     }
 }
 
+/// Told as events, and in the span of the run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn how_a_hold_ends() {
+    heard();
     for store in Store::both("ends") {
         let (manager, notes) = store.observed().await;
+        let kind = store.kind();
+        for end in ["cancelled", "panicked", "hold_limit"] {
+            let label = format!("events:{kind}:{end}");
+            let lock = manager.lock(end).label(label.clone());
+            match end {
+                "cancelled" => {
+                    let body = lock.run(async |_| std::future::pending::<()>().await);
+                    assert!(tokio::time::timeout(ms(100), body).await.is_err());
+                }
+                "panicked" => {
+                    let body = lock.run(async |_| panic!("as it is to"));
+                    assert!(AssertUnwindSafe(body).catch_unwind().await.is_err());
+                }
+                _ => {
+                    let lock = lock.max_hold(ms(100));
+                    let body = lock.run(async |_| std::future::pending::<()>().await);
+                    assert!(body.await.unwrap_err().is_lost());
+                }
+            }
+            notes.until(end, &ends(&format!("ended {end}"))).await;
+            assert_eq!(both(&label).await.1.fields["outcome"], end);
+        }
+
         drop(manager.lock("dropped").acquire().await.unwrap());
-        let all = [
-            "asking",
-            "acquired free",
-            "ended cancelled",
-            "released released",
-        ];
-        notes.until("dropped", &all).await;
-
-        let lock = manager.lock("panicked");
-        let body = lock.run(async |_| panic!("as it is to"));
-        assert!(AssertUnwindSafe(body).catch_unwind().await.is_err());
-        let all = [
-            "asking",
-            "acquired free",
-            "ended panicked",
-            "released released",
-        ];
-        notes.until("panicked", &all).await;
-
-        let lock = manager.lock("limited").max_hold(ms(100));
-        let error = lock.run(async |_| std::future::pending::<()>().await);
-        assert!(error.await.unwrap_err().is_lost());
-        let all = [
-            "asking",
-            "acquired free",
-            "ended hold_limit",
-            "released released",
-        ];
-        notes.until("limited", &all).await;
+        notes.until("dropped", &ends("ended cancelled")).await;
 
         let guard = manager.lock("closed").acquire().await.unwrap();
         manager.shutdown().await;
@@ -219,10 +206,9 @@ async fn how_a_hold_ends() {
 async fn a_lock_that_was_deleted() {
     let store = Store::redis();
     let (manager, notes) = store.observed().await;
-    let mut raw = store.server.as_ref().unwrap().client();
-    let lease = ms(6_000);
-    let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
-    raw.cmd(&["DEL", "distlock:lock:{k}"]);
+    let lock = manager.lock("k").lease(ms(6_000));
+    let guard = lock.acquire().await.unwrap();
+    store.delete("k");
     within(LONG, guard.lost()).await;
     let all = ["asking", "acquired free", "lost gone", "ended lost"];
     let lost = notes.until_any(|event| matches!(event, Event::Lost { .. }));
@@ -245,21 +231,12 @@ async fn a_lock_that_was_deleted() {
 
     // A release that does not find its lock reports a loss that was not noticed before.
     let guard = manager.lock("late").acquire().await.unwrap();
-    raw.cmd(&["DEL", "distlock:lock:{late}"]);
+    store.delete("late");
     assert!(guard.release().await.unwrap_err().is_lost());
-    let told =
-        notes.until_any(|event| matches!(event, Event::Lost { key, .. } if &**key == "late"));
-    let told = told.await;
-    assert!(
-        matches!(
-            told,
-            Event::Lost {
-                completed: true,
-                ..
-            }
-        ),
-        "{told:?}"
+    let late = notes.until_any(
+        |event| matches!(event, Event::Lost { key, completed: true, .. } if &**key == "late"),
     );
+    late.await;
     // The last two come in either order.
     let all = [
         "acquired free",
@@ -274,48 +251,4 @@ async fn a_lock_that_was_deleted() {
         seen == all
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewals_commands_and_queues() {
-    let store = Store::redis();
-    let (manager, notes) = store.observed().await;
-    // The first renewal succeeds on a busy machine, too.
-    let lease = ms(6_000);
-    let lock = manager.lock("k:7").label("k:<n>").lease(lease);
-    let guard = lock.acquire().await.unwrap();
-    let renewed = notes.until_any(|event| matches!(event, Event::Renewed { .. }));
-    let Event::Renewed {
-        holds,
-        failed,
-        gone,
-        slack,
-        ..
-    } = renewed.await
-    else {
-        unreachable!()
-    };
-    assert_eq!((holds, failed, gone), (1, 0, 0));
-    assert!(slack.unwrap() < lease, "{slack:?}");
-    manager.inspect("k:7").await.unwrap();
-    let seen = notes.until_any(|event| matches!(event, Event::QueueSeen { .. }));
-    let Event::QueueSeen { lock, waiters, .. } = seen.await else {
-        unreachable!()
-    };
-    assert_eq!((&*lock, waiters), ("k:<n>", 0));
-    let clock = notes.until_any(|event| matches!(event, Event::ClockOffset { .. }));
-    let Event::ClockOffset { seconds, .. } = clock.await else {
-        unreachable!()
-    };
-    assert!(seconds.abs() < 5.0, "it is the same machine: {seconds}");
-    guard.release().await.unwrap();
-    for wanted in ["ask", "renew", "inspect", "release"] {
-        let called = notes.until_any(move |event| {
-            matches!(event, Event::StoreCalled { operation, .. } if operation.as_str() == wanted)
-        });
-        let Event::StoreCalled { outcome, .. } = called.await else {
-            unreachable!()
-        };
-        assert_eq!(outcome.as_str(), "ok", "{wanted}");
-    }
 }

@@ -5,14 +5,23 @@ use std::time::Duration;
 
 use distlock::__inside::lanes_at_once;
 use distlock::observer::{Event, Observer};
-use distlock::{LockManager, LockManagerBuilder};
+use distlock::{Error, Lock, LockGuard, LockManager, LockManagerBuilder};
 use distlock_tests::{RedisServer, eventually_async};
+use tokio::task::JoinHandle;
 
 /// Everything that must happen at some time, on a loaded machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+/// What is told of a lock that is free, from the call for it to its release.
+pub(crate) const FREE_TO_RELEASED: [&str; 4] = ends("ended released");
+
+/// What is told of a lock that is free, and whose hold ends so.
+pub(crate) const fn ends(end: &str) -> [&str; 4] {
+    ["asking", "acquired free", end, "released released"]
 }
 
 /// Notes what it is told.
@@ -70,6 +79,11 @@ impl Notes {
     }
 }
 
+/// A call for a lock, in a task of its own.
+pub(crate) fn acquires(lock: Lock) -> JoinHandle<Result<LockGuard, Error>> {
+    tokio::spawn(async move { lock.acquire().await })
+}
+
 /// An event of a lock, in a few words; `None` for others.
 fn short(event: &Event, wanted: &str) -> Option<String> {
     let (key, words) = match event {
@@ -89,7 +103,7 @@ fn short(event: &Event, wanted: &str) -> Option<String> {
 /// A store, and how a manager of it is made.
 #[derive(Debug)]
 pub(crate) struct Store {
-    pub(crate) server: Option<RedisServer>,
+    server: Option<RedisServer>,
     url: String,
 }
 
@@ -120,6 +134,30 @@ impl Store {
 
     pub(crate) async fn manager(&self) -> LockManager {
         self.builder().connect().await.unwrap()
+    }
+
+    /// One with a name of its own.
+    pub(crate) async fn named(&self, client: &str) -> LockManager {
+        let builder = self.builder().client_name(client);
+        builder.connect().await.unwrap()
+    }
+
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.server {
+            Some(_) => "redis",
+            None => "memory",
+        }
+    }
+
+    /// The server of a store in Redis.
+    pub(crate) fn server(&self) -> &RedisServer {
+        self.server.as_ref().expect("a test of Redis only")
+    }
+
+    /// Deletes a lock behind its holder's back.
+    pub(crate) fn delete(&self, key: &str) {
+        let name = format!("distlock:lock:{{{key}}}");
+        assert_eq!(self.server().client().cmd(&["DEL", &name]).int(), 1);
     }
 
     /// A manager that somebody observes.

@@ -7,10 +7,10 @@ use distlock_tests::{eventually_async, within};
 use tracing::Level;
 
 use crate::heard::{Line, heard};
-use crate::kit::{LONG, Store, ms};
+use crate::kit::{LONG, Store, acquires, ms};
 
 /// Waits for the lines of a lock at a level.
-async fn lines(lock: &str, level: Level, count: usize) -> Vec<Line> {
+pub(crate) async fn lines(lock: &str, level: Level, count: usize) -> Vec<Line> {
     let lines = || {
         let mut lines = heard().lines_of(lock);
         lines.retain(|line| line.level == level);
@@ -21,44 +21,45 @@ async fn lines(lock: &str, level: Level, count: usize) -> Vec<Line> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_is_told_with_its_namespace() {
+async fn a_connection_and_its_replacement_are_told_of() {
     heard();
     let store = Store::redis();
-    let address = format!("127.0.0.1:{}", store.server.as_ref().unwrap().port());
-    let manager = store
-        .builder()
-        .namespace("observing")
-        .connect_lazy()
-        .unwrap();
-    let lines = || {
-        let mut lines = heard().lines();
-        lines.retain(|line| line.says("connected to the lock store"));
-        lines.retain(|line| line.fields["store"].contains(&address));
-        lines
+    let address = format!("127.0.0.1:{}", store.server().port());
+    let told = async |level, words: &str| {
+        let lines = || {
+            let mut lines = heard().lines();
+            lines.retain(|line| line.level == level && line.says(words));
+            lines.retain(|line| line.fields["store"].contains(&address));
+            lines
+        };
+        eventually_async(LONG, async || !lines().is_empty()).await;
+        lines()
     };
-    eventually_async(LONG, async || !lines().is_empty()).await;
+    let builder = store.builder().namespace("observing");
+    let manager = builder.connect_lazy().unwrap();
+    let connected = told(Level::INFO, "connected to the lock store").await;
+    assert_eq!(connected.len(), 1, "{connected:?}");
+    assert!(connected[0].is("namespace", "observing"), "{connected:?}");
+    // Once it listens.
+    manager.lock("k").run(async |_| ()).await.unwrap();
+    let mut raw = store.server().client();
+    raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let words = "a connection to the lock store was lost and is back";
+    let replaced = told(Level::WARN, words).await;
+    let gap = replaced[0].fields["gap_ms"].parse::<u64>();
+    gap.expect("a number");
     manager.shutdown().await;
-    let lines = lines();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    assert_eq!(lines[0].level, Level::INFO);
-    assert!(lines[0].is("namespace", "observing"), "{lines:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_was_lost_is_told_with_who_has_it_now() {
     heard();
     let store = Store::redis();
-    let server = store.server.as_ref().unwrap();
     let manager = store.manager().await;
-    let thief = store
-        .builder()
-        .client_name("thief")
-        .connect()
-        .await
-        .unwrap();
+    let thief = store.named("thief").await;
     let lock = manager.lock("stolen:1").label("lines:stolen:<n>");
     let guard = lock.lease(ms(6_000)).acquire().await.unwrap();
-    server.client().cmd(&["DEL", "distlock:lock:{stolen:1}"]);
+    store.delete("stolen:1");
     let stolen = thief.lock("stolen:1").acquire().await.unwrap();
     within(LONG, guard.lost()).await;
     let lines = lines("lines:stolen:<n>", Level::ERROR, 1).await;
@@ -69,7 +70,8 @@ async fn a_lock_that_was_lost_is_told_with_who_has_it_now() {
         "{line:?}"
     );
     assert!(line.fields["held_by"].contains("thief"), "{line:?}");
-    assert!(line.fields["store"].contains(&server.port().to_string()));
+    let port = store.server().port().to_string();
+    assert!(line.fields["store"].contains(&port), "{line:?}");
     line.fields["since_proof_ms"]
         .parse::<u64>()
         .expect("a number");
@@ -84,8 +86,7 @@ async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
     let manager = store.manager().await;
     let lock = manager.lock("gone:1").label("lines:gone:<n>");
     let guard = lock.acquire().await.unwrap();
-    let mut raw = store.server.as_ref().unwrap().client();
-    raw.cmd(&["DEL", "distlock:lock:{gone:1}"]);
+    store.delete("gone:1");
     assert!(guard.release().await.unwrap_err().is_lost());
     let warnings = lines("lines:gone:<n>", Level::WARN, 1).await;
     assert_eq!(warnings.len(), 1, "{warnings:?}");
@@ -109,8 +110,7 @@ async fn a_crowd_on_one_key_is_one_line_a_minute() {
     let _guard = manager.lock("crowd").acquire().await.unwrap();
     let call = |seconds| {
         let lock = manager.lock("crowd").label("lines:crowd:<n>");
-        let lock = lock.wait(Duration::from_secs(seconds));
-        tokio::spawn(async move { lock.acquire().await.map(drop) })
+        acquires(lock.wait(Duration::from_secs(seconds)))
     };
     let waiters = || {
         let lines = heard().lines_of("lines:crowd:<n>").into_iter();
@@ -136,9 +136,9 @@ async fn a_long_wait_in_an_outage_names_the_outage() {
     let manager = store.manager().await;
     let _guard = manager.lock("away").acquire().await.unwrap();
     let lock = manager.lock("away").label("lines:away").wait(ms(10_000));
-    let waiting = tokio::spawn(async move { lock.acquire().await.map(drop) });
+    let waiting = acquires(lock);
     store.until_waiting(&manager, "away", 1).await;
-    store.server.as_ref().unwrap().kill();
+    store.server().kill();
     let told = lines("lines:away", Level::INFO, 1).await;
     assert_eq!(told.len(), 1, "{told:?}");
     let line = &told[0];
@@ -147,59 +147,4 @@ async fn a_long_wait_in_an_outage_names_the_outage() {
     assert!(line.is("waiters", "1"), "{line:?}");
     assert!(line.fields.contains_key("detail"), "{line:?}");
     waiting.abort();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_long_is_told_of_once_with_the_holder() {
-    heard();
-    let store = Store::memory("lines");
-    let manager = store
-        .builder()
-        .client_name("holder")
-        .connect()
-        .await
-        .unwrap();
-    let guard = manager.lock("long:1").acquire().await.unwrap();
-    let lock = manager
-        .lock("long:1")
-        .label("lines:long:<n>")
-        .wait(ms(4_000));
-    lock.acquire().await.unwrap_err();
-    let told = lines("lines:long:<n>", Level::INFO, 1).await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    let line = &told[0];
-    assert!(line.says("a call waits for long"), "{line:?}");
-    assert!(line.fields["holder"].contains("holder"), "{line:?}");
-    assert!(!line.fields.contains_key("key"), "nobody chose to show it");
-    let queued = lines("lines:long:<n>", Level::DEBUG, 1).await;
-    assert!(queued.iter().any(|line| line.says("queued")), "{queued:?}");
-    guard.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_replaced_at_once_is_told_of() {
-    heard();
-    let store = Store::redis();
-    let server = store.server.as_ref().unwrap();
-    let address = format!("127.0.0.1:{}", server.port());
-    let manager = store.manager().await;
-    server.client().cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    let lines = || {
-        let mut lines = heard().lines();
-        lines.retain(|line| line.level == Level::WARN);
-        lines.retain(|line| {
-            line.fields
-                .get("store")
-                .is_some_and(|it| it.contains(&address))
-        });
-        lines
-    };
-    eventually_async(LONG, async || !lines().is_empty()).await;
-    let lines = lines();
-    assert!(
-        lines[0].says("a connection to the lock store was lost and is back"),
-        "{lines:?}"
-    );
-    lines[0].fields["gap_ms"].parse::<u64>().expect("a number");
-    manager.shutdown().await;
 }

@@ -13,7 +13,7 @@ fn up(link: Link) -> impl Fn(&Event) -> bool {
 async fn a_server_that_is_away() {
     let store = Store::redis();
     let (manager, notes) = store.observed().await;
-    let server = store.server.as_ref().unwrap();
+    let server = store.server();
     let address = format!("127.0.0.1:{}", server.port());
     for link in [Link::Commands, Link::Renewals] {
         let first = notes.until_any(

@@ -1,10 +1,10 @@
 //! Locks that somebody else has.
 
-use distlock::Error;
 use distlock::testing::holder;
+use distlock::{Error, Outage};
 use tokio::time::Instant;
 
-use crate::service::{Inventory, REDUCE, WAIT, is_about, ms, secs};
+use crate::service::{Inventory, REDUCE, WAIT, assert_took, is_about, ms, secs};
 
 /// As in production: the whole wait passes, and the error names the holder that was said.
 #[tokio::test(start_paused = true)]
@@ -14,7 +14,7 @@ async fn a_busy_lock_is_waited_for_and_then_refused_with_its_holder() {
     shop.locks.on("inventory:7").busy(other.clone());
     let started = Instant::now();
     let error = shop.reduce(7, ms(1)).await.unwrap_err();
-    assert!(is_about(started.elapsed(), WAIT), "{:?}", started.elapsed());
+    assert_took(started, WAIT);
     match &error {
         Error::Busy {
             key,
@@ -50,30 +50,14 @@ async fn a_key_a_label_and_all_locks_are_told_apart() {
     assert!(shop.reduce(7, ms(1)).await.is_err());
     assert!(shop.reduce(8, ms(1)).await.is_ok());
     // Braces only steer the slot.
-    assert!(
-        shop.locks
-            .manager()
-            .lock("{inventory:7}")
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_none()
-    );
+    assert!(!shop.is_free("{inventory:7}").await);
     shop.locks.clear();
 
     shop.locks.on_label(REDUCE).busy(other());
     assert!(shop.reduce(7, ms(1)).await.is_err() && shop.reduce(8, ms(1)).await.is_err());
     assert!(shop.report("daily", ms(1)).await.is_ok());
     // The same key without the label.
-    assert!(
-        shop.locks
-            .manager()
-            .lock("inventory:7")
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_some()
-    );
+    assert!(shop.is_free("inventory:7").await);
     shop.locks.clear();
 
     shop.locks.on_all().busy(other());
@@ -92,11 +76,7 @@ async fn a_call_that_waits_goes_on_when_the_lock_is_free() {
     let started = Instant::now();
     shop.reduce(7, ms(0)).await.unwrap();
     // Not with the next look, which comes each half second.
-    assert!(
-        is_about(started.elapsed(), ms(1_234)),
-        "{:?}",
-        started.elapsed()
-    );
+    assert_took(started, ms(1_234));
     assert!(is_about(shop.locks.acquisitions()[0].waited, ms(1_234)));
 }
 
@@ -151,32 +131,48 @@ async fn of_two_calls_at_once_one_is_refused() {
     assert_eq!(shop.locks.acquired("inventory:7"), 1);
 }
 
+/// An outcome that is set for calls does not affect holds, and an outage shorter than a lease ends
+/// none.
 #[tokio::test(start_paused = true)]
 async fn whoever_holds_the_lock_goes_on() {
     let shop = Inventory::new();
-    let set = async {
-        shop.locks.until_held("inventory:7").await;
-        shop.locks.on("inventory:7").busy(holder("worker-2"));
-    };
-    // For more than a lease, so that it is renewed as well.
-    let (reduced, ()) = tokio::join!(shop.reduce(7, secs(40)), set);
-    reduced.unwrap();
+    let all = || shop.locks.on_all();
+    let outcomes: [&dyn Fn(); 3] = [
+        &|| all().busy(holder("worker-2")),
+        &|| all().times(2).unavailable(Outage::TimedOut),
+        &|| {
+            all()
+                .for_the_next(secs(13))
+                .unavailable(Outage::Unreachable)
+        },
+    ];
+    for set in outcomes {
+        let others = async {
+            shop.locks.until_held("inventory:7").await;
+            set();
+            assert!(shop.reduce(8, ms(1)).await.is_err());
+        };
+        // For more than a lease, so that it is renewed as well.
+        let (reduced, ()) = tokio::join!(shop.reduce(7, secs(60)), others);
+        reduced.unwrap();
+        shop.locks.clear();
+    }
 }
 
-/// Only `on` a key is seen by who has no label.
+/// Without a label, only an outcome `on` a key shows. During an outage nothing is shown or listed.
 #[tokio::test(start_paused = true)]
-async fn who_looks_sees_the_holder() {
+async fn who_looks_and_who_lists_sees_the_holder() {
     let shop = Inventory::new();
     let manager = shop.locks.manager();
-    assert!(
-        manager
-            .inspect("inventory:7")
-            .await
-            .unwrap()
-            .holders()
-            .is_empty()
-    );
+    let seen = manager.inspect("inventory:7").await.unwrap();
+    assert_eq!(seen.holders(), []);
     shop.locks.on("inventory:7").busy(holder("worker-2"));
     let seen = manager.inspect("inventory:7").await.unwrap();
     assert_eq!(seen.holders()[0].client, "worker-2");
+    let _guard = manager.lock("report").acquire().await.unwrap();
+    assert_eq!(manager.list("rep").await.unwrap().len(), 1);
+    shop.locks.on_all().unavailable(Outage::TimedOut);
+    let error = manager.inspect("report").await.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    assert!(manager.list("rep").await.unwrap_err().is_unavailable());
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use distlock::testing::TestLocks;
 use distlock::{Error, FencingToken, distributed_lock};
+use tokio::time::Instant;
 
 /// The template of [`Inventory::reduce`].
 pub(crate) const REDUCE: &str = "inventory:<item_id>";
@@ -25,6 +26,13 @@ pub(crate) fn secs(seconds: u64) -> Duration {
 /// Time as virtual tests measure it: it is never short, and late by no more than a timer's grain.
 pub(crate) fn is_about(elapsed: Duration, expected: Duration) -> bool {
     elapsed >= expected && elapsed <= expected + ms(5)
+}
+
+/// Asserts that so much virtual time has passed since then.
+#[track_caller]
+pub(crate) fn assert_took(since: Instant, expected: Duration) {
+    let elapsed = since.elapsed();
+    assert!(is_about(elapsed, expected), "{elapsed:?}, not {expected:?}");
 }
 
 /// A service with its locks. Clones are the same.
@@ -91,6 +99,12 @@ impl Inventory {
     #[distributed_lock(key = "ledger", min_replicas = 1, locks = self.locks)]
     pub(crate) async fn book(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Whether nobody else has a lock.
+    pub(crate) async fn is_free(&self, key: &str) -> bool {
+        let lock = self.locks.manager().lock(key);
+        lock.try_acquire().await.unwrap().is_some()
     }
 
     pub(crate) fn begun(&self) -> usize {

@@ -138,14 +138,3 @@ async fn a_kit_that_is_observed_is_the_same() {
     assert_eq!(greeted().await.unwrap(), "hello");
     assert_eq!(locks.acquired("greeting"), 1);
 }
-
-/// Nothing is listed during an outage, and what is held is, with its holder.
-#[tokio::test(start_paused = true)]
-async fn who_lists_sees_what_is_held() {
-    let locks = TestLocks::new();
-    let manager = locks.manager();
-    let _guard = manager.lock("report").acquire().await.unwrap();
-    assert_eq!(manager.list("rep").await.unwrap().len(), 1);
-    locks.on_all().unavailable(Outage::TimedOut);
-    assert!(manager.list("rep").await.unwrap_err().is_unavailable());
-}

@@ -2,7 +2,7 @@
 
 use distlock::Error;
 
-use crate::seen::{held, locked};
+use crate::seen::{held, returns};
 
 /// # Safety
 ///
@@ -18,5 +18,5 @@ fn an_unsafe_function() {
     let number = 7;
     // SAFETY: the number lives until the end of the test.
     let call = unsafe { read(&raw const number, "function") };
-    assert_eq!(locked("unsafe:function", call).expect("a number"), 7);
+    returns("unsafe:function", call, &7);
 }

@@ -1,0 +1,59 @@
+// mistakes: 11
+use distlock::{Error, distributed_lock};
+
+#[distributed_lock(key = "nightly", lease = 15)]
+async fn lease_is_a_number(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+#[distributed_lock(key = "nightly", lease = Duration::from_secs(15))]
+async fn lease_is_an_expression(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+#[distributed_lock(key = "nightly", lease = "25h")]
+async fn lease_too_long(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+#[distributed_lock(key = "nightly", lease = "20ms")]
+async fn lease_too_short(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+#[distributed_lock(key = "nightly", lease = "15")]
+async fn lease_without_unit(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+#[distributed_lock(key = "nightly", lease = "0s")]
+async fn lease_zero(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+#[distributed_lock(key = "nightly", wait = -1)]
+async fn wait_negative(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+#[distributed_lock(key = "nightly", wait = "48h")]
+async fn wait_too_long(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+#[distributed_lock(key = "nightly", min_hold = "25h")]
+async fn min_hold_too_long(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+#[distributed_lock(key = "nightly", min_hold = "0s")]
+async fn min_hold_zero(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+#[distributed_lock(key = "nightly", max_hold = "0s")]
+async fn max_hold_zero(item_id: u64) -> Result<u64, Error> {
+    Ok(item_id)
+}
+
+fn main() {}

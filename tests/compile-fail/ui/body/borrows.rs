@@ -1,0 +1,23 @@
+// mistakes: 3
+use distlock::{Error, distributed_lock};
+
+#[distributed_lock(key = "nightly")]
+async fn borrow_of_local<'a>() -> Result<&'a str, Error> {
+    let name = String::from("shop");
+    Ok(&name)
+}
+
+#[distributed_lock(key = "nightly")]
+async fn lifetime_too_short<'a, 'b>(a: &'a str, b: &'b str) -> Result<&'a str, Error> {
+    let _ = a;
+    Ok(b)
+}
+
+#[distributed_lock(key = "inventory:<item>")]
+async fn moved_twice(item: String) -> Result<u64, Error> {
+    drop(item);
+    drop(item);
+    Ok(1)
+}
+
+fn main() {}

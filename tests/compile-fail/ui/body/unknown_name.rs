@@ -1,9 +1,0 @@
-// mistakes: 1
-use distlock::{Error, distributed_lock};
-
-#[distributed_lock(key = "nightly", min_hold = "1s", on_fail = Err)]
-async fn restock() -> Result<u64, Error> {
-    Ok(qty)
-}
-
-fn main() {}

@@ -1,9 +1,0 @@
-// mistakes: 1
-use distlock::Error;
-
-// Without the attribute.
-async fn restock() -> Result<u64, Error> {
-    Ok(1);
-}
-
-fn main() {}
