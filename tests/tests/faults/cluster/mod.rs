@@ -7,8 +7,9 @@ use distlock_tests::{RedisCluster, Reply, Resp, equal, eventually_async};
 use crate::kit::{LONG, leftovers, lock_key, queue_key};
 
 mod access;
+pub(crate) mod callers;
 mod connections;
-mod credentials;
+pub(crate) mod credentials;
 mod disagreeing;
 mod failing;
 mod handing_on;

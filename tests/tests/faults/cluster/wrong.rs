@@ -3,30 +3,73 @@
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 
-use crate::kit::{LONG, connect_patiently, ms};
+use crate::kit::{LONG, connect_patiently, ms, taken_once};
 
 async fn refused(url: String) -> Error {
     let builder = LockManager::builder().url(url).connect_timeout(ms(5_000));
     builder.connect().await.unwrap_err()
 }
 
-fn is_config(error: &Error, words: &[&str]) {
-    assert!(matches!(error, Error::Config { .. }), "{error:?}");
-    for word in words {
-        assert!(error.to_string().contains(word), "{error}");
-    }
-}
-
+/// It says so at connect, in words that name the remedy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_single_server_is_no_cluster() {
-    let server = RedisServer::start();
-    let url = server.url().replace("redis://", "redis+cluster://");
-    let error = refused(url.clone()).await;
-    let port = server.port().to_string();
-    is_config(&error, &["cluster-enabled", "write redis://", &port]);
-    let manager = LockManager::connect_lazy(url).unwrap();
+async fn what_is_no_cluster_is_told() {
+    let single = RedisServer::start();
+    let node = || RedisServer::builder().args(["--cluster-enabled", "yes", "--cluster-port", "0"]);
+    let fresh = node().start();
+    let without = RedisServer::builder().args(["--rename-command", "SSUBSCRIBE", ""]);
+    let without = RedisCluster::of(&without, 1, false);
+    let guarded = RedisServer::builder().requirepass("right");
+    let guarded = RedisCluster::of(&guarded.arg("--masterauth", "right"), 2, false);
+    let as_cluster = |server: &RedisServer| server.url().replace("redis://", "redis+cluster://");
+    let port = single.port().to_string();
+    let cases: [(&str, String, bool, &[&str]); 4] = [
+        (
+            "a single server",
+            as_cluster(&single),
+            true,
+            &["cluster-enabled", "write redis://", &port],
+        ),
+        (
+            "a cluster that was not created",
+            as_cluster(&fresh),
+            false,
+            &["created"],
+        ),
+        (
+            "no sharded channels",
+            without.url(),
+            true,
+            &["SSUBSCRIBE", "7.0"],
+        ),
+        (
+            "a wrong password",
+            guarded.url_of("redis+cluster://:hunter2@"),
+            true,
+            &["password"],
+        ),
+    ];
+    for (case, url, is_config, words) in cases {
+        let error = refused(url).await;
+        let is_typed = match &error {
+            Error::Config { .. } => is_config,
+            Error::Unavailable { outage, .. } => !is_config && *outage == Outage::NotReady,
+            _ => false,
+        };
+        assert!(is_typed, "{case}: {error:?}");
+        for word in words {
+            assert!(error.to_string().contains(word), "{case}: {error}");
+        }
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{case}");
+    }
+    let right = guarded.url_of("redis+cluster://:right@");
+    let right = connect_patiently(right).await.unwrap();
+    for key in guarded.key_on_each("k") {
+        taken_once(&right, &key).await;
+    }
+    // A manager that connects in the background says it at its calls.
+    let lazy = LockManager::connect_lazy(as_cluster(&single)).unwrap();
     eventually_async(LONG, async || {
-        let error = manager.lock("k").try_acquire().await.unwrap_err();
+        let error = lazy.lock("k").try_acquire().await.unwrap_err();
         error.to_string().contains("write redis://")
     })
     .await;
@@ -34,28 +77,27 @@ async fn a_single_server_is_no_cluster() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_a_cluster_is_no_single_server() {
+    const SAYS: &str = "write redis+cluster://";
     let cluster = RedisCluster::start(3);
     let keys = cluster.key_on_each("k");
     for node in &cluster.masters {
-        is_config(&refused(node.url()).await, &["write redis+cluster://"]);
+        let error = refused(node.url()).await;
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        assert!(error.to_string().contains(SAYS), "{error}");
         // One of them has the slot of the key that is tried at the beginning: without the right to INFO that is found later.
-        let mut raw = node.client();
-        raw.cmd(&[
-            "ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all", "-info",
-        ]);
+        let words = "ACL SETUSER app on nopass ~* &* +@all -info";
+        let words: Vec<_> = words.split(' ').collect();
+        assert!(!node.client().cmd(&words).is_error());
         let url = format!("redis://app:any@127.0.0.1:{}", node.port());
         match LockManager::connect(url).await {
-            Err(error) => is_config(&error, &["write redis+cluster://"]),
+            Err(error) => assert!(error.to_string().contains(SAYS), "{error}"),
             Ok(manager) => {
                 let mut told = 0;
                 for key in &keys {
-                    match manager.lock(key).wait(LONG).acquire().await {
-                        Ok(guard) => guard.release().await.unwrap(),
-                        Err(error) => {
-                            let said = error.to_string();
-                            assert!(said.contains("write redis+cluster://"), "{error}");
-                            told += 1;
-                        }
+                    let lock = manager.lock(key).wait(LONG);
+                    if let Err(error) = lock.run(async |_| ()).await {
+                        assert!(error.to_string().contains(SAYS), "{error}");
+                        told += 1;
                     }
                 }
                 assert_eq!(told, 2);
@@ -65,32 +107,9 @@ async fn a_node_of_a_cluster_is_no_single_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_was_not_created_is_told() {
-    let node = RedisServer::builder().arg("--cluster-enabled", "yes");
-    let node = node.arg("--cluster-port", "0").start();
-    let error = refused(node.url().replace("redis://", "redis+cluster://")).await;
-    let is_told = matches!(
-        error,
-        Error::Unavailable {
-            outage: Outage::NotReady,
-            ..
-        }
-    );
-    assert!(is_told, "{error:?}");
-    assert!(error.to_string().contains("created"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_without_sharded_channels_are_told() {
-    let node = RedisServer::builder().args(["--rename-command", "SSUBSCRIBE", ""]);
-    let cluster = RedisCluster::of(&node, 1, false);
-    is_config(&refused(cluster.url()).await, &["SSUBSCRIBE", "7.0"]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_node_that_answers_is_enough() {
     let cluster = RedisCluster::start(2);
-    let nobody = distlock_tests::RedisServer::start();
+    let nobody = RedisServer::start();
     nobody.kill();
     let url = format!(
         "redis+cluster://127.0.0.1:{},127.0.0.1:{}",
@@ -99,30 +118,11 @@ async fn one_node_that_answers_is_enough() {
     );
     let manager = connect_patiently(url).await.unwrap();
     for key in cluster.key_on_each("k") {
-        let guard = manager.lock(&key).acquire().await.unwrap();
-        guard.release().await.unwrap();
+        taken_once(&manager, &key).await;
     }
     let url = format!("redis+cluster://127.0.0.1:{}", nobody.port());
     let error = refused(url).await;
     let port = nobody.port().to_string();
     assert!(error.is_retryable(), "{error:?}");
     assert!(error.to_string().contains(&port), "{error}");
-}
-
-/// A password that is wrong is told, and not shown.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_password_is_told() {
-    let node = RedisServer::builder()
-        .requirepass("right")
-        .arg("--masterauth", "right");
-    let cluster = RedisCluster::of(&node, 2, false);
-    let error = refused(cluster.url_of("redis+cluster://:hunter2@")).await;
-    is_config(&error, &["password"]);
-    assert!(!format!("{error} {error:?}").contains("hunter2"));
-    let manager = connect_patiently(cluster.url_of("redis+cluster://:right@"));
-    let manager = manager.await.unwrap();
-    for key in cluster.key_on_each("k") {
-        let guard = manager.lock(&key).acquire().await.unwrap();
-        guard.release().await.unwrap();
-    }
 }

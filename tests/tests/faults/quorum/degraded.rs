@@ -8,7 +8,9 @@ use distlock_tests::{eventually_async, within};
 
 use crate::kit::{HELD, LONG, acquire_later, give_back, grace, lock_key, ms, until_renewed_twice};
 use crate::quorum::stage::{Fault, LEASE, Stage, for_each};
-use crate::quorum::{Waiters, connect, three, until_clean, until_queued_at};
+use crate::quorum::{
+    Waiters, connect, three, until_clean, until_queued_at, until_queued_everywhere,
+};
 
 /// Which of the three suffers.
 const PLACE: usize = 1;
@@ -62,9 +64,7 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
         let is_it = |value: String| value.starts_with("3 held ") && value.contains(&held);
         // Who waits has its vote first, and has to do without.
         let waiting = acquire_later(&stage.other, "held", lease, LONG);
-        for place in 0..3 {
-            until_queued_at(&stage.quorum, place, "held", 1).await;
-        }
+        until_queued_everywhere(&stage.quorum, "held", 1).await;
         stage.strike();
         if fault == Fault::Freeze || fault == Fault::Cut {
             // It has run out there.
@@ -77,8 +77,7 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
         stage.quorum.server(0).kill();
         until_renewed_twice(&guard).await;
         let lock = stage.other.lock("k").lease(lease).wait(LONG);
-        let other = within(LONG, lock.acquire()).await.unwrap();
-        other.release().await.unwrap();
+        within(LONG, lock.run(async |_| ())).await.unwrap();
         guard.release().await.unwrap();
         within(LONG, give_back(waiting)).await;
         until_clean(&stage.quorum).await;
@@ -94,11 +93,8 @@ async fn what_is_repaired_is_released_as_well() {
     let is_over = Arc::new(AtomicBool::new(false));
     let tasks: Vec<_> = (0..24)
         .map(|number| {
-            let lock = stage
-                .other
-                .lock(format!("k{number}"))
-                .lease(LEASE)
-                .wait(LONG);
+            let lock = stage.other.lock(format!("k{number}"));
+            let lock = lock.lease(LEASE).wait(LONG);
             let is_over = is_over.clone();
             tokio::spawn(async move {
                 while !is_over.load(Ordering::SeqCst) {

@@ -4,7 +4,7 @@ use distlock::{Error, LockManager};
 use distlock_tests::{RedisQuorum, RedisServer, Reply, eventually_async, within};
 
 use crate::kit::{LONG, connect_patiently, ms, taken_once};
-use crate::quorum::{three, until_clean, until_clean_at};
+use crate::quorum::{serves, three, until_clean, until_clean_at};
 use crate::replicas::{master, replica_of};
 
 /// It is told at once that these cannot be the members.
@@ -28,11 +28,6 @@ pub(crate) async fn until_told(manager: &LockManager, says: &[&str]) {
         told.contains("1 of 3 servers can be used") && says.iter().all(|says| told.contains(says))
     })
     .await;
-}
-
-async fn serves(manager: &LockManager) {
-    let lock = manager.lock("k").wait(LONG);
-    lock.acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -69,6 +69,19 @@ async fn until_queued_at(quorum: &RedisQuorum, place: usize, key: &str, count: i
     .await;
 }
 
+/// The same for all three.
+async fn until_queued_everywhere(quorum: &RedisQuorum, key: &str, count: i64) {
+    for place in 0..3 {
+        until_queued_at(quorum, place, key, count).await;
+    }
+}
+
+/// The lock is taken within a long wait, and released.
+async fn serves(manager: &LockManager) {
+    let lock = manager.lock("k").wait(LONG);
+    lock.run(async |_| ()).await.unwrap();
+}
+
 /// Calls of two managers that wait in the queues of all three servers.
 struct Waiters {
     calls: FuturesUnordered<Acquiring>,
@@ -84,9 +97,7 @@ impl Waiters {
         let calls = FuturesUnordered::new();
         for number in 0..4 {
             calls.push(acquire_later(&managers[number % 2], "k", ms(5_000), LONG));
-            for place in 0..3 {
-                until_queued_at(quorum, place, "k", number as i64 + 1).await;
-            }
+            until_queued_everywhere(quorum, "k", number as i64 + 1).await;
         }
         let queue = quorum
             .server(2)

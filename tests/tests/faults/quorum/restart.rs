@@ -7,7 +7,7 @@ use distlock_tests::{RedisQuorum, RedisServer, Resp, eventually_async, within};
 
 use crate::kit::{HELD, LONG, acquire_later, give_back, lock_key, ms, taken_once, tried};
 use crate::quorum::stage::{Fault, Stage, for_each};
-use crate::quorum::{connect, three, until_clean, with_leases_up_to};
+use crate::quorum::{connect, serves, three, until_clean, with_leases_up_to};
 
 /// A field of a text, by its place.
 fn field(text: &str, place: usize) -> &str {
@@ -132,9 +132,8 @@ async fn who_forgot_does_not_vote_before_its_clock_has_reached_all_tokens() {
 fn durable() -> RedisQuorum {
     let server = || RedisServer::builder().append_only().start();
     let quorum = RedisQuorum::of([server(), server(), server()]);
-    for place in 0..3 {
-        let mut raw = quorum.server(place).client();
-        raw.cmd(&["SET", "distlock:epoch", "- 0"]);
+    for server in quorum.servers() {
+        server.client().cmd(&["SET", "distlock:epoch", "- 0"]);
     }
     quorum
 }
@@ -161,10 +160,8 @@ async fn servers_that_never_forget_vote_as_soon_as_they_are_back() {
     let mut raw = quorum.server(0).client();
     let value = raw.get(&lock_key("held")).unwrap();
     assert!(value.contains(&held), "{value}");
-    for manager in [&first, &second] {
-        let lock = manager.lock("k").wait(LONG);
-        lock.acquire().await.unwrap().release().await.unwrap();
-    }
+    serves(&first).await;
+    serves(&second).await;
     assert!(tried(&second.lock("held")).await.is_none());
     assert!(guard.is_held());
     guard.release().await.unwrap();

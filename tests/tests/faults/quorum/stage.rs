@@ -8,7 +8,7 @@ use distlock::{Error, LockManager};
 use distlock_tests::{Proxy, RedisQuorum, RedisServer, Way, eventually_async};
 
 use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, fence_key, lock_key, ms};
-use crate::quorum::{until_clean, until_queued_at, with_leases_up_to};
+use crate::quorum::{until_clean, until_queued_everywhere, with_leases_up_to};
 
 /// Longer than a test waits: what is gone by then did not run out.
 pub(super) const LEASE: Duration = ms(30_000);
@@ -267,9 +267,7 @@ impl Stage {
 
     /// Somebody waits at each of the servers.
     pub(super) async fn until_queued(&self) {
-        for place in 0..3 {
-            until_queued_at(&self.quorum, place, "k", 1).await;
-        }
+        until_queued_everywhere(&self.quorum, "k", 1).await;
     }
 
     /// A call acquires with a token above all before it, alone, and releases.

@@ -1,17 +1,13 @@
 //! Whose turn it is, while all servers are there or one is missing.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Error, Held, HowUnlocked, LockGuard, LossReason};
 use distlock_tests::{Proxy, RedisQuorum, Way, eventually_async};
-use tokio::task::JoinSet;
 
-use crate::kit::{
-    LONG, acquire_later, connect_patiently, give_back, lock_key, ms, queue_key, tried,
-};
-use crate::quorum::{Waiters, connect, three, until_clean, until_queued_at};
+use crate::cluster::callers::Crowd;
+use crate::kit::{self, LONG, acquire_later, connect_patiently, give_back, lock_key, ms};
+use crate::quorum::{connect, three, until_clean, until_queued_at, until_queued_everywhere};
 
 /// Two servers are enough for a lock to be held; the third is told as well.
 async fn until_held_everywhere(quorum: &RedisQuorum, guard: &LockGuard) {
@@ -28,27 +24,13 @@ async fn until_held_at(quorum: &RedisQuorum, place: usize, guard: &LockGuard) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_at_most_servers_and_handed_on_in_order() {
-    let quorum = three();
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let guard = managers[0].lock("k").acquire().await.unwrap();
-    until_held_everywhere(&quorum, &guard).await;
-    let mut waiters = Waiters::queue(&quorum, &managers, &guard).await;
-    guard.release().await.unwrap();
-    while waiters.serve_next(&quorum).await {}
-    until_clean(&quorum).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_each_server_has_is_seen() {
     let quorum = three();
     let managers = [connect(&quorum).await, connect(&quorum).await];
     let guard = managers[0].lock("k").acquire().await.unwrap();
     until_held_everywhere(&quorum, &guard).await;
     let waiting = acquire_later(&managers[1], "k", ms(5_000), LONG);
-    for place in 0..3 {
-        until_queued_at(&quorum, place, "k", 1).await;
-    }
+    until_queued_everywhere(&quorum, "k", 1).await;
     quorum.server(1).kill();
     let mut seen = None;
     eventually_async(LONG, async || {
@@ -75,28 +57,15 @@ async fn what_each_server_has_is_seen() {
     until_clean(&quorum).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_try_that_fails_leaves_nothing() {
-    let quorum = three();
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let guard = managers[0].lock("k").acquire().await.unwrap();
-    for _ in 0..5 {
-        assert!(tried(&managers[1].lock("k")).await.is_none());
-    }
-    for place in 0..3 {
-        let mut raw = quorum.server(place).client();
-        eventually_async(LONG, async || !raw.exists(&queue_key("k"))).await;
-    }
-    guard.release().await.unwrap();
-    until_clean(&quorum).await;
-}
-
+/// Also while one of the servers goes away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_contention_nobody_is_starved_and_nobody_shares() {
     let quorum = three();
-    contended(&quorum).await;
+    let crowd = Crowd::start(&quorum.url(), &["k".to_owned()], 4, Result::unwrap).await;
+    eventually_async(LONG, async || crowd.turns() > 5).await;
     quorum.server(1).kill();
-    contended(&quorum).await;
+    crowd.end().await;
+    until_clean(&quorum).await;
 }
 
 /// With two servers left each of two callers has the vote of the one that it is closer to, and neither gets further unless
@@ -111,10 +80,7 @@ async fn who_has_too_few_votes_gives_way_to_the_earlier() {
         RedisQuorum::url_at([first, dead, far[1].port()]),
         RedisQuorum::url_at([far[0].port(), dead, last]),
     ];
-    let mut managers = Vec::new();
-    for url in urls {
-        managers.push(connect_patiently(url).await.unwrap());
-    }
+    let managers = [kit::connect(&urls[0]).await, kit::connect(&urls[1]).await];
     for proxy in &far {
         proxy.delay(Way::ToServer, ms(50));
     }
@@ -219,47 +185,6 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
     until_clean(&quorum).await;
 }
 
-async fn contended(quorum: &RedisQuorum) {
-    let mut tasks = JoinSet::new();
-    let inside = Arc::new(AtomicU32::new(0));
-    // Kept until all is released: a server that answers after the quorum is released in the background.
-    let mut managers = Vec::new();
-    for _ in 0..4 {
-        managers.push(connect(quorum).await);
-    }
-    for manager in &managers {
-        for _ in 0..4 {
-            let (manager, inside) = (manager.clone(), inside.clone());
-            tasks.spawn(async move {
-                let mut tokens = Vec::new();
-                for _ in 0..10 {
-                    let lock = manager.lock("k").wait(LONG).lease(ms(5_000));
-                    let guard = lock.acquire().await.unwrap();
-                    let order = Ordering::SeqCst;
-                    assert_eq!(inside.fetch_add(1, order), 0, "somebody else is inside");
-                    tokens.push(guard.fencing_token());
-                    tokio::task::yield_now().await;
-                    inside.fetch_sub(1, order);
-                    guard.release().await.unwrap();
-                }
-                tokens
-            });
-        }
-    }
-    let mut all = Vec::new();
-    while let Some(tokens) = tasks.join_next().await {
-        let tokens = tokens.unwrap();
-        assert!(tokens.is_sorted());
-        all.extend(tokens);
-    }
-    all.sort_unstable();
-    let count = all.len();
-    all.dedup();
-    assert_eq!(all.len(), count, "each has a token of its own");
-    until_clean(quorum).await;
-    drop(managers);
-}
-
 /// The first server that marks it tells its holder, whose release is at the others before the operator is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_released_before_all_have_marked_it_is_no_failure() {
@@ -301,9 +226,7 @@ async fn a_confirmation_leaves_the_newer_vote_of_another_client_alone() {
     until_held_everywhere(&quorum, &guard).await;
     // Its renewals are far away.
     let waiting = acquire_later(&managers[1], "k", ms(60_000), LONG);
-    for place in 0..3 {
-        until_queued_at(&quorum, place, "k", 1).await;
-    }
+    until_queued_everywhere(&quorum, "k", 1).await;
     let mut raw = quorum.server(0).client();
     let newer = guard.fencing_token().get() + 60_000_000;
     let vote = format!("3 vote {:032x}:1 {newer} 1 60000 1 another", 7);

@@ -2,45 +2,10 @@
 
 use std::time::Instant;
 
-use distlock_tests::{
-    RedisServer, Reply, Resp, Worker, child_args, is_child, this_test_binary, within,
-};
+use distlock_tests::{RedisServer, Reply, Resp, within};
 
 use crate::kit::{LONG, SLACK, connect, lock_key, ms};
-use crate::rows::runtime;
-
-/// Connects, and logs to stdout.
-#[test]
-fn entry() {
-    if !is_child() {
-        return;
-    }
-    tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(std::io::stdout)
-        .init();
-    let url = child_args().remove(0);
-    runtime().block_on(async {
-        let manager = connect(&url).await;
-        manager.shutdown().await;
-    });
-    println!("done");
-}
-
-/// What somebody who connects logs.
-fn logged(server: &RedisServer) -> Vec<String> {
-    let child = &mut this_test_binary("rows::evicting::entry", &[&server.url()]);
-    let mut worker = Worker::spawn(child);
-    let mut lines = Vec::new();
-    loop {
-        let line = worker.next_line(LONG);
-        if line == "done" {
-            assert!(worker.wait(LONG).success());
-            return lines;
-        }
-        lines.push(line);
-    }
-}
+use crate::rows::told::Service;
 
 fn set(raw: &mut Resp, name: &str, value: &str) {
     let reply = raw.cmd(&["CONFIG", "SET", name, value]);
@@ -49,16 +14,19 @@ fn set(raw: &mut Resp, name: &str, value: &str) {
 
 #[test]
 fn whoever_connects_is_warned() {
-    let server = RedisServer::start();
+    let mut server = RedisServer::start();
     let mut raw = server.client();
     set(&mut raw, "maxmemory", "100mb");
-    let quiet = logged(&server);
-    assert!(!quiet.concat().contains("WARN"), "{quiet:?}");
-    for policy in ["volatile-lru", "allkeys-random"] {
+    for policy in ["noeviction", "volatile-lru", "allkeys-random"] {
         set(&mut raw, "maxmemory-policy", policy);
-        let lines = logged(&server);
-        let warned = |line: &String| line.contains("WARN") && line.contains(policy);
-        assert!(lines.iter().any(warned), "{policy}: {lines:?}");
+        let url = server.url();
+        let mut service = Service::with(server, &[&url]);
+        service.end();
+        let is_warned = service.count("WARN", policy) > 0;
+        let is_quiet = service.count("WARN", "") == 0;
+        let evicts = policy != "noeviction";
+        assert_eq!((is_warned, is_quiet), (evicts, !evicts), "{policy}");
+        server = service.server;
     }
 }
 

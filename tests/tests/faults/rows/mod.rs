@@ -19,7 +19,6 @@ mod rights;
 mod shifted;
 mod suspended;
 mod table;
-mod thread_local;
 mod told;
 
 use std::time::Duration;

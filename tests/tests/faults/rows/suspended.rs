@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use distlock::{LockGuard, LockManager};
+use distlock::{Lock, LockGuard, LockManager};
 use distlock_tests::{
     RedisServer, Reply, Resp, Worker, child_args, is_child, preloadable, this_test_binary, within,
 };
@@ -54,35 +54,26 @@ impl Machine {
         }
     }
 
-    /// Stands still until somebody else has the lock and has used it, and for at least so long.
+    /// Stands still until another client has the lock and has used the resource, and for at least so long.
     async fn sleep_through(
         &mut self,
         manager: &LockManager,
-        lease: Duration,
         at_least: Duration,
-        uses: impl FnOnce(&LockGuard),
+        resource: &mut Resp,
     ) -> LockGuard {
         self.worker.stop_process();
         // Neither more nor earlier than it stood still: its clocks must not go back.
         let asleep = Instant::now();
-        let (guard, _) = within(LONG, acquire_later(manager, "k", lease, LONG))
-            .await
-            .unwrap();
-        let guard = guard.unwrap();
-        uses(&guard);
+        let waiting = acquire_later(manager, "k", HELD, LONG);
+        let guard = within(LONG, waiting).await.unwrap().0.unwrap();
+        let fresh = write(resource, guard.fencing_token().get(), "fresh");
+        assert!(!fresh.is_error(), "{fresh:?}");
         tokio::time::sleep(at_least.saturating_sub(asleep.elapsed())).await;
         // There when it wakes up, so that it goes on at once.
         self.worker.send("go");
         let missed = u64::try_from(asleep.elapsed().as_nanos()).unwrap();
-        std::os::unix::fs::FileExt::write_all_at(
-            &std::fs::File::options()
-                .write(true)
-                .open(&self.missed)
-                .unwrap(),
-            &missed.to_ne_bytes(),
-            0,
-        )
-        .unwrap();
+        let file = std::fs::File::options().write(true).open(&self.missed);
+        std::os::unix::fs::FileExt::write_all_at(&file.unwrap(), &missed.to_ne_bytes(), 0).unwrap();
         self.worker.cont_process();
         guard
     }
@@ -94,12 +85,15 @@ fn entry() {
         return;
     }
     let args = child_args();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let [role, url, resource] = args.as_slice() else {
+        panic!("wrong arguments: {args:?}");
+    };
     runtime().block_on(async {
-        match args.as_slice() {
-            ["guard", url, lease] => guard(url, millis(lease)).await,
-            ["body", url, lease] => body(url, millis(lease)).await,
-            ["writer", url, lease, resource] => writer(url, millis(lease), resource).await,
+        let manager = connect(url).await;
+        let lock = manager.lock("k").lease(HELD);
+        match role.as_str() {
+            "guard" => guard(lock, resource).await,
+            "body" => body(lock).await,
             other => panic!("no role {other:?}"),
         }
     });
@@ -111,22 +105,27 @@ fn next_line() -> String {
     line.trim().to_owned()
 }
 
-/// Asks a guard right after a suspend that `Instant` knows nothing of.
-async fn guard(url: &str, lease: Duration) {
-    let manager = connect(url).await;
-    let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+/// Asks a guard right after the sleep, and writes to a fenced resource whatever it says: no check could know better.
+async fn guard(lock: Lock, resource: &str) {
+    let mut resource = Resp::connect(resource.parse().unwrap()).unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let token = guard.fencing_token();
+    assert!(!write(&mut resource, token.get(), "first").is_error());
     let (boot, instant) = (boot_nanos(), Instant::now());
-    println!("held {}", guard.fencing_token());
+    println!("held {token}");
     next_line();
     let held = guard.is_held();
     let missed = Duration::from_nanos(boot_nanos() - boot).saturating_sub(instant.elapsed());
     println!("missed {}", missed.as_millis());
     println!("after {held}");
+    let reply = write(&mut resource, token.get(), "stale");
+    println!("write {reply:?}");
+    guard.lost().await;
     println!("end {}", outcome(&guard.release().await));
 }
 
 /// A body that has something to do right after the suspend.
-async fn body(url: &str, lease: Duration) {
+async fn body(lock: Lock) {
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         loop {
@@ -135,8 +134,6 @@ async fn body(url: &str, lease: Duration) {
             }
         }
     });
-    let manager = connect(url).await;
-    let lock = manager.lock("k").lease(lease);
     let token = std::cell::Cell::new(None);
     let mut run = pin!(lock.run(async |held| {
         token.set(Some(held.fencing_token()));
@@ -154,22 +151,6 @@ async fn body(url: &str, lease: Duration) {
     println!("end {}", outcome(&result.await));
 }
 
-/// Checks its lock, and writes to a fenced resource all the same: no check could know better.
-async fn writer(url: &str, lease: Duration, resource: &str) {
-    let mut resource = Resp::connect(resource.parse().unwrap()).unwrap();
-    let manager = connect(url).await;
-    let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
-    let token = guard.fencing_token();
-    assert!(!write(&mut resource, token.get(), "first").is_error());
-    println!("held {token}");
-    next_line();
-    println!("after {}", guard.is_held());
-    let reply = write(&mut resource, token.get(), "stale");
-    println!("write {reply:?}");
-    guard.lost().await;
-    println!("end {}", outcome(&guard.release().await));
-}
-
 /// A resource that rejects old tokens, as every resource that matters should.
 fn write(resource: &mut Resp, token: u64, value: &str) -> Reply {
     const FENCED: &str = "local seen = tonumber(redis.call('HGET', KEYS[1], 'token') or '0') \
@@ -178,80 +159,59 @@ fn write(resource: &mut Resp, token: u64, value: &str) -> Reply {
     resource.cmd(&["EVAL", FENCED, "1", "resource", &token.to_string(), value])
 }
 
-async fn suspend(role: &str) -> Vec<String> {
-    let server = RedisServer::start();
-    let lease = HELD;
+/// What a process says from the moment in which it wakes up.
+async fn woken(role: &str, clocks: Clocks) -> Vec<String> {
+    let (server, resource) = (RedisServer::start(), RedisServer::start());
+    let mut raw = resource.client();
     let manager = connect(&server.url()).await;
-    let args = [&*server.url(), &lease.as_millis().to_string()];
-    let mut machine = Machine::start(role, Clocks::Monotonic, &args);
+    let args = [&*server.url(), &resource.addr().to_string()];
+    let mut machine = Machine::start(role, clocks, &args);
     let old: u64 = machine.worker.expect_line("held", LONG).parse().unwrap();
+    // Just after a renewal: the next one, which would find out, is far away.
+    expiry_after_renewal(&mut server.client(), "k").await;
     let next = machine
-        .sleep_through(&manager, lease, lease * 5 / 4, |_| {})
+        .sleep_through(&manager, HELD * 5 / 4, &mut raw)
         .await;
     assert!(next.fencing_token().get() > old);
-    let mut said = Vec::new();
-    while !said
-        .last()
-        .is_some_and(|line: &String| line.starts_with("end"))
-    {
+    let mut said = vec![machine.worker.next_line(LONG)];
+    while !said.last().unwrap().starts_with("end") {
         said.push(machine.worker.next_line(LONG));
     }
     // Whatever it did when it woke up, it left this one alone.
     let value = server.client().get(&lock_key("k")).expect("it is held");
     assert!(value.contains(&next.fencing_token().to_string()), "{value}");
     assert!(next.is_held());
+    let written = raw.cmd(&["HGET", "resource", "value"]);
+    assert_eq!(written.text(), Some("fresh"));
     said
+}
+
+/// What a guard says: whether it knows that it slept, and whether it takes itself for the holder.
+async fn woken_guard(clocks: Clocks) -> (bool, bool) {
+    let said = woken("guard", clocks).await;
+    let [missed, after, written, end] = &said[..] else {
+        panic!("{said:?}");
+    };
+    // The resource sees that the holder is out of date, and the holder at its next renewal.
+    assert!(written.contains("STALE"), "{said:?}");
+    assert_eq!(end, "end lost true");
+    let missed = missed.strip_prefix("missed ").expect("how long it slept");
+    (millis(missed) >= ms(1_000), after == "after true")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspended_holder_knows_at_once() {
-    let said = suspend("guard").await;
-    let missed = said[0].strip_prefix("missed ").expect("how long it slept");
-    assert!(
-        millis(missed) >= ms(1_000),
-        "it was not suspended: {said:?}"
-    );
-    assert_eq!(said[1..], ["after false", "end lost true"]);
+    assert_eq!(woken_guard(Clocks::Monotonic).await, (true, false));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspended_body_does_nothing_more() {
-    assert_eq!(suspend("body").await, ["end lost false"]);
+    let said = woken("body", Clocks::Monotonic).await;
+    assert_eq!(said, ["end lost false"]);
 }
 
-/// What no lock can know: only the resource sees that the holder is out of date.
+/// Its clocks say that no time has passed: what no lock can know, only the resource sees.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_guest_is_fenced_off() {
-    let (server, resource) = (RedisServer::start(), RedisServer::start());
-    let mut resource_client = resource.client();
-    let lease = HELD;
-    let manager = connect(&server.url()).await;
-    let mut machine = Machine::start(
-        "writer",
-        Clocks::All,
-        &[
-            &server.url(),
-            &lease.as_millis().to_string(),
-            &resource.addr().to_string(),
-        ],
-    );
-    let old: u64 = machine.worker.expect_line("held", LONG).parse().unwrap();
-    // Just after a renewal: the next one, which would find out, is far away.
-    expiry_after_renewal(&mut server.client(), "k").await;
-    let uses = |next: &LockGuard| {
-        let fresh = write(&mut resource_client, next.fencing_token().get(), "fresh");
-        assert!(!fresh.is_error(), "{fresh:?}");
-    };
-    let next = machine.sleep_through(&manager, lease, ms(0), uses).await;
-    assert!(next.fencing_token().get() > old);
-    // Its clocks say that no time has passed.
-    assert_eq!(machine.worker.expect_line("after", LONG), "true");
-    let stale = machine.worker.expect_line("write", LONG);
-    assert!(stale.contains("STALE"), "{stale}");
-    // It finds out at its next renewal.
-    assert_eq!(machine.worker.expect_line("end", LONG), "lost true");
-    let value = resource_client.cmd(&["HGET", "resource", "value"]);
-    assert_eq!(value.text(), Some("fresh"));
-    assert!(next.is_held());
-    next.release().await.unwrap();
+    assert_eq!(woken_guard(Clocks::All).await, (false, true));
 }

@@ -53,48 +53,48 @@ fn root_of(binary: &str) -> PathBuf {
     }
 }
 
+/// The file of a module of a binary; of the binary itself, if there is no name.
+fn file_of(binary: &str, modules: &[&str]) -> Option<PathBuf> {
+    let module = root_of(binary).join(binary).join(modules.join("/"));
+    let files = [
+        module.join("mod.rs"),
+        module.join("main.rs"),
+        module.with_extension("rs"),
+    ];
+    files.into_iter().find(|file| file.exists())
+}
+
 /// Whether a filter names a module, and so all tests in it.
 fn is_module(filter: &str) -> bool {
     let Some((binary, path)) = filter.split_once(' ') else {
         return false;
     };
-    let module = root_of(binary).join(binary).join(path.replace("::", "/"));
     let is_store = binary == "conformance" && STORES.contains(&path);
-    is_store || module.with_extension("rs").exists() || module.join("mod.rs").exists()
+    let modules: Vec<&str> = path.split("::").collect();
+    is_store || file_of(binary, &modules).is_some()
 }
 
-/// Where a test of that path is written, and its name.
-fn source_of(test: &str) -> Option<(PathBuf, &str)> {
-    let (binary, path) = test.split_once(' ')?;
-    let root = root_of(binary);
-    let mut parts: Vec<&str> = path.split("::").collect();
-    let name = parts.pop()?;
-    if binary == "conformance" {
-        parts.retain(|part| !STORES.contains(part));
-    }
-    let file = match parts.as_slice() {
-        [] if root.join(binary).is_dir() => root.join(binary).join("main.rs"),
-        [] => root.join(format!("{binary}.rs")),
-        modules => {
-            let module = root.join(binary).join(modules.join("/"));
-            let folder = module.join("mod.rs");
-            if folder.exists() {
-                folder
-            } else {
-                module.with_extension("rs")
-            }
-        }
+/// Whether a test of that path is written: a function with the attribute of a test, or one that a macro makes for
+/// several stores.
+fn is_test(test: &str) -> bool {
+    let Some((binary, path)) = test.split_once(' ') else {
+        return false;
     };
-    Some((file, name))
-}
-
-/// Whether `name` is a test there, and not only a function.
-fn is_test(source: &str, name: &str, by_macro: bool) -> bool {
+    let mut modules: Vec<&str> = path.split("::").collect();
+    let name = modules.pop().unwrap_or_default();
+    let count = modules.len();
+    if binary == "conformance" {
+        modules.retain(|module| !STORES.contains(module));
+    }
+    let source = file_of(binary, &modules).map(fs::read_to_string);
+    let Some(Ok(source)) = source else {
+        return false;
+    };
     let Some(at) = source.find(&format!("fn {name}(")) else {
         return false;
     };
     let before = &source[..at];
-    if by_macro {
+    if modules.len() < count {
         let makers = ["for_each_store! {", "for_redis! {"];
         return makers.iter().any(|maker| before.contains(maker));
     }
@@ -113,18 +113,7 @@ fn every_row_names_tests_that_exist() {
         let tests = tests_of(cells);
         assert!(!tests.is_empty(), "row {number} has no test");
         for test in tests {
-            let (file, name) =
-                source_of(test).unwrap_or_else(|| panic!("row {number}: {test:?} is no test"));
-            let source = fs::read_to_string(&file)
-                .unwrap_or_else(|error| panic!("row {number}: {}: {error}", file.display()));
-            let by_macro = ["::redis::", "::memory::", "::redis_only::"]
-                .iter()
-                .any(|module| test.contains(module));
-            assert!(
-                is_test(&source, name, by_macro),
-                "row {number}: there is no test {name} in {}",
-                file.display()
-            );
+            assert!(is_test(test), "row {number}: there is no test {test:?}");
             named.entry(test).or_default().push(*number);
         }
     }
@@ -152,10 +141,8 @@ fn every_statement_about_topologies_names_tests_that_exist() {
     let named: Vec<_> = quoted(GUIDE).filter(|words| names_test(words)).collect();
     assert!(named.len() > 60, "only {named:?}");
     for test in named.into_iter().filter(|test| test.contains(' ')) {
-        let is_written = source_of(test).is_some_and(|(file, name)| {
-            fs::read_to_string(file).is_ok_and(|source| is_test(&source, name, false))
-        });
-        assert!(is_written || is_module(test), "there is no test `{test}`");
+        let exists = is_test(test) || is_module(test);
+        assert!(exists, "there is no test `{test}`");
     }
     let mut is_shown = false;
     for line in GUIDE.lines() {
