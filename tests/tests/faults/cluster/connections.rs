@@ -8,14 +8,13 @@ use distlock::LockManager;
 use distlock_tests::{RedisCluster, eventually_async, within};
 
 use crate::cluster::callers::{Crowd, Queue};
-use crate::cluster::turns::in_turn;
 use crate::cluster::{channels, until_all_clean};
 use crate::credentials::{Vault, add_user};
 use crate::kit::{LONG, acquire_later, connections, ms, taken_once, until_queued};
 
 /// Kills connections of a kind, again and again, while several clients work.
 async fn are_survived(kind: &str) {
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let keys = cluster.key_on_each(kind);
     let crowd = Crowd::start(&cluster.url(), &keys, 2, Result::unwrap).await;
     let kills = async {
@@ -45,7 +44,7 @@ async fn those_that_do_not_listen_are_replaced() {
 /// then on is heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_connection_listens_where_somebody_waits() {
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let key = &cluster.key_on_each("listened")[0];
     let node = &cluster.masters[0];
     let mut raw = node.client();

@@ -1,14 +1,15 @@
 //! Locks in all nodes of a cluster that nothing happens to.
 
+use distlock_tests::RedisCluster;
+
 use crate::cluster::callers::Queue;
-use crate::cluster::turns::in_turn;
 use crate::cluster::until_all_clean;
 use crate::kit::{LONG, calls, connect, lock_key, taken_once};
 
 /// What is handed on is pushed in the slot: no waiter has to look.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_come_first_served_across_managers() {
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let (key, node) = (&cluster.key_on_each("k")[1], &cluster.masters[1]);
     let queue = Queue::start(&cluster.url(), node, key, LONG, 5).await;
     let mut raw = node.client();
@@ -23,7 +24,7 @@ async fn first_come_first_served_across_managers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_free_lock_costs_one_command_and_no_subscription() {
     const TURNS: u64 = 100;
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let manager = connect(&cluster.url()).await;
     for (key, node) in cluster.key_on_each("k").iter().zip(&cluster.masters) {
         let guard = manager.lock(key).acquire().await.unwrap();

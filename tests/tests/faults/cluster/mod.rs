@@ -16,7 +16,6 @@ mod handing_on;
 mod moving;
 mod redirects;
 mod replicas;
-mod turns;
 mod wrong;
 
 /// Waits until nothing but fences is left on any node that lives.

@@ -6,7 +6,6 @@ use distlock::{Error, LockGuard, Outage};
 use distlock_tests::{RedisCluster, Resp, eventually_async, within};
 
 use crate::cluster::callers::{Crowd, Queue, served_in_order};
-use crate::cluster::turns::in_turn;
 use crate::cluster::{channels, queued, until_all_clean, until_renewed};
 use crate::kit::{
     HELD, LONG, acquire_later, connect, give_back, lock_key, ms, rejected, taken_once, until_queued,
@@ -15,7 +14,7 @@ use crate::kit::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_held_and_waited_for_goes_along() {
     const WAITERS: i64 = 4;
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let key = &cluster.key_on_each("along")[0];
     let (from, to) = (&cluster.masters[0], &cluster.masters[2]);
     let queue = Queue::start(&cluster.url(), from, key, HELD, WAITERS).await;
@@ -49,7 +48,7 @@ fn assert_has(raw: &mut Resp, guard: &LockGuard) {
 /// dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_gives_waiters_time_to_subscribe_where_the_slot_is() {
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let key = &cluster.key_on_each("time")[0];
     let (slot, to) = (cluster.slot(key), &cluster.masters[1]);
     let manager = connect(&cluster.url()).await;
@@ -72,7 +71,7 @@ async fn a_release_gives_waiters_time_to_subscribe_where_the_slot_is() {
 /// that an ask or a release there would take all waiters for dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let keys = cluster.key_on_each("way");
     let (key, from, to) = (&keys[1], &cluster.masters[1], &cluster.masters[0]);
     let Queue { guard, mut waiting } = Queue::start(&cluster.url(), from, key, HELD, 2).await;
@@ -139,7 +138,7 @@ async fn a_lock_on_its_way_to_a_node_without_slots_is_held_on() {
 async fn the_end_of_a_subscription_is_nobodys_answer() {
     const ROUNDS: usize = 5;
     const ASKED: usize = 20;
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let (from, to) = (&cluster.masters[0], &cluster.masters[1]);
     let id = to.client().cmd(&["CLUSTER", "MYID"]);
     let id = id.text().unwrap();
@@ -188,7 +187,7 @@ async fn the_end_of_a_subscription_is_nobodys_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_nobody_gets_a_lock_that_another_has() {
     const ROUNDS: usize = 12;
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let moved = cluster.key_on_each("load");
     // Two keys of each slot that moves.
     let others = moved.iter().map(|key| format!("other{{{key}}}"));

@@ -3,7 +3,6 @@
 use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 
 use crate::cluster::access::become_user;
-use crate::cluster::turns::in_turn;
 use crate::cluster::{until_all_clean, until_renewed};
 use crate::kit::{
     HELD, LONG, acquire_later, calls, connect, give_back, ms, taken_once, until_queued,
@@ -12,7 +11,7 @@ use crate::kit::{
 /// Nobody says where the slots are any more, so there is nothing to follow but the redirect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let url = become_user(&cluster, &["~*", "&*", "+@all"]);
     let key = cluster.key_on_each("moved")[0].clone();
     let other = format!("other{{{key}}}");

@@ -1,7 +1,7 @@
 //! Servers that are no cluster, or not one that can be used.
 
 use distlock::{Error, LockManager, Outage};
-use distlock_tests::{RedisCluster, RedisServer, eventually_async};
+use distlock_tests::{RedisCluster, RedisServer};
 
 use crate::kit::{LONG, connect_patiently, ms, taken_once};
 
@@ -10,55 +10,35 @@ async fn refused(url: String) -> Error {
     builder.connect().await.unwrap_err()
 }
 
+fn assert_says(case: &str, error: &Error, words: &[&str]) {
+    for word in words {
+        assert!(error.to_string().contains(word), "{case}: {error}");
+    }
+}
+
 /// It says so at connect, in words that name the remedy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_cluster_is_told() {
-    let single = RedisServer::start();
-    let node = || RedisServer::builder().args(["--cluster-enabled", "yes", "--cluster-port", "0"]);
-    let fresh = node().start();
-    let without = RedisServer::builder().args(["--rename-command", "SSUBSCRIBE", ""]);
-    let without = RedisCluster::of(&without, 1, false);
+async fn a_cluster_that_cannot_be_used_is_told() {
+    let fresh = RedisServer::builder().args(["--cluster-enabled", "yes", "--cluster-port", "0"]);
+    let fresh = fresh.start();
+    let error = refused(fresh.url().replace("redis://", "redis+cluster://")).await;
+    let is_typed =
+        matches!(&error, Error::Unavailable { outage, .. } if *outage == Outage::NotReady);
+    assert!(is_typed, "{error:?}");
+    assert_says("a cluster that was not created", &error, &["created"]);
+
+    let old = RedisServer::builder().args(["--rename-command", "SSUBSCRIBE", ""]);
+    let old = RedisCluster::of(&old, 1, false);
     let guarded = RedisServer::builder().requirepass("right");
     let guarded = RedisCluster::of(&guarded.arg("--masterauth", "right"), 2, false);
-    let as_cluster = |server: &RedisServer| server.url().replace("redis://", "redis+cluster://");
-    let port = single.port().to_string();
-    let cases: [(&str, String, bool, &[&str]); 4] = [
-        (
-            "a single server",
-            as_cluster(&single),
-            true,
-            &["cluster-enabled", "write redis://", &port],
-        ),
-        (
-            "a cluster that was not created",
-            as_cluster(&fresh),
-            false,
-            &["created"],
-        ),
-        (
-            "no sharded channels",
-            without.url(),
-            true,
-            &["SSUBSCRIBE", "7.0"],
-        ),
-        (
-            "a wrong password",
-            guarded.url_of("redis+cluster://:hunter2@"),
-            true,
-            &["password"],
-        ),
-    ];
-    for (case, url, is_config, words) in cases {
+    let wrong = guarded.url_of("redis+cluster://:hunter2@");
+    for (case, url, words) in [
+        ("old servers", old.url(), &["SSUBSCRIBE", "7.0"][..]),
+        ("a wrong password", wrong, &["password"]),
+    ] {
         let error = refused(url).await;
-        let is_typed = match &error {
-            Error::Config { .. } => is_config,
-            Error::Unavailable { outage, .. } => !is_config && *outage == Outage::NotReady,
-            _ => false,
-        };
-        assert!(is_typed, "{case}: {error:?}");
-        for word in words {
-            assert!(error.to_string().contains(word), "{case}: {error}");
-        }
+        assert!(matches!(error, Error::Config { .. }), "{case}: {error:?}");
+        assert_says(case, &error, words);
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{case}");
     }
     let right = guarded.url_of("redis+cluster://:right@");
@@ -66,44 +46,39 @@ async fn what_is_no_cluster_is_told() {
     for key in guarded.key_on_each("k") {
         taken_once(&right, &key).await;
     }
-    // A manager that connects in the background says it at its calls.
-    let lazy = LockManager::connect_lazy(as_cluster(&single)).unwrap();
-    eventually_async(LONG, async || {
-        let error = lazy.lock("k").try_acquire().await.unwrap_err();
-        error.to_string().contains("write redis://")
-    })
-    .await;
 }
 
+/// Without the right to INFO the nodes that do not have the slot of the key that is tried at the beginning say it later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_a_cluster_is_no_single_server() {
-    const SAYS: &str = "write redis+cluster://";
+    const SAYS: &[&str] = &["write redis+cluster://"];
     let cluster = RedisCluster::start(3);
-    let keys = cluster.key_on_each("k");
+    let words = "ACL SETUSER app on nopass ~* &* +@all -info";
+    let words: Vec<_> = words.split(' ').collect();
+    let mut connected = 0;
     for node in &cluster.masters {
-        let error = refused(node.url()).await;
-        assert!(matches!(error, Error::Config { .. }), "{error:?}");
-        assert!(error.to_string().contains(SAYS), "{error}");
-        // One of them has the slot of the key that is tried at the beginning: without the right to INFO that is found later.
-        let words = "ACL SETUSER app on nopass ~* &* +@all -info";
-        let words: Vec<_> = words.split(' ').collect();
+        assert_says("at connect", &refused(node.url()).await, SAYS);
         assert!(!node.client().cmd(&words).is_error());
         let url = format!("redis://app:any@127.0.0.1:{}", node.port());
-        match LockManager::connect(url).await {
-            Err(error) => assert!(error.to_string().contains(SAYS), "{error}"),
-            Ok(manager) => {
-                let mut told = 0;
-                for key in &keys {
-                    let lock = manager.lock(key).wait(LONG);
-                    if let Err(error) = lock.run(async |_| ()).await {
-                        assert!(error.to_string().contains(SAYS), "{error}");
-                        told += 1;
-                    }
-                }
-                assert_eq!(told, 2);
+        let manager = match LockManager::connect(url).await {
+            Err(error) => {
+                assert_says("without INFO", &error, SAYS);
+                continue;
+            }
+            Ok(manager) => manager,
+        };
+        connected += 1;
+        let mut told = 0;
+        for key in cluster.key_on_each("k") {
+            let lock = manager.lock(key).wait(LONG);
+            if let Err(error) = lock.run(async |_| ()).await {
+                assert_says("at a call", &error, SAYS);
+                told += 1;
             }
         }
+        assert_eq!(told, 2);
     }
+    assert_eq!(connected, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -120,42 +120,6 @@ async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
     until_clean(&quorum).await;
 }
 
-/// It would keep the holder away from that server.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_leaves_without_having_held_hands_nothing_on() {
-    let quorum = three();
-    let way = quorum.server(2).proxy();
-    let guard = held_at_two(&quorum, &way, LONG * 2).await;
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let mut raw = quorum.server(2).client();
-    let mut has_vote = |other: &str| {
-        let value = raw.get(&lock_key("k")).unwrap_or_default();
-        let owner = value.strip_prefix("3 vote ")?.split(' ').next()?.to_owned();
-        (owner != other).then_some(owner)
-    };
-    let first = acquire_later(&managers[0], "k", LONG, LONG);
-    eventually_async(LONG, async || has_vote("").is_some()).await;
-    let its = has_vote("").unwrap_or_default();
-    let second = acquire_later(&managers[1], "k", LONG, LONG);
-    until_queued_at(&quorum, 2, "k", 1).await;
-    let monitor = quorum.server(2).monitor();
-    first.abort();
-    eventually_async(LONG, async || has_vote(&its).is_some()).await;
-    let said = monitor.stop();
-    assert!(
-        said.iter().any(|line| line.contains("\"3 vote ")),
-        "{said:?}"
-    );
-    assert!(
-        !said.iter().any(|line| line.contains("\"3 held ")),
-        "{said:?}"
-    );
-    way.heal();
-    guard.release().await.unwrap();
-    give_back(second).await;
-    until_clean(&quorum).await;
-}
-
 /// It would be over after a second, and the next renewal comes later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
@@ -214,28 +178,4 @@ async fn what_is_released_before_all_have_marked_it_is_no_failure() {
         "{error:?}"
     );
     until_clean(&quorum).await;
-}
-
-/// A short hold that was handed on may have ended before it is confirmed: another client may have the vote of a server by then.
-/// Only a renewal takes that back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_confirmation_leaves_the_newer_vote_of_another_client_alone() {
-    let quorum = three();
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let guard = managers[0].lock("k").acquire().await.unwrap();
-    until_held_everywhere(&quorum, &guard).await;
-    // Its renewals are far away.
-    let waiting = acquire_later(&managers[1], "k", ms(60_000), LONG);
-    until_queued_everywhere(&quorum, "k", 1).await;
-    let mut raw = quorum.server(0).client();
-    let newer = guard.fencing_token().get() + 60_000_000;
-    let vote = format!("3 vote {:032x}:1 {newer} 1 60000 1 another", 7);
-    raw.cmd(&["SET", &lock_key("k"), &vote, "PX", "60000"]);
-    guard.release().await.unwrap();
-    let guard = waiting.await.unwrap().0.unwrap();
-    let mut other = quorum.server(1).client();
-    eventually_async(LONG, async || other.pttl(&lock_key("k")) > 10_000).await;
-    // It comes behind all that was begun before.
-    guard.release().await.unwrap();
-    assert_eq!(raw.get(&lock_key("k")), Some(vote));
 }

@@ -3,12 +3,10 @@
 
 mod cloned;
 mod dropped;
-mod durations;
 mod ending;
 mod evicting;
 mod garbage;
 mod herd;
-mod names;
 mod not_ready;
 mod outage_lines;
 mod overload;
