@@ -75,6 +75,7 @@ impl Crowd {
         url: &str,
         keys: &[String],
         managers: usize,
+        lease: Duration,
         released: fn(Result<(), Error>),
     ) -> Self {
         let mut crowd = Crowd {
@@ -86,7 +87,7 @@ impl Crowd {
         for _ in 0..managers {
             let manager = connect(url).await;
             for (number, key) in keys.iter().chain(keys).enumerate() {
-                let lock = manager.lock(key).lease(ms(5_000)).wait(LONG * 3);
+                let lock = manager.lock(key).lease(lease).wait(LONG * 3);
                 let exclusion = exclusions[number % keys.len()].clone();
                 let turns = Arc::new(AtomicU64::new(0));
                 let (counted, has_ended) = (turns.clone(), crowd.has_ended.clone());

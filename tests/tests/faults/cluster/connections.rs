@@ -16,7 +16,7 @@ use crate::kit::{LONG, acquire_later, connections, ms, taken_once, until_queued}
 async fn are_survived(kind: &str) {
     let cluster = RedisCluster::start(3);
     let keys = cluster.key_on_each(kind);
-    let crowd = Crowd::start(&cluster.url(), &keys, 2, Result::unwrap).await;
+    let crowd = Crowd::start(&cluster.url(), &keys, 2, LONG, Result::unwrap).await;
     let kills = async {
         while crowd.turns() < 15 {
             for node in &cluster.masters {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use distlock::{Error, LockGuard, Outage};
+use distlock::{LockGuard, Outage};
 use distlock_tests::{RedisCluster, Resp, eventually_async, within};
 
 use crate::cluster::callers::{Crowd, Queue, served_in_order};
@@ -10,6 +10,7 @@ use crate::cluster::{channels, queued, until_all_clean, until_renewed};
 use crate::kit::{
     HELD, LONG, acquire_later, connect, give_back, lock_key, ms, rejected, taken_once, until_queued,
 };
+use crate::rows::outage_of;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_held_and_waited_for_goes_along() {
@@ -84,9 +85,8 @@ async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
     assert!(guard.is_held());
     let other = connect(&cluster.url()).await;
     let error = other.lock(key).try_acquire().await.unwrap_err();
-    let outage = Outage::NotReady;
-    let is_told = matches!(&error, Error::Unavailable { outage: this, .. } if *this == outage);
-    assert!(is_told && error.is_retryable(), "{error:?}");
+    assert_eq!(outage_of(&error), Some(Outage::NotReady), "{error:?}");
+    assert!(error.is_retryable(), "{error:?}");
     let name = from.port().to_string();
     assert!(error.to_string().contains(&name), "{error}");
     // Others are not concerned.
@@ -120,13 +120,7 @@ async fn a_lock_on_its_way_to_a_node_without_slots_is_held_on() {
     while cluster.migrate_keys(slot, from, &new) > 0 {}
     until_renewed(&mut new.client(), "k").await;
     assert!(guard.is_held(), "{:?}", guard.lost().await);
-    let (text, name) = (slot.to_string(), cluster.name_of(&new));
-    for node in [&new, from] {
-        let said = node
-            .client()
-            .cmd(&["CLUSTER", "SETSLOT", &text, "NODE", &name]);
-        assert!(!said.is_error(), "{said:?}");
-    }
+    cluster.end_migration_at(slot, &new, &[from]);
     guard.release().await.unwrap();
     taken_once(&manager, "k").await;
     assert!(new.client().keys("distlock:lock:*").is_empty());
@@ -193,7 +187,7 @@ async fn under_load_nobody_gets_a_lock_that_another_has() {
     let others = moved.iter().map(|key| format!("other{{{key}}}"));
     let keys: Vec<_> = moved.iter().cloned().chain(others).collect();
     // A hand-off that the move has interrupted is repeated, and then says so.
-    let crowd = Crowd::start(&cluster.url(), &keys, 3, drop).await;
+    let crowd = Crowd::start(&cluster.url(), &keys, 3, HELD, drop).await;
     for round in 0..ROUNDS {
         for (index, key) in moved.iter().enumerate() {
             let to = &cluster.masters[(index + round + 1) % 3];

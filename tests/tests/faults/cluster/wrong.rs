@@ -4,6 +4,7 @@ use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, RedisServer};
 
 use crate::kit::{LONG, connect_patiently, ms, taken_once};
+use crate::rows::outage_of;
 
 async fn refused(url: String) -> Error {
     let builder = LockManager::builder().url(url).connect_timeout(ms(5_000));
@@ -22,9 +23,7 @@ async fn a_cluster_that_cannot_be_used_is_told() {
     let fresh = RedisServer::builder().args(["--cluster-enabled", "yes", "--cluster-port", "0"]);
     let fresh = fresh.start();
     let error = refused(fresh.url().replace("redis://", "redis+cluster://")).await;
-    let is_typed =
-        matches!(&error, Error::Unavailable { outage, .. } if *outage == Outage::NotReady);
-    assert!(is_typed, "{error:?}");
+    assert_eq!(outage_of(&error), Some(Outage::NotReady), "{error:?}");
     assert_says("a cluster that was not created", &error, &["created"]);
 
     let old = RedisServer::builder().args(["--rename-command", "SSUBSCRIBE", ""]);
@@ -41,11 +40,19 @@ async fn a_cluster_that_cannot_be_used_is_told() {
         assert_says(case, &error, words);
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{case}");
     }
-    let right = guarded.url_of("redis+cluster://:right@");
-    let right = connect_patiently(right).await.unwrap();
+    // One node that answers is enough to find the others.
+    let dead = RedisServer::start();
+    dead.kill();
+    let [dead, alive] = [&dead, &guarded.masters[1]].map(RedisServer::port);
+    let hosts = format!("127.0.0.1:{dead},127.0.0.1:{alive}");
+    let right = connect_patiently(format!("redis+cluster://:right@{hosts}"));
+    let right = right.await.unwrap();
     for key in guarded.key_on_each("k") {
         taken_once(&right, &key).await;
     }
+    let error = refused(format!("redis+cluster://127.0.0.1:{dead}")).await;
+    assert!(error.is_retryable(), "{error:?}");
+    assert_says("no node that answers", &error, &[&dead.to_string()]);
 }
 
 /// Without the right to INFO the nodes that do not have the slot of the key that is tried at the beginning say it later.
@@ -79,25 +86,4 @@ async fn a_node_of_a_cluster_is_no_single_server() {
         assert_eq!(told, 2);
     }
     assert_eq!(connected, 1);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_node_that_answers_is_enough() {
-    let cluster = RedisCluster::start(2);
-    let nobody = RedisServer::start();
-    nobody.kill();
-    let url = format!(
-        "redis+cluster://127.0.0.1:{},127.0.0.1:{}",
-        nobody.port(),
-        cluster.masters[1].port()
-    );
-    let manager = connect_patiently(url).await.unwrap();
-    for key in cluster.key_on_each("k") {
-        taken_once(&manager, &key).await;
-    }
-    let url = format!("redis+cluster://127.0.0.1:{}", nobody.port());
-    let error = refused(url).await;
-    let port = nobody.port().to_string();
-    assert!(error.is_retryable(), "{error:?}");
-    assert!(error.to_string().contains(&port), "{error}");
 }

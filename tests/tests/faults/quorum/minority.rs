@@ -41,6 +41,11 @@ async fn stage(fault: Fault) -> Stage {
     Stage::new(fault, &two(fault)).await
 }
 
+/// Each fault happens while this is done.
+async fn for_each_of(faults: &[Fault], what: impl AsyncFn(&Stage)) {
+    for_each(faults, async |fault| what(&stage(fault).await).await).await;
+}
+
 #[track_caller]
 fn assert_told(fault: Fault, error: &Error) {
     let told = error.to_string();
@@ -54,26 +59,25 @@ fn assert_told(fault: Fault, error: &Error) {
 }
 
 /// A try of the other client, which does not suffer from what happens on the way.
-async fn nobody_is_granted(fault: Fault, stage: &Stage) {
-    if !fault.is_on_the_way() {
+async fn nobody_is_granted(stage: &Stage) {
+    if !stage.fault.is_on_the_way() {
         let tried = stage.other.lock("k").try_acquire().await;
         assert!(!matches!(tried, Ok(Some(_))), "{tried:?}");
     }
 }
 
 async fn asks_in_vain(phase: Phase) {
-    for_each(&FAULTS, |fault| async move {
-        let stage = stage(fault).await;
+    for_each_of(&FAULTS, async |stage| {
         let asking = stage.acquire(phase, WAIT).await;
         let began = Instant::now();
         let served = within(LONG, stage.serves(asking)).await;
         let took = began.elapsed();
         if !stage.has_slipped() {
-            assert_told(fault, &served.unwrap_err());
+            assert_told(stage.fault, &served.unwrap_err());
             assert!(took < WAIT + SLACK, "{took:?}");
-            nobody_is_granted(fault, &stage).await;
+            nobody_is_granted(stage).await;
         }
-        until_clean_at(&stage.quorum, left(fault)).await;
+        until_clean_at(&stage.quorum, left(stage.fault)).await;
         stage.ends().await;
     })
     .await;
@@ -97,8 +101,7 @@ async fn before_the_votes_are_confirmed() {
 /// It is lost before anybody else can have it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_it_is_held() {
-    for_each(&FAULTS, |fault| async move {
-        let stage = stage(fault).await;
+    for_each_of(&FAULTS, async |stage| {
         let lease = ms(900);
         let lock = stage.subject.lock("k").lease(lease);
         let guard = lock.acquire().await.unwrap();
@@ -109,7 +112,7 @@ async fn while_it_is_held() {
             let error = within(lease + SLACK, guard.lost()).await;
             assert!(matches!(error, Error::Lost { .. }), "{error}");
             drop(inside);
-            nobody_is_granted(fault, &stage).await;
+            nobody_is_granted(stage).await;
             stage.heal();
         };
         let (served, ()) = tokio::join!(within(LONG, stage.serves(waiting)), lost);
@@ -122,7 +125,7 @@ async fn while_it_is_held() {
 }
 
 /// Who waits is not served before the servers are back, and then it is.
-async fn is_served_after_all(fault: Fault, stage: &Stage, mut waiting: Acquiring) {
+async fn is_served_after_all(stage: &Stage, mut waiting: Acquiring) {
     let early = tokio::time::timeout(WHILE, &mut waiting).await;
     match early {
         Err(_) => {}
@@ -132,10 +135,10 @@ async fn is_served_after_all(fault: Fault, stage: &Stage, mut waiting: Acquiring
         }
         Ok(served) => panic!("served early: {served:?}"),
     }
-    nobody_is_granted(fault, stage).await;
-    if fault == Fault::Kill {
+    nobody_is_granted(stage).await;
+    if stage.fault == Fault::Kill {
         // Who waits and is cut off leaves the queues.
-        until_queued_at(&stage.quorum, left(fault), "k", 0).await;
+        until_queued_at(&stage.quorum, left(stage.fault), "k", 0).await;
     }
     stage.heal();
     within(LONG, stage.serves(waiting)).await.unwrap();
@@ -146,12 +149,11 @@ async fn is_served_after_all(fault: Fault, stage: &Stage, mut waiting: Acquiring
 async fn while_somebody_waits() {
     let hears_nothing = |fault: &Fault| *fault != Fault::RequestsLost;
     let deaf: Vec<_> = FAULTS.into_iter().filter(hears_nothing).collect();
-    for_each(&deaf, |fault| async move {
-        let stage = stage(fault).await;
+    for_each_of(&deaf, async |stage| {
         let (guard, waiting) = stage.queued(LONG).await;
         stage.strike();
         let releasing = tokio::spawn(LockGuard::release(guard));
-        is_served_after_all(fault, &stage, waiting).await;
+        is_served_after_all(stage, waiting).await;
         // Where it was lost meanwhile, it says so.
         let _ = within(LONG, releasing).await.unwrap();
     })
@@ -196,20 +198,10 @@ async fn hears_and_has_it() -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_it_is_handed_on() {
-    for_each(&FAULTS, |fault| async move {
-        let stage = stage(fault).await;
-        let lock = stage.subject.lock("k").lease(LEASE);
-        let guard = lock.acquire().await.unwrap();
-        let waiting = acquire_later(&stage.other, "k", LEASE, LONG);
-        stage.until_queued().await;
-        let mut releasing = None;
-        stage
-            .strike_before_it_is_said(|| {
-                releasing = Some(tokio::spawn(LockGuard::release(guard)));
-            })
-            .await;
-        is_served_after_all(fault, &stage, waiting).await;
-        let _ = within(LONG, releasing.unwrap()).await.unwrap();
+    for_each_of(&FAULTS, async |stage| {
+        let (waiting, releasing) = stage.handed_on().await;
+        is_served_after_all(stage, waiting).await;
+        let _ = within(LONG, releasing).await.unwrap();
     })
     .await;
 }

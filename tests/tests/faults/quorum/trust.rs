@@ -1,11 +1,12 @@
 //! Servers that ask who we are, and prove who they are: all of them, or not quite all.
 
+use distlock::LockManager;
 use distlock_tests::{RedisQuorum, RedisServer};
 
 use crate::access::{NEEDED, PLACES, USEFUL, set_user, user};
 use crate::cluster::credentials::are_told_to_all;
 use crate::kit::{HELD, connect_patiently, until_renewed_twice};
-use crate::quorum::members::{is_refused, lazily, until_told};
+use crate::quorum::members::{is_refused, until_told};
 use crate::quorum::{serves, three, until_clean, works};
 
 const HOST: &str = "127.0.0.1";
@@ -36,7 +37,7 @@ async fn all_members_take_the_password_of_the_url() {
     let error = connect_patiently(&url).await.unwrap_err();
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
     // Whoever does not insist has the other two, and hears of it when they are too few.
-    let lazy = lazily(&url);
+    let lazy = LockManager::connect_lazy(&url).unwrap();
     serves(&lazy).await;
     quorum.server(1).kill();
     until_told(&lazy, &["WRONGPASS", &named]).await;

@@ -1,40 +1,27 @@
 //! Whose turn it is, while all servers are there or one is missing.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use distlock::{Error, Held, HowUnlocked, LockGuard, LossReason};
+use distlock::{Error, HowUnlocked, LockManager, LossReason};
 use distlock_tests::{Proxy, RedisQuorum, Way, eventually_async};
 
-use crate::cluster::callers::Crowd;
+use crate::cluster::callers::{Crowd, Queue};
 use crate::kit::{self, LONG, acquire_later, connect_patiently, give_back, lock_key, ms};
-use crate::quorum::{connect, three, until_clean, until_queued_at, until_queued_everywhere};
-
-/// Two servers are enough for a lock to be held; the third is told as well.
-async fn until_held_everywhere(quorum: &RedisQuorum, guard: &LockGuard) {
-    for place in 0..3 {
-        until_held_at(quorum, place, guard).await;
-    }
-}
-
-async fn until_held_at(quorum: &RedisQuorum, place: usize, guard: &LockGuard) {
-    let mut raw = quorum.server(place).client();
-    let held = format!(" {} ", guard.fencing_token());
-    let is_held = |value: String| value.starts_with("3 held ") && value.contains(&held);
-    eventually_async(LONG, async || raw.get(&lock_key("k")).is_some_and(is_held)).await;
-}
+use crate::quorum::{
+    connect, three, until_clean, until_held_at, until_queued_at, until_queued_everywhere,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_each_server_has_is_seen() {
     let quorum = three();
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let guard = managers[0].lock("k").acquire().await.unwrap();
-    until_held_everywhere(&quorum, &guard).await;
-    let waiting = acquire_later(&managers[1], "k", ms(5_000), LONG);
+    let manager = connect(&quorum).await;
+    let queue = Queue::start(&quorum.url(), quorum.server(0), "k", LONG, 1).await;
+    until_held_at(&quorum, 0..3, &queue.guard).await;
     until_queued_everywhere(&quorum, "k", 1).await;
     quorum.server(1).kill();
     let mut seen = None;
     eventually_async(LONG, async || {
-        let state = managers[1].inspect("k").await.unwrap();
+        let state = manager.inspect("k").await.unwrap();
         let notices = state.servers()[1].trouble().is_some();
         seen = Some(state);
         notices
@@ -49,57 +36,29 @@ async fn what_each_server_has_is_seen() {
         assert_eq!(server.trouble().is_none(), is_there, "{server:?}");
         assert_eq!(server.holder().is_some(), is_there, "{server:?}");
         assert_eq!(server.waiters, u64::from(is_there), "{server:?}");
-        let token = is_there.then(|| guard.fencing_token());
+        let token = is_there.then(|| queue.guard.fencing_token());
         assert_eq!(server.last_token, token, "{server:?}");
     }
-    guard.release().await.unwrap();
-    give_back(waiting).await;
+    queue.serve().await;
     until_clean(&quorum).await;
 }
 
-/// Also while one of the servers goes away.
+/// Also while one of the servers goes away: with two left, callers that have one vote each get no further unless one of
+/// them gives way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_contention_nobody_is_starved_and_nobody_shares() {
     let quorum = three();
-    let crowd = Crowd::start(&quorum.url(), &["k".to_owned()], 4, Result::unwrap).await;
+    let crowd = Crowd::start(&quorum.url(), &["k".to_owned()], 4, LONG, Result::unwrap).await;
     eventually_async(LONG, async || crowd.turns() > 5).await;
     quorum.server(1).kill();
     crowd.end().await;
     until_clean(&quorum).await;
 }
 
-/// With two servers left each of two callers has the vote of the one that it is closer to, and neither gets further unless
-/// one of them gives way.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_too_few_votes_gives_way_to_the_earlier() {
-    let quorum = three();
-    quorum.server(1).kill();
-    let far = [quorum.server(0).proxy(), quorum.server(2).proxy()];
-    let [first, dead, last] = [0, 1, 2].map(|place| quorum.server(place).port());
-    let urls = [
-        RedisQuorum::url_at([first, dead, far[1].port()]),
-        RedisQuorum::url_at([far[0].port(), dead, last]),
-    ];
-    let managers = [kit::connect(&urls[0]).await, kit::connect(&urls[1]).await];
-    for proxy in &far {
-        proxy.delay(Way::ToServer, ms(50));
-    }
-    for round in 0..3 {
-        let key = format!("k{round}");
-        let first = acquire_later(&managers[0], &key, ms(5_000), LONG);
-        let second = acquire_later(&managers[1], &key, ms(5_000), LONG);
-        tokio::join!(give_back(first), give_back(second));
-    }
-    until_clean(&quorum).await;
-}
-
-/// Held at two servers; nothing has arrived at the third.
-async fn held_at_two(quorum: &RedisQuorum, way: &Proxy, lease: Duration) -> LockGuard {
+/// A manager that goes to the third server in this way, and to the others straight.
+async fn connect_by(quorum: &RedisQuorum, way: &Proxy) -> LockManager {
     let [one, two] = [0, 1].map(|place| quorum.server(place).port());
-    let holder = connect_patiently(RedisQuorum::url_at([one, two, way.port()]));
-    let holder = holder.await.unwrap();
-    way.drop_data(Way::ToServer, true);
-    holder.lock("k").lease(lease).acquire().await.unwrap()
+    kit::connect(&RedisQuorum::url_at([one, two, way.port()])).await
 }
 
 /// Who comes second may come first to a server, and has its lock at once. The holder that could not ask there has it in the end.
@@ -107,13 +66,17 @@ async fn held_at_two(quorum: &RedisQuorum, way: &Proxy, lease: Duration) -> Lock
 async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
     let quorum = three();
     let way = quorum.server(2).proxy();
-    let guard = held_at_two(&quorum, &way, ms(3_000)).await;
+    let holder = connect_by(&quorum, &way).await;
+    // Held at two servers; nothing arrives at the third.
+    way.drop_data(Way::ToServer, true);
+    let lock = holder.lock("k").lease(ms(3_000));
+    let guard = lock.acquire().await.unwrap();
     // Its lease there would last longer than the test waits.
     let waiting = acquire_later(&connect(&quorum).await, "k", ms(30_000), LONG);
     let mut raw = quorum.server(2).client();
     eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
     way.heal();
-    until_held_at(&quorum, 2, &guard).await;
+    until_held_at(&quorum, 2..3, &guard).await;
     until_queued_at(&quorum, 2, "k", 1).await;
     guard.release().await.unwrap();
     give_back(waiting).await;
@@ -126,11 +89,9 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
     let quorum = three();
     let holder = connect(&quorum).await;
     let guard = holder.lock("k").acquire().await.unwrap();
-    until_held_everywhere(&quorum, &guard).await;
+    until_held_at(&quorum, 0..3, &guard).await;
     let way = quorum.server(2).proxy();
-    let [one, two] = [0, 1].map(|place| quorum.server(place).port());
-    let waiter = connect_patiently(RedisQuorum::url_at([one, two, way.port()]));
-    let waiter = waiter.await.unwrap();
+    let waiter = connect_by(&quorum, &way).await;
     // One server has not answered the ask yet when the others hand on.
     way.stop_reading(Way::ToClient, true);
     let waiting = acquire_later(&waiter, "k", ms(20_000), LONG);
@@ -154,15 +115,8 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
 async fn what_is_released_before_all_have_marked_it_is_no_failure() {
     let quorum = three();
     let lock = connect(&quorum).await.lock("k");
-    let (started, told) = tokio::sync::oneshot::channel();
-    let running = tokio::spawn(async move {
-        let body = async |_: Held| {
-            started.send(()).unwrap();
-            std::future::pending::<()>().await;
-        };
-        lock.run(body).await
-    });
-    told.await.unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let running = tokio::spawn(async move { (guard.lost().await, guard.release().await) });
     let proxies = quorum.proxies();
     let url = RedisQuorum::url_at(proxies.iter().map(|proxy| proxy.port()));
     let operator = connect_patiently(url).await.unwrap();
@@ -171,11 +125,9 @@ async fn what_is_released_before_all_have_marked_it_is_no_failure() {
     }
     let unlocked = operator.unlock("k").wait(LONG).await.unwrap();
     assert_eq!(unlocked.how, HowUnlocked::Released);
-    let error = running.await.unwrap().unwrap_err();
+    let (error, _) = running.await.unwrap();
     let is_revoked = |reason: &LossReason| matches!(reason, LossReason::Revoked { .. });
-    assert!(
-        matches!(&error, Error::Lost { reason, .. } if is_revoked(reason)),
-        "{error:?}"
-    );
+    let is_told = matches!(&error, Error::Lost { reason, .. } if is_revoked(reason));
+    assert!(is_told, "{error:?}");
     until_clean(&quorum).await;
 }

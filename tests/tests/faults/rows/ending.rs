@@ -6,26 +6,22 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use distlock::Lock;
-use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary, within};
+use distlock_tests::{RedisServer, Worker, this_test_binary, within};
 use tokio::runtime::Runtime;
 
 use crate::kit::{
     HELD, LONG, SLACK, acquire_later, connect, give_back, grace, lock_key, ms, until_clean,
     until_queued,
 };
-use crate::rows::{millis, runtime};
+use crate::rows::{child, millis, runtime};
 
 const SIGABRT: i32 = 6;
 const SIGTERM: i32 = 15;
 
 #[test]
 fn entry() {
-    if !is_child() {
+    let Some([role, url, lease]) = child() else {
         return;
-    }
-    let args = child_args();
-    let [role, url, lease] = args.as_slice() else {
-        panic!("wrong arguments: {args:?}");
     };
     // What `panic = "abort"` does: the hook, and no unwinding. A panic of a task would go unnoticed otherwise.
     std::panic::set_hook(Box::new(|panic| {
@@ -33,14 +29,14 @@ fn entry() {
         std::process::abort();
     }));
     let own = runtime();
-    let manager = own.block_on(connect(url));
-    let lock = manager.lock("k").lease(millis(lease));
+    let manager = own.block_on(connect(&url));
+    let lock = manager.lock("k").lease(millis(&lease));
     if role == "thread" {
         let thread = std::thread::spawn(move || hold_in_thread_local(lock));
         thread.join().unwrap();
         println!("thread ended");
     } else {
-        own.block_on(end(role, lock));
+        own.block_on(end(&role, lock));
     }
     own.block_on(manager.shutdown());
     println!("bye");

@@ -4,7 +4,6 @@
 mod cloned;
 mod dropped;
 mod ending;
-mod evicting;
 mod garbage;
 mod herd;
 mod not_ready;
@@ -21,12 +20,21 @@ mod told;
 
 use std::time::Duration;
 
+use distlock::{Error, Outage};
+use distlock_tests::{child_args, is_child};
 use tokio::runtime::Runtime;
 
 /// Nanoseconds of the clock that all processes of this machine share, and that decides over leases.
 fn boot_nanos() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+}
+
+/// The arguments of this process, if a test has started it.
+fn child<const N: usize>() -> Option<[String; N]> {
+    let args = is_child().then(child_args)?;
+    let wrong = |args| panic!("wrong arguments: {args:?}");
+    Some(args.try_into().unwrap_or_else(wrong))
 }
 
 /// The runtime of a child process.
@@ -39,11 +47,19 @@ fn runtime() -> Runtime {
 }
 
 /// How a hold ended, in one line.
-fn outcome(result: &Result<(), distlock::Error>) -> String {
+fn outcome(result: &Result<(), Error>) -> String {
     match result {
         Ok(()) => "ok".into(),
-        Err(distlock::Error::Lost { completed, .. }) => format!("lost {completed}"),
+        Err(Error::Lost { completed, .. }) => format!("lost {completed}"),
         Err(other) => format!("{other:?}"),
+    }
+}
+
+/// Why the store cannot be used, if an error says that.
+pub(crate) fn outage_of(error: &Error) -> Option<Outage> {
+    match error {
+        Error::Unavailable { outage, .. } => Some(*outage),
+        _ => None,
     }
 }
 

@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use distlock_tests::{RedisServer, Worker, child_args, eventually, is_child, this_test_binary};
+use distlock_tests::{RedisServer, Worker, eventually, this_test_binary};
 
 use crate::kit::{LONG, connect, grace, leftovers, lock_key, ms};
-use crate::rows::{boot_nanos, millis, runtime};
+use crate::rows::{boot_nanos, child, millis, runtime};
 
 /// How long the processors are busy.
 const BUSY: Duration = Duration::from_secs(5);
@@ -28,16 +28,12 @@ struct Belief {
 /// Takes the lock again and again. A process with a pause holds it for less than that, and then leaves it to its rival.
 #[test]
 fn entry() {
-    if !is_child() {
+    let Some([url, key, lease, busy, pause]) = child() else {
         return;
-    }
-    let args = child_args();
-    let [url, key, lease, busy, pause] = args.as_slice() else {
-        panic!("wrong arguments: {args:?}");
     };
-    let (until, pause) = (Instant::now() + millis(busy), millis(pause));
+    let (until, pause) = (Instant::now() + millis(&busy), millis(&pause));
     runtime().block_on(async {
-        let lock = connect(url).await.lock(key).lease(millis(lease));
+        let lock = connect(&url).await.lock(key).lease(millis(&lease));
         while Instant::now() < until {
             // It is in no queue, where the other one could not pass it.
             let tried = lock.try_acquire().await;

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Error, LockManager, Outage};
+use distlock::{LockManager, Outage};
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
 use crate::kit::{
     HELD, LONG, SLACK, connect_patiently, leftovers, until_clean, until_renewed_twice, warm,
 };
+use crate::rows::outage_of;
 
 const PLACES: &[&str] = &["~*", "&*", "+@all"];
 
@@ -60,19 +61,12 @@ async fn a_script_that_fails_half_way_leaves_no_lock() {
 
 async fn assert_denied(manager: &LockManager, within: Duration) {
     let asked = Instant::now();
-    let error = manager
-        .lock("other")
-        .wait(LONG)
-        .acquire()
-        .await
-        .unwrap_err();
+    let lock = manager.lock("other").wait(LONG);
+    let error = lock.acquire().await.unwrap_err();
     assert!(asked.elapsed() < within, "after {:?}", asked.elapsed());
     assert!(!error.is_retryable(), "{error:?}");
     assert!(!error.to_string().contains("secret"), "{error}");
-    match error {
-        Error::Unavailable { outage, .. } => assert_eq!(outage, Outage::Denied),
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(outage_of(&error), Some(Outage::Denied), "{error:?}");
 }
 
 /// A new password, or no user at all: what is connected goes on, and what is lost is not retried for ever.

@@ -1,19 +1,15 @@
 //! A machine that sleeps: suspended, it knows how long; paused with all its clocks, it does not.
 
-use std::future::{Future as _, poll_fn};
 use std::path::PathBuf;
-use std::pin::pin;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use distlock::{Lock, LockGuard, LockManager};
-use distlock_tests::{
-    RedisServer, Reply, Resp, Worker, child_args, is_child, preloadable, this_test_binary, within,
-};
+use distlock_tests::{RedisServer, Reply, Resp, Worker, preloadable, this_test_binary, within};
 use tempfile::TempDir;
 
 use crate::kit::{HELD, LONG, acquire_later, connect, expiry_after_renewal, lock_key, ms};
-use crate::rows::{boot_nanos, millis, outcome, runtime};
+use crate::rows::{boot_nanos, child, millis, outcome, runtime};
 
 /// Takes the time that the process stood still out of its clocks.
 const FREEZE: &str = include_str!("freeze.c");
@@ -35,12 +31,11 @@ struct Machine {
 }
 
 impl Machine {
-    fn start(role: &str, clocks: Clocks, args: &[&str]) -> Self {
+    fn start(clocks: Clocks, args: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let missed = dir.path().join("missed");
         std::fs::write(&missed, 0u64.to_ne_bytes()).expect("a file");
-        let args = [&[role], args].concat();
-        let mut command: Command = this_test_binary("rows::suspended::entry", &args);
+        let mut command: Command = this_test_binary("rows::suspended::entry", args);
         command
             .env("LD_PRELOAD", preloadable(dir.path(), "freeze", FREEZE))
             .env("FREEZE_FILE", &missed);
@@ -81,28 +76,13 @@ impl Machine {
 
 #[test]
 fn entry() {
-    if !is_child() {
+    let Some([url, resource]) = child() else {
         return;
-    }
-    let args = child_args();
-    let [role, url, resource] = args.as_slice() else {
-        panic!("wrong arguments: {args:?}");
     };
     runtime().block_on(async {
-        let manager = connect(url).await;
-        let lock = manager.lock("k").lease(HELD);
-        match role.as_str() {
-            "guard" => guard(lock, resource).await,
-            "body" => body(lock).await,
-            other => panic!("no role {other:?}"),
-        }
+        let manager = connect(&url).await;
+        guard(manager.lock("k").lease(HELD), &resource).await;
     });
-}
-
-fn next_line() -> String {
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("a line");
-    line.trim().to_owned()
 }
 
 /// Asks a guard right after the sleep, and writes to a fenced resource whatever it says: no check could know better.
@@ -113,7 +93,9 @@ async fn guard(lock: Lock, resource: &str) {
     assert!(!write(&mut resource, token.get(), "first").is_error());
     let (boot, instant) = (boot_nanos(), Instant::now());
     println!("held {token}");
-    next_line();
+    std::io::stdin()
+        .read_line(&mut String::new())
+        .expect("a line");
     let held = guard.is_held();
     let missed = Duration::from_nanos(boot_nanos() - boot).saturating_sub(instant.elapsed());
     println!("missed {}", missed.as_millis());
@@ -124,33 +106,6 @@ async fn guard(lock: Lock, resource: &str) {
     println!("end {}", outcome(&guard.release().await));
 }
 
-/// A body that has something to do right after the suspend.
-async fn body(lock: Lock) {
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        loop {
-            if tell.send(next_line()).is_err() {
-                return;
-            }
-        }
-    });
-    let token = std::cell::Cell::new(None);
-    let mut run = pin!(lock.run(async |held| {
-        token.set(Some(held.fencing_token()));
-        told.recv().await;
-        println!("went on");
-    }));
-    let result = poll_fn(|context| {
-        let result = run.as_mut().poll(context);
-        // Only now does the body stand at its await: before, it could not be stopped.
-        if let (true, Some(token)) = (result.is_pending(), token.take()) {
-            println!("held {token}");
-        }
-        result
-    });
-    println!("end {}", outcome(&result.await));
-}
-
 /// A resource that rejects old tokens, as every resource that matters should.
 fn write(resource: &mut Resp, token: u64, value: &str) -> Reply {
     const FENCED: &str = "local seen = tonumber(redis.call('HGET', KEYS[1], 'token') or '0') \
@@ -159,13 +114,13 @@ fn write(resource: &mut Resp, token: u64, value: &str) -> Reply {
     resource.cmd(&["EVAL", FENCED, "1", "resource", &token.to_string(), value])
 }
 
-/// What a process says from the moment in which it wakes up.
-async fn woken(role: &str, clocks: Clocks) -> Vec<String> {
+/// What a guard says when its process wakes up: whether it knows that it slept, and whether it takes itself for the holder.
+async fn woken(clocks: Clocks) -> (bool, bool) {
     let (server, resource) = (RedisServer::start(), RedisServer::start());
     let mut raw = resource.client();
     let manager = connect(&server.url()).await;
     let args = [&*server.url(), &resource.addr().to_string()];
-    let mut machine = Machine::start(role, clocks, &args);
+    let mut machine = Machine::start(clocks, &args);
     let old: u64 = machine.worker.expect_line("held", LONG).parse().unwrap();
     // Just after a renewal: the next one, which would find out, is far away.
     expiry_after_renewal(&mut server.client(), "k").await;
@@ -183,12 +138,6 @@ async fn woken(role: &str, clocks: Clocks) -> Vec<String> {
     assert!(next.is_held());
     let written = raw.cmd(&["HGET", "resource", "value"]);
     assert_eq!(written.text(), Some("fresh"));
-    said
-}
-
-/// What a guard says: whether it knows that it slept, and whether it takes itself for the holder.
-async fn woken_guard(clocks: Clocks) -> (bool, bool) {
-    let said = woken("guard", clocks).await;
     let [missed, after, written, end] = &said[..] else {
         panic!("{said:?}");
     };
@@ -201,17 +150,11 @@ async fn woken_guard(clocks: Clocks) -> (bool, bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspended_holder_knows_at_once() {
-    assert_eq!(woken_guard(Clocks::Monotonic).await, (true, false));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspended_body_does_nothing_more() {
-    let said = woken("body", Clocks::Monotonic).await;
-    assert_eq!(said, ["end lost false"]);
+    assert_eq!(woken(Clocks::Monotonic).await, (true, false));
 }
 
 /// Its clocks say that no time has passed: what no lock can know, only the resource sees.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_guest_is_fenced_off() {
-    assert_eq!(woken_guard(Clocks::All).await, (false, true));
+    assert_eq!(woken(Clocks::All).await, (false, true));
 }

@@ -23,23 +23,28 @@ fn kept() -> impl Iterator<Item = u32> {
     (1..=20).chain(22..=25).chain(27..=42).chain(44..=56)
 }
 
-/// The cells of each row of the table: number, failure, behaviour, tests.
+/// The cells of a line of a table.
+fn cells(line: &'static str) -> Option<Vec<&'static str>> {
+    let inside = line.strip_prefix('|')?.strip_suffix('|')?;
+    Some(inside.split('|').map(str::trim).collect())
+}
+
+/// What stands in backquotes, such as `binary module::test`.
+fn quoted(text: &'static str) -> impl Iterator<Item = &'static str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The rows of the table: number, failure, behaviour, tests.
 fn rows() -> Vec<(u32, Vec<&'static str>)> {
     let mut rows = Vec::new();
-    for line in TABLE.lines().filter(|line| line.starts_with("| ")) {
-        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+    for cells in TABLE.lines().filter_map(cells) {
         if let Ok(number) = cells[0].parse() {
-            assert_eq!(cells.len(), 4, "row {number}: {line}");
+            assert_eq!(cells.len(), 4, "row {number}: {cells:?}");
             assert!(cells.iter().all(|cell| !cell.is_empty()), "row {number}");
             rows.push((number, cells));
         }
     }
     rows
-}
-
-/// The tests that a row names: `binary module::test` in backquotes.
-fn tests_of<'a>(cells: &[&'a str]) -> Vec<&'a str> {
-    cells[3].split('`').skip(1).step_by(2).collect()
 }
 
 /// The folder of the tests of a binary.
@@ -110,9 +115,8 @@ fn every_row_names_tests_that_exist() {
     assert_eq!(numbers, kept().collect::<Vec<_>>(), "rows");
     let mut named: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for (number, cells) in &rows {
-        let tests = tests_of(cells);
-        assert!(!tests.is_empty(), "row {number} has no test");
-        for test in tests {
+        assert!(quoted(cells[3]).count() > 0, "row {number} has no test");
+        for test in quoted(cells[3]) {
             assert!(is_test(test), "row {number}: there is no test {test:?}");
             named.entry(test).or_default().push(*number);
         }
@@ -137,7 +141,6 @@ fn every_statement_about_topologies_names_tests_that_exist() {
         None => words == "conformance",
         Some((binary, _)) => binaries.contains(&binary),
     };
-    let quoted = |text: &'static str| text.split('`').skip(1).step_by(2);
     let named: Vec<_> = quoted(GUIDE).filter(|words| names_test(words)).collect();
     assert!(named.len() > 60, "only {named:?}");
     for test in named.into_iter().filter(|test| test.contains(' ')) {
@@ -146,19 +149,15 @@ fn every_statement_about_topologies_names_tests_that_exist() {
     }
     let mut is_shown = false;
     for line in GUIDE.lines() {
-        let Some(cells) = line
-            .strip_prefix('|')
-            .and_then(|line| line.strip_suffix('|'))
-        else {
+        let Some(last) = cells(line).and_then(|cells| cells.last().copied()) else {
             is_shown = false;
             continue;
         };
-        let last = cells.rsplit('|').next().unwrap_or_default().trim();
         if last == "test" {
             is_shown = true;
         } else if is_shown && !last.starts_with('-') {
             let shows = |words: &str| names_test(words) || words.starts_with("cargo run");
-            assert!(quoted(last).any(shows), "nothing shows that{cells}");
+            assert!(quoted(last).any(shows), "nothing shows that: {line}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use distlock::{Credentials, LockManager};
-use distlock_tests::{After, RedisServer, Worker, child_args, is_child, this_test_binary};
+use distlock_tests::{After, RedisServer, Reply, Worker, child_args, is_child, this_test_binary};
 
 use crate::credentials::add_user;
 use crate::kit::{LONG, connect, failed, lock_key, ms};
@@ -155,6 +155,26 @@ impl Service {
 
     pub(super) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.server.port())
+    }
+}
+
+/// Of all keys those with a TTL go first, and locks are those.
+#[test]
+fn whoever_connects_to_a_server_that_evicts_is_warned() {
+    let mut server = RedisServer::start();
+    let mut raw = server.client();
+    raw.cmd(&["CONFIG", "SET", "maxmemory", "100mb"]);
+    for policy in ["noeviction", "volatile-lru", "allkeys-random"] {
+        let set = raw.cmd(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        assert_eq!(set, Reply::Status("OK".into()), "{policy}");
+        let url = server.url();
+        let mut service = Service::with(server, &[&url]);
+        service.end();
+        let is_warned = service.count("WARN", policy) > 0;
+        let is_quiet = service.count("WARN", "") == 0;
+        let evicts = policy != "noeviction";
+        assert_eq!((is_warned, is_quiet), (evicts, !evicts), "{policy}");
+        server = service.server;
     }
 }
 
