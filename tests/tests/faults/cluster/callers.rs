@@ -14,6 +14,8 @@ use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, connect, give_back, 
 pub(crate) struct Queue {
     pub(crate) guard: LockGuard,
     pub(crate) waiting: Vec<Acquiring>,
+    /// What is left is released in the background while these live.
+    pub(crate) managers: Vec<LockManager>,
 }
 
 impl Queue {
@@ -27,20 +29,26 @@ impl Queue {
     ) -> Self {
         let holder = connect(url).await;
         let guard = holder.lock(key).lease(lease).acquire().await.unwrap();
-        let mut waiting = Vec::new();
+        let (mut waiting, mut managers) = (Vec::new(), vec![holder]);
         for place in 1..=waiters {
             let manager = connect(url).await;
             waiting.push(acquire_later(&manager, key, lease, LONG * 3));
+            managers.push(manager);
             until_queued(&mut server.client(), key, place).await;
         }
-        Queue { guard, waiting }
+        Queue {
+            guard,
+            waiting,
+            managers,
+        }
     }
 
     /// Releases the lock, and serves the waiters.
-    pub(crate) async fn serve(self) {
+    pub(crate) async fn serve(self) -> Vec<LockManager> {
         let token = self.guard.fencing_token();
         self.guard.release().await.unwrap();
         served_in_order(token, self.waiting).await;
+        self.managers
     }
 }
 
@@ -66,7 +74,7 @@ pub(crate) async fn served(last: FencingToken, waiting: Acquiring) {
 pub(crate) struct Crowd {
     calls: Vec<(Arc<AtomicU64>, JoinHandle<()>)>,
     has_ended: Arc<AtomicBool>,
-    _managers: Vec<LockManager>,
+    managers: Vec<LockManager>,
 }
 
 impl Crowd {
@@ -81,7 +89,7 @@ impl Crowd {
         let mut crowd = Crowd {
             calls: Vec::new(),
             has_ended: Arc::default(),
-            _managers: Vec::new(),
+            managers: Vec::new(),
         };
         let exclusions: Vec<_> = keys.iter().map(|_| Exclusion::new()).collect();
         for _ in 0..managers {
@@ -104,8 +112,7 @@ impl Crowd {
                 });
                 crowd.calls.push((turns, call));
             }
-            // What is released in the background is so for as long as its manager lives.
-            crowd._managers.push(manager);
+            crowd.managers.push(manager);
         }
         crowd
     }
@@ -119,13 +126,14 @@ impl Crowd {
         turns.min().unwrap_or_default()
     }
 
-    /// Ends after every call has had some turns more.
-    pub(crate) async fn end(self) {
+    /// Ends after every call has had some turns more. What is left is released in the background while the managers live.
+    pub(crate) async fn end(self) -> Vec<LockManager> {
         let before = self.turns();
         eventually_async(LONG * 2, async || self.turns() > before + 5).await;
         self.has_ended.store(true, Ordering::Relaxed);
         for (_, call) in self.calls {
             within(LONG * 2, call).await.unwrap();
         }
+        self.managers
     }
 }

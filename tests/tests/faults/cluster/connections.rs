@@ -12,32 +12,26 @@ use crate::cluster::{channels, until_all_clean};
 use crate::credentials::{Vault, add_user};
 use crate::kit::{LONG, acquire_later, connections, ms, taken_once, until_queued};
 
-/// Kills connections of a kind, again and again, while several clients work.
-async fn are_survived(kind: &str) {
+/// Connections of a kind are killed again and again, while several clients work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_that_are_killed_are_replaced() {
     let cluster = RedisCluster::start(3);
-    let keys = cluster.key_on_each(kind);
-    let crowd = Crowd::start(&cluster.url(), &keys, 2, LONG, Result::unwrap).await;
-    let kills = async {
-        while crowd.turns() < 15 {
-            for node in &cluster.masters {
-                node.client().cmd(&["CLIENT", "KILL", "TYPE", kind]);
+    for kind in ["pubsub", "normal"] {
+        let keys = cluster.key_on_each(kind);
+        let crowd = Crowd::start(&cluster.url(), &keys, 2, LONG, Result::unwrap).await;
+        let kills = async {
+            while crowd.turns() < 15 {
+                for node in &cluster.masters {
+                    node.client().cmd(&["CLIENT", "KILL", "TYPE", kind]);
+                }
+                tokio::time::sleep(ms(50)).await;
             }
-            tokio::time::sleep(ms(50)).await;
-        }
-    };
-    within(LONG * 2, kills).await;
-    crowd.end().await;
-    until_all_clean(&cluster).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_that_listen_are_replaced() {
-    are_survived("pubsub").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_that_do_not_listen_are_replaced() {
-    are_survived("normal").await;
+        };
+        println!("connections of type {kind} are killed");
+        within(LONG * 2, kills).await;
+        let _managers = crowd.end().await;
+        until_all_clean(&cluster).await;
+    }
 }
 
 /// A new connection listens in every slot in which somebody waits before it counts as up, so that what is handed on from
@@ -58,7 +52,7 @@ async fn a_new_connection_listens_where_somebody_waits() {
     })
     .await;
     until_queued(&mut raw, key, 1).await;
-    queue.serve().await;
+    let _managers = queue.serve().await;
     let lines = monitor.lines();
     let listens = |line: &&String| line.contains("\"SSUBSCRIBE\"") && line.contains(channel);
     let subscribed = lines.iter().find(listens).expect("it was seen above");

@@ -50,7 +50,7 @@ async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) 
     until_renewed(&mut raw, key).await;
     assert!(queue.guard.is_held() && unconcerned.is_held());
     eventually_async(LONG, async || queued(&mut raw, key) == 1).await;
-    queue.serve().await;
+    let _managers = queue.serve().await;
     served(lost.fencing_token(), next).await;
     unconcerned.release().await.unwrap();
     (cluster, fresh)

@@ -14,7 +14,7 @@ async fn first_come_first_served_across_managers() {
     let queue = Queue::start(&cluster.url(), node, key, LONG, 5).await;
     let mut raw = node.client();
     raw.cmd(&["CONFIG", "RESETSTAT"]);
-    queue.serve().await;
+    let _managers = queue.serve().await;
     // None was passed over and had to ask again.
     assert_eq!(calls(&mut raw, "spublish"), 5);
     until_all_clean(&cluster).await;

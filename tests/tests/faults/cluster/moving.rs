@@ -33,7 +33,7 @@ async fn what_is_held_and_waited_for_goes_along() {
     until_renewed(&mut raw, key).await;
     assert!(queue.guard.is_held());
     assert_has(&mut raw, &queue.guard);
-    queue.serve().await;
+    let _managers = queue.serve().await;
     until_all_clean(&cluster).await;
 }
 
@@ -75,7 +75,8 @@ async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
     let cluster = RedisCluster::start(3);
     let keys = cluster.key_on_each("way");
     let (key, from, to) = (&keys[1], &cluster.masters[1], &cluster.masters[0]);
-    let Queue { guard, mut waiting } = Queue::start(&cluster.url(), from, key, HELD, 2).await;
+    let queue = Queue::start(&cluster.url(), from, key, HELD, 2).await;
+    let (guard, mut waiting) = (queue.guard, queue.waiting);
     let slot = cluster.slot(key);
     cluster.begin_migration(slot, to);
     until_renewed(&mut from.client(), key).await;
@@ -195,6 +196,6 @@ async fn under_load_nobody_gets_a_lock_that_another_has() {
         }
     }
     // They still work.
-    crowd.end().await;
+    let _managers = crowd.end().await;
     until_all_clean(&cluster).await;
 }

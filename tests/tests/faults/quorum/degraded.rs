@@ -92,7 +92,7 @@ async fn what_is_repaired_is_released_as_well() {
         // Until its connections are back, and it votes.
         eventually_async(LONG, async || raw.exists("distlock:fence:{k0}")).await;
     }
-    crowd.end().await;
+    let _managers = crowd.end().await;
     until_clean(&stage.quorum).await;
 }
 
@@ -100,8 +100,8 @@ async fn what_is_repaired_is_released_as_well() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_keeps_the_order() {
     let quorum = three();
-    let Queue { guard, mut waiting } =
-        Queue::start(&quorum.url(), quorum.server(2), "k", LEASE, 4).await;
+    let queue = Queue::start(&quorum.url(), quorum.server(2), "k", LEASE, 4).await;
+    let (guard, mut waiting) = (queue.guard, queue.waiting);
     until_queued_everywhere(&quorum, "k", 4).await;
     quorum.server(1).restart();
     quorum.vote_at(1, "distlock");

@@ -66,36 +66,26 @@ async fn nobody_is_granted(stage: &Stage) {
     }
 }
 
-async fn asks_in_vain(phase: Phase) {
-    for_each_of(&FAULTS, async |stage| {
-        let asking = stage.acquire(phase, WAIT).await;
-        let began = Instant::now();
-        let served = within(LONG, stage.serves(asking)).await;
-        let took = began.elapsed();
-        if !stage.has_slipped() {
-            assert_told(stage.fault, &served.unwrap_err());
-            assert!(took < WAIT + SLACK, "{took:?}");
-            nobody_is_granted(stage).await;
-        }
-        until_clean_at(&stage.quorum, left(stage.fault)).await;
-        stage.ends().await;
-    })
-    .await;
-}
-
+/// At each of these moments of an acquisition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_the_ask() {
-    asks_in_vain(Phase::Ask).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_the_votes_are_known() {
-    asks_in_vain(Phase::Votes).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_the_votes_are_confirmed() {
-    asks_in_vain(Phase::Confirmation).await;
+async fn while_it_is_acquired() {
+    for phase in [Phase::Ask, Phase::Votes, Phase::Confirmation] {
+        println!("{phase:?}");
+        for_each_of(&FAULTS, async |stage| {
+            let asking = stage.acquire(phase, WAIT).await;
+            let began = Instant::now();
+            let served = within(LONG, stage.serves(asking)).await;
+            let took = began.elapsed();
+            if !stage.has_slipped() {
+                assert_told(stage.fault, &served.unwrap_err());
+                assert!(took < WAIT + SLACK, "{took:?}");
+                nobody_is_granted(stage).await;
+            }
+            until_clean_at(&stage.quorum, left(stage.fault)).await;
+            stage.ends().await;
+        })
+        .await;
+    }
 }
 
 /// It is lost before anybody else can have it.

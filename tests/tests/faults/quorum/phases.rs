@@ -17,32 +17,16 @@ async fn goes_on(what: impl AsyncFn(&Stage)) {
     .await;
 }
 
-async fn acquires(phase: Phase) {
-    goes_on(async |stage| {
-        let acquiring = stage.acquire(phase, LONG).await;
-        within(LONG, stage.serves(acquiring)).await.unwrap();
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_the_ask() {
-    acquires(Phase::Ask).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_it_is_known_who_has_it() {
-    acquires(Phase::Given).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_the_votes_are_known() {
-    acquires(Phase::Votes).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_the_votes_are_confirmed() {
-    acquires(Phase::Confirmation).await;
+async fn while_it_is_acquired() {
+    for phase in Phase::ALL {
+        println!("{phase:?}");
+        goes_on(async |stage| {
+            let acquiring = stage.acquire(phase, LONG).await;
+            within(LONG, stage.serves(acquiring)).await.unwrap();
+        })
+        .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -73,6 +73,11 @@ pub(super) enum Phase {
     Confirmation,
 }
 
+impl Phase {
+    pub(super) const ALL: [Phase; 4] =
+        [Phase::Ask, Phase::Given, Phase::Votes, Phase::Confirmation];
+}
+
 /// What happens, and where.
 pub(super) struct Stage {
     pub(super) quorum: RedisQuorum,

@@ -39,7 +39,7 @@ async fn what_each_server_has_is_seen() {
         let token = is_there.then(|| queue.guard.fencing_token());
         assert_eq!(server.last_token, token, "{server:?}");
     }
-    queue.serve().await;
+    let _managers = queue.serve().await;
     until_clean(&quorum).await;
 }
 
@@ -51,7 +51,7 @@ async fn under_contention_nobody_is_starved_and_nobody_shares() {
     let crowd = Crowd::start(&quorum.url(), &["k".to_owned()], 4, LONG, Result::unwrap).await;
     eventually_async(LONG, async || crowd.turns() > 5).await;
     quorum.server(1).kill();
-    crowd.end().await;
+    let _managers = crowd.end().await;
     until_clean(&quorum).await;
 }
 

@@ -33,20 +33,17 @@ fn entry() {
         loop {
             let mut line = String::new();
             std::io::stdin().read_line(&mut line).unwrap();
-            match line.trim() {
+            let reply = match line.trim() {
                 "hold" => {
                     for n in 0..3 {
                         let lock = manager.lock(format!("held:{n}")).label("held:<n>");
                         held.push(lock.lease(ms(3_000)).acquire().await.unwrap());
                     }
-                    println!("told: holds");
+                    "holds".to_owned()
                 }
                 "try" => {
                     let tried = manager.lock("tried").wait(ms(300)).acquire().await;
-                    println!(
-                        "told: {}",
-                        tried.map_or_else(|e| e.to_string(), |_| "ok".into())
-                    );
+                    tried.map_or_else(|error| error.to_string(), |_| "ok".to_owned())
                 }
                 "mix" => {
                     for _ in 0..200 {
@@ -54,26 +51,27 @@ fn entry() {
                         assert!(busy.unwrap().is_none());
                         assert!(manager.lock("free").try_acquire().await.is_err());
                     }
-                    println!("told: mixed");
+                    "mixed".to_owned()
                 }
                 "release" => {
                     for guard in held.drain(..) {
                         guard.release().await.unwrap();
                     }
-                    println!("told: released");
+                    "released".to_owned()
                 }
                 "drop" => {
                     held.clear();
-                    println!("told: dropped");
+                    "dropped".to_owned()
                 }
                 "lost" => {
                     for guard in held.drain(..) {
                         guard.lost().await;
                     }
-                    println!("told: lost");
+                    "lost".to_owned()
                 }
                 _ => break,
-            }
+            };
+            println!("told: {reply}");
         }
         manager.shutdown().await;
     });
