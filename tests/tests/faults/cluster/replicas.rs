@@ -17,16 +17,12 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
     );
     let keys = cluster.key_on_each("k");
     // Taken, renewed and handed on: its replica has heard of each.
-    let mut turns = Vec::new();
-    for (key, node) in keys.iter().zip(&cluster.masters) {
+    let nodes = cluster.masters.iter().zip(&cluster.replicas);
+    for (key, (node, replica)) in keys.iter().zip(nodes) {
         let lock = first.lock(key).lease(HELD).wait(LONG);
         let guard = lock.acquire().await.unwrap();
-        turns.push((guard, acquire_later(&second, key, HELD, LONG)));
+        let waiting = acquire_later(&second, key, HELD, LONG);
         eventually_async(LONG, async || queued(&mut node.client(), key) == 1).await;
-    }
-    for ((guard, waiting), replica) in turns.into_iter().zip(&cluster.replicas) {
-        let key = guard.key().to_owned();
-        let key = &key;
         let mut copy = replica.client();
         copy.cmd(&["READONLY"]);
         until_renewed(&mut copy, key).await;

@@ -55,26 +55,19 @@ async fn a_cluster_that_cannot_be_used_is_told() {
     assert_says("no node that answers", &error, &[&dead.to_string()]);
 }
 
-/// Without the right to INFO the nodes that do not have the slot of the key that is tried at the beginning say it later.
+/// Without the right to INFO this is found by a redirect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_a_cluster_is_no_single_server() {
     const SAYS: &[&str] = &["write redis+cluster://"];
     let cluster = RedisCluster::start(3);
     let words = "ACL SETUSER app on nopass ~* &* +@all -info";
     let words: Vec<_> = words.split(' ').collect();
-    let mut connected = 0;
+    let mut all_told = Vec::new();
     for node in &cluster.masters {
         assert_says("at connect", &refused(node.url()).await, SAYS);
         assert!(!node.client().cmd(&words).is_error());
         let url = format!("redis://app:any@127.0.0.1:{}", node.port());
-        let manager = match LockManager::connect(url).await {
-            Err(error) => {
-                assert_says("without INFO", &error, SAYS);
-                continue;
-            }
-            Ok(manager) => manager,
-        };
-        connected += 1;
+        let manager = LockManager::connect_lazy(url).unwrap();
         let mut told = 0;
         for key in cluster.key_on_each("k") {
             let lock = manager.lock(key).wait(LONG);
@@ -83,7 +76,9 @@ async fn a_node_of_a_cluster_is_no_single_server() {
                 told += 1;
             }
         }
-        assert_eq!(told, 2);
+        all_told.push(told);
     }
-    assert_eq!(connected, 1);
+    // One of them has the slot of the key that is tried at the beginning.
+    all_told.sort_unstable();
+    assert_eq!(all_told, [2, 3, 3]);
 }

@@ -1,6 +1,6 @@
-//! Who is passed over, and what is cut down.
+//! Who is passed over.
 
-use super::{BUSY, Bench, ENTRY, LOCK, QUEUE, QUEUED};
+use super::{BUSY, Bench, ENTRY, QUEUE, QUEUED};
 
 #[test]
 fn an_unconfirmed_grant_purges_its_client_but_not_the_caller() {
@@ -69,24 +69,6 @@ fn an_entry_whose_deadline_has_passed_is_not_served() {
     bench.overdue("b:1");
     bench.release("a:1");
     bench.assert_served("c:1", &["c:1"]);
-}
-
-#[test]
-fn a_lock_that_outlives_its_ttl_is_cut_down() {
-    let mut bench = Bench::new(&["b"]);
-    bench.ask("a:1");
-    // As after a backward step of the clock.
-    bench.outlast();
-    assert_eq!(bench.try_ask("b:1"), BUSY);
-    assert!(bench.raw.pttl(LOCK) <= 1_250, "a try cuts it");
-    bench.ask("b:1");
-    bench.outlast();
-    bench.look("b:1");
-    assert!(bench.raw.pttl(LOCK) <= 1_250, "a look cuts it");
-    bench.release("a:1");
-    bench.outlast();
-    bench.look("c:1");
-    assert!(bench.raw.pttl(LOCK) <= 1_250, "a short grant too");
 }
 
 #[test]

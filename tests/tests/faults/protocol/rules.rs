@@ -1,8 +1,8 @@
 //! Single lines of the scripts: what each of them is for.
 
 use super::{
-    ALL, Bench, CHANNELS, ENTRY, FENCE, FENCE_TTL, HELD, INSPECT, LEASE, LOCK, LOOK, QUEUE, QUEUED,
-    TTL, WHENEVER, verdict,
+    ALL, BUSY, Bench, CHANNELS, ENTRY, FENCE, FENCE_TTL, HELD, INSPECT, LEASE, LOCK, LOOK, QUEUE,
+    QUEUED, TTL, WHENEVER, verdict,
 };
 
 impl Bench {
@@ -68,20 +68,22 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
     }
 }
 
-/// Somebody's PERSIST, or a restore without TTLs: nobody would ever free it.
+/// Somebody's PERSIST, a restore without TTLs, or a backward step of the clock: it would not be free for long, or never.
 #[test]
-fn a_lock_without_a_ttl_is_given_one_by_whoever_finds_it() {
-    for by_look in [false, true] {
-        let mut bench = Bench::new(&[]);
-        bench.ask("a:1");
-        bench.raw.cmd(&["PERSIST", LOCK]);
-        if by_look {
-            let told = bench.left_by_look();
-            assert!((1..=1_250).contains(&told), "{told}");
-        } else {
-            bench.try_ask("b:1");
+fn a_lock_that_outlives_its_ttl_is_cut_down_by_whoever_finds_it() {
+    for lasts in [&["PERSIST", LOCK][..], &["PEXPIRE", LOCK, "3600000"]] {
+        for by_look in [false, true] {
+            let mut bench = Bench::new(&[]);
+            bench.ask("a:1");
+            bench.raw.cmd(lasts);
+            if by_look {
+                let told = bench.left_by_look();
+                assert!((1..=1_250).contains(&told), "{lasts:?}: {told}");
+            } else {
+                assert_eq!(bench.try_ask("b:1"), BUSY);
+            }
+            bench.assert_left(0, 1_250);
         }
-        bench.assert_left(0, 1_250);
     }
 }
 

@@ -28,10 +28,6 @@ fn now_at(raw: &mut Resp) -> u64 {
     u64::try_from(now).unwrap()
 }
 
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap()
-}
-
 /// How many seconds an error says that it lasts until the next server votes.
 #[track_caller]
 fn votes_in(error: &Error) -> f64 {
@@ -65,7 +61,10 @@ async fn who_forgot_does_not_vote_until_the_longest_lease_is_over() {
         assert!(tried(&lock.lease(longest)).await.is_none());
         eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
         let from = votes_from(&mut raw);
-        assert!(from >= forgot + micros(longest), "{from} after {forgot}");
+        assert!(
+            from >= forgot + longest.as_micros() as u64,
+            "{from} after {forgot}"
+        );
         let value = raw.get(&lock_key("k")).unwrap();
         let since: u64 = field(&value, 6).parse().unwrap();
         assert!(

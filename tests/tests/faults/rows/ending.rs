@@ -50,7 +50,8 @@ thread_local! {
 /// Leaves a body to a runtime that ends with its thread.
 fn hold_in_thread_local(lock: Lock) {
     RUNTIME.with_borrow_mut(|own| {
-        let own = own.insert(runtime_of_one_thread());
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let own = own.insert(builder.enable_all().build().unwrap());
         let (runs, running) = tokio::sync::oneshot::channel();
         own.spawn(async move {
             lock.run(async |held| {
@@ -62,11 +63,6 @@ fn hold_in_thread_local(lock: Lock) {
         });
         own.block_on(running).unwrap();
     });
-}
-
-fn runtime_of_one_thread() -> Runtime {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().build().unwrap()
 }
 
 async fn end(role: &str, lock: Lock) {

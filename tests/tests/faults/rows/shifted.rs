@@ -88,14 +88,10 @@ async fn an_inserted_reply_to_a_renewal_extends_nothing_and_ends_no_other_hold()
     raw.cmd(&["DEL", &lock_key("gone")]);
     proxy.swallow_reply_to(&lock_key("gone"), After::Inserted("*0\r\n"));
     let lost = within(LONG, gone.lost()).await;
-    let is_gone = matches!(
-        &lost,
-        Error::Lost {
-            reason: LossReason::Gone,
-            ..
-        }
-    );
-    assert!(is_gone, "{lost:?}");
+    let Error::Lost { reason, .. } = &lost else {
+        panic!("{lost:?}");
+    };
+    assert_eq!(*reason, LossReason::Gone);
     expiry_after_renewal(&mut raw, "other").await;
     assert!(other.is_held());
     assert!(
