@@ -7,74 +7,42 @@ use distlock::__inside::{clock_ahead, running_on};
 use distlock::LockManager;
 use distlock_tests::{RedisCluster, eventually_async, within};
 
-use crate::cluster::turns::in_turn;
+use crate::cluster::callers::{Crowd, Queue};
 use crate::cluster::{channels, until_all_clean};
 use crate::credentials::{Vault, add_user};
-use crate::kit::{
-    Exclusion, LONG, acquire_later, connect, connections, give_back, ms, taken_once, until_queued,
-};
+use crate::kit::{LONG, acquire_later, connections, ms, taken_once, until_queued};
 
-/// Kills connections of a kind, again and again, while several clients work.
-async fn are_survived(kind: &str) {
-    let cluster = in_turn().await;
-    let keys = cluster.key_on_each(kind);
-    let mut tasks = Vec::new();
-    let mut all = Vec::new();
-    for key in &keys {
-        let exclusion = Exclusion::new();
-        all.push(exclusion.clone());
-        for _ in 0..3 {
-            let manager = connect(&cluster.url()).await;
-            let (key, exclusion) = (key.clone(), exclusion.clone());
-            tasks.push(tokio::spawn(async move {
-                for _ in 0..20 {
-                    let lock = manager.lock(&key).lease(ms(5_000)).wait(LONG * 2);
-                    let guard = lock.acquire().await.unwrap();
-                    let inside = exclusion.enter(guard.fencing_token());
-                    tokio::time::sleep(ms(2)).await;
-                    drop(inside);
-                    guard.release().await.unwrap();
+/// Connections of a kind are killed again and again, while several clients work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_that_are_killed_are_replaced() {
+    let cluster = RedisCluster::start(3);
+    for kind in ["pubsub", "normal"] {
+        let keys = cluster.key_on_each(kind);
+        let crowd = Crowd::start(&cluster.url(), &keys, 2, LONG, Result::unwrap).await;
+        let kills = async {
+            while crowd.turns() < 15 {
+                for node in &cluster.masters {
+                    node.client().cmd(&["CLIENT", "KILL", "TYPE", kind]);
                 }
-            }));
-        }
+                tokio::time::sleep(ms(50)).await;
+            }
+        };
+        println!("connections of type {kind} are killed");
+        within(LONG * 2, kills).await;
+        let _managers = crowd.end().await;
+        until_all_clean(&cluster).await;
     }
-    while !tasks.iter().all(|task| task.is_finished()) {
-        for node in &cluster.masters {
-            node.client().cmd(&["CLIENT", "KILL", "TYPE", kind]);
-        }
-        tokio::time::sleep(ms(50)).await;
-    }
-    for task in tasks {
-        within(LONG, task).await.unwrap();
-    }
-    for exclusion in all {
-        assert_eq!(exclusion.turns(), 60);
-    }
-    until_all_clean(&cluster).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_that_listen_are_replaced() {
-    are_survived("pubsub").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_that_do_not_listen_are_replaced() {
-    are_survived("normal").await;
 }
 
 /// A new connection listens in every slot in which somebody waits before it counts as up, so that what is handed on from
 /// then on is heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_connection_listens_where_somebody_waits() {
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let key = &cluster.key_on_each("listened")[0];
     let node = &cluster.masters[0];
     let mut raw = node.client();
-    let (holder, waiter) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
-    let guard = holder.lock(key).acquire().await.unwrap();
-    let waiting = acquire_later(&waiter, key, ms(3_000), LONG);
-    until_queued(&mut raw, key, 1).await;
+    let queue = Queue::start(&cluster.url(), node, key, LONG, 1).await;
     let before = channels(&cluster, &mut raw, key);
     let channel = before.iter().next().expect("the waiter listens").as_str();
     let mut monitor = node.monitor();
@@ -84,8 +52,7 @@ async fn a_new_connection_listens_where_somebody_waits() {
     })
     .await;
     until_queued(&mut raw, key, 1).await;
-    guard.release().await.unwrap();
-    give_back(waiting).await;
+    let _managers = queue.serve().await;
     let lines = monitor.lines();
     let listens = |line: &&String| line.contains("\"SSUBSCRIBE\"") && line.contains(channel);
     let subscribed = lines.iter().find(listens).expect("it was seen above");

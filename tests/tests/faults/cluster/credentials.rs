@@ -1,7 +1,7 @@
-//! Credentials from a source, for all nodes of a cluster.
+//! Credentials from a source, for all servers that a manager uses.
 
 use distlock::Credentials;
-use distlock_tests::{RedisCluster, eventually_async};
+use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 
 use crate::credentials::{Vault, add_user, users};
 use crate::kit::{LONG, ms, taken_once};
@@ -10,46 +10,50 @@ use crate::kit::{LONG, ms, taken_once};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_node_is_told_the_credentials_of_the_moment() {
     let cluster = RedisCluster::start(2);
-    let keys = cluster.key_on_each("k");
-    for node in cluster.nodes() {
-        add_user(&mut node.client(), "one", "first");
-        add_user(&mut node.client(), "two", "second");
+    let nodes: Vec<_> = cluster.nodes().collect();
+    are_told_to_all(&cluster.url(), &nodes, &cluster.key_on_each("k")).await;
+}
+
+/// The keys have their locks on these servers, and a manager has two connections to each of them.
+pub(crate) async fn are_told_to_all(url: &str, servers: &[&RedisServer], keys: &[String]) {
+    for server in servers {
+        add_user(&mut server.client(), "one", "first");
+        add_user(&mut server.client(), "two", "second");
     }
     let vault = Vault::new("one", "first");
-    let builder = vault.builder(&cluster.url());
-    let manager = builder
-        .credentials_every(ms(1_000))
-        .connect()
-        .await
-        .unwrap();
-    let guards = [
-        manager.lock(&keys[0]).acquire().await.unwrap(),
-        manager.lock(&keys[1]).acquire().await.unwrap(),
-    ];
+    let builder = vault.builder(url).credentials_every(ms(1_000));
+    let manager = builder.connect().await.unwrap();
+    let mut guards = Vec::new();
+    for key in keys {
+        guards.push(manager.lock(key).acquire().await.unwrap());
+    }
     let are = |user: &str| {
-        cluster
-            .nodes()
-            .all(|node| users(&mut node.client()) == [user; 2])
+        let mut servers = servers.iter();
+        servers.all(|server| users(&mut server.client()) == [user; 2])
     };
     eventually_async(LONG, async || are("one")).await;
     vault.set(Ok(Credentials::new("two", "second")));
     eventually_async(LONG, async || are("two")).await;
     // Nothing depends on the old one any more, neither what lives nor what is opened.
-    for node in cluster.nodes() {
-        node.client().cmd(&["ACL", "DELUSER", "one"]);
+    for server in servers {
+        server.client().cmd(&["ACL", "DELUSER", "one"]);
     }
     assert!(are("two"), "none was cut");
     let asked = vault.asked();
-    for (guard, node) in guards.into_iter().zip(cluster.nodes()) {
-        assert!(guard.is_held());
-        guard.release().await.unwrap();
+    for server in servers {
         for kind in ["normal", "pubsub"] {
-            node.client().cmd(&["CLIENT", "KILL", "TYPE", kind]);
+            let kill = ["CLIENT", "KILL", "TYPE", kind, "SKIPME", "YES"];
+            server.client().cmd(&kill);
         }
     }
     eventually_async(LONG, async || are("two")).await;
-    assert!(vault.asked() >= asked + 4, "it was asked for each");
-    for key in &keys {
+    let dialed = 2 * servers.len();
+    assert!(vault.asked() >= asked + dialed, "it was asked for each");
+    for guard in guards {
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    }
+    for key in keys {
         taken_once(&manager, key).await;
     }
 }

@@ -1,10 +1,11 @@
 //! Nodes of a cluster that do not agree on who has a slot.
 
-use distlock_tests::{RedisCluster, within};
+use distlock_tests::RedisCluster;
 
 use crate::cluster::access::become_user;
+use crate::cluster::callers::served;
 use crate::kit::{
-    LONG, acquire_later, calls, connect, connect_patiently, give_back, ms, taken_once, until_queued,
+    LONG, acquire_later, calls, connect, connect_patiently, ms, taken_once, until_queued,
 };
 
 /// A node that has a slot no more, and does not know it, hands a lock on to who waits there: a client that knows better
@@ -50,8 +51,5 @@ async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     assert!(other.is_held());
     let token = other.fencing_token();
     other.release().await.unwrap();
-    let (next, _) = within(LONG, tokio::spawn(give_back(waiting)))
-        .await
-        .unwrap();
-    assert!(next > token, "{next} after {token}");
+    served(token, waiting).await;
 }

@@ -2,31 +2,27 @@
 
 use std::collections::HashSet;
 
-use distlock_tests::{RedisCluster, Reply, Resp, equal, eventually_async};
+use distlock_tests::{RedisCluster, Reply, Resp, eventually_async};
 
-use crate::kit::{LONG, leftovers, lock_key, queue_key};
+use crate::kit::{LONG, lock_key, queue_key, until_clean};
 
 mod access;
+pub(crate) mod callers;
 mod connections;
-mod credentials;
+pub(crate) mod credentials;
 mod disagreeing;
 mod failing;
 mod handing_on;
 mod moving;
 mod redirects;
 mod replicas;
-mod turns;
 mod wrong;
 
 /// Waits until nothing but fences is left on any node that lives.
 async fn until_all_clean(cluster: &RedisCluster) {
     let masters = cluster.nodes().filter(|node| node.is_running());
     for node in masters {
-        let mut raw = node.client();
-        eventually_async(LONG, async || {
-            equal(leftovers(&mut raw), Vec::<String>::new())
-        })
-        .await;
+        until_clean(&mut node.client(), LONG).await;
     }
 }
 

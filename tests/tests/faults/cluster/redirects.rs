@@ -1,20 +1,17 @@
 //! Where a command goes that is not executed where it was sent, and what of it may be left behind there.
 
-use distlock::{Error, Outage};
-use distlock_tests::{RedisCluster, RedisServer, eventually_async, within};
+use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 
 use crate::cluster::access::become_user;
-use crate::cluster::turns::in_turn;
-use crate::cluster::{queued, until_all_clean, until_renewed};
+use crate::cluster::{until_all_clean, until_renewed};
 use crate::kit::{
-    HELD, LONG, acquire_later, calls, connect, give_back, lock_key, ms, rejected, taken_once,
-    until_queued,
+    HELD, LONG, acquire_later, calls, connect, give_back, ms, taken_once, until_queued,
 };
 
 /// Nobody says where the slots are any more, so there is nothing to follow but the redirect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
-    let cluster = in_turn().await;
+    let cluster = RedisCluster::start(3);
     let url = become_user(&cluster, &["~*", "&*", "+@all"]);
     let key = cluster.key_on_each("moved")[0].clone();
     let other = format!("other{{{key}}}");
@@ -38,54 +35,6 @@ async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
     asked.expect("it is free").release().await.unwrap();
     renewed.release().await.unwrap();
     give_back(waiting).await;
-    until_all_clean(&cluster).await;
-}
-
-/// Nobody can be subscribed where a slot is on its way to: whoever asked there, or released, would take all who wait for
-/// dead.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_in_a_slot_that_is_on_its_way_keeps_the_place() {
-    let cluster = in_turn().await;
-    let key = &cluster.key_on_each("place")[0];
-    let (from, to) = (&cluster.masters[0], &cluster.masters[1]);
-    let holder = connect(&cluster.url()).await;
-    let guard = holder.lock(key).lease(LONG).acquire().await.unwrap();
-    let mut waiting = Vec::new();
-    for place in 1..=2 {
-        let manager = connect(&cluster.url()).await;
-        waiting.push(acquire_later(&manager, key, LONG, LONG * 3));
-        until_queued(&mut from.client(), key, place).await;
-    }
-    let slot = cluster.slot(key);
-    cluster.begin_migration(slot, to);
-    while cluster.migrate_keys(slot, from, to) > 0 {}
-    let newcomer = connect(&cluster.url()).await;
-    let told = newcomer.lock(key).try_acquire().await.unwrap_err();
-    let Error::Unavailable {
-        outage: Outage::NotReady,
-        ..
-    } = told
-    else {
-        panic!("{told:?}");
-    };
-    waiting.push(acquire_later(&newcomer, key, LONG, LONG * 3));
-    let mut raw = from.client();
-    let before = rejected(&mut raw, "evalsha");
-    let mut tokens = vec![guard.fencing_token()];
-    let releasing = tokio::spawn(guard.release());
-    // Both are tried again and again, where the slot still is.
-    eventually_async(LONG, async || rejected(&mut raw, "evalsha") > before + 5).await;
-    let mut there = to.client();
-    assert_eq!(queued(&mut there, key), 2);
-    there.cmd(&["ASKING"]);
-    assert!(there.exists(&lock_key(key)), "it was released");
-    cluster.end_migration(slot, from, to);
-    // It says so if it had to be repeated.
-    let _ = within(LONG, releasing).await.unwrap();
-    for turn in waiting {
-        tokens.push(within(LONG, tokio::spawn(give_back(turn))).await.unwrap().0);
-    }
-    assert!(tokens.is_sorted(), "out of turn: {tokens:?}");
     until_all_clean(&cluster).await;
 }
 

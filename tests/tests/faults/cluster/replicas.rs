@@ -1,10 +1,11 @@
 //! Locks that count once a replica of their shard has them.
 
-use distlock::{Error, LockManager, Outage};
+use distlock::{LockManager, Outage};
 use distlock_tests::{RedisCluster, eventually_async, within};
 
 use super::{queued, until_all_clean, until_renewed};
 use crate::kit::{HELD, LONG, acquire_later, lock_key, ms};
+use crate::rows::outage_of;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
@@ -16,16 +17,12 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
     );
     let keys = cluster.key_on_each("k");
     // Taken, renewed and handed on: its replica has heard of each.
-    let mut turns = Vec::new();
-    for (key, node) in keys.iter().zip(&cluster.masters) {
+    let nodes = cluster.masters.iter().zip(&cluster.replicas);
+    for (key, (node, replica)) in keys.iter().zip(nodes) {
         let lock = first.lock(key).lease(HELD).wait(LONG);
         let guard = lock.acquire().await.unwrap();
-        turns.push((guard, acquire_later(&second, key, HELD, LONG)));
+        let waiting = acquire_later(&second, key, HELD, LONG);
         eventually_async(LONG, async || queued(&mut node.client(), key) == 1).await;
-    }
-    for ((guard, waiting), replica) in turns.into_iter().zip(&cluster.replicas) {
-        let key = guard.key().to_owned();
-        let key = &key;
         let mut copy = replica.client();
         copy.cmd(&["READONLY"]);
         until_renewed(&mut copy, key).await;
@@ -48,26 +45,15 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
     cluster.end_migration(slot, from, to);
     guard.release().await.unwrap();
     cluster.replicas[0].stop_process();
-    let refused = first
-        .lock(&keys[0])
-        .wait(ms(1_000))
-        .acquire()
-        .await
-        .unwrap_err();
-    let Error::Unavailable {
-        outage: Outage::TooFewReplicas,
-        ..
-    } = refused
-    else {
-        panic!("{refused:?}");
-    };
-    for key in &keys[1..] {
-        let lock = first.lock(key).wait(LONG);
-        lock.acquire().await.unwrap().release().await.unwrap();
-    }
+    let lock = first.lock(&keys[0]).wait(ms(1_000));
+    let refused = lock.acquire().await.unwrap_err();
+    let few = Outage::TooFewReplicas;
+    assert_eq!(outage_of(&refused), Some(few), "{refused:?}");
+    let taken = async |key| first.lock(key).wait(LONG).run(async |_| ()).await.unwrap();
+    taken(&keys[1]).await;
+    taken(&keys[2]).await;
     cluster.replicas[0].cont_process();
-    let lock = first.lock(&keys[0]).wait(LONG);
-    lock.acquire().await.unwrap().release().await.unwrap();
+    taken(&keys[0]).await;
     first.shutdown().await;
     second.shutdown().await;
     until_all_clean(&cluster).await;

@@ -64,10 +64,7 @@ pub(super) fn touched(lines: &[String], whole: usize) -> Vec<usize> {
 #[test]
 fn a_purge_goes_through_a_hundred_thousand_entries_in_slices() {
     const LIVE: usize = 100_000;
-    let mut bench = Bench::new();
-    let _subscribed = [bench.subscriber("f0"), bench.subscriber("ee")];
-    bench.hold("a:1");
-    bench.ask("f0:1");
+    let mut bench = Bench::queued(&["f0", "ee"], &["f0:1"]);
     // The living stand between the frozen client's entries.
     fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, LIVE);
     fill(&mut bench.raw, [QUEUE, ENTRY], "f0", 2, 1_000);
@@ -103,8 +100,7 @@ fn a_purge_goes_through_a_hundred_thousand_entries_in_slices() {
 fn the_dead_of_many_locks_are_too_many_for_one_look() {
     const LOCKS: usize = 50;
     const DEAD: usize = 90;
-    let mut bench = Bench::new();
-    let _live = bench.subscriber("ee");
+    let mut bench = Bench::new(&["ee"]);
     let keys: Vec<String> = (0..LOCKS)
         .flat_map(|n| ["lock", "queue", "entry", "fence"].map(|kind| format!("t:{kind}:{{{n}}}")))
         .collect();

@@ -4,26 +4,26 @@ use super::bounded::{BOUND, fill, touched};
 use super::{BUSY, Bench, ENTRY, FULL, LEASE, QUEUE, QUEUED, WHENEVER, verdict};
 
 impl Bench {
+    /// `a:1` has the lock, and a queue of three is full.
+    #[track_caller]
+    fn full(live: &[&str], owners: [&str; 3]) -> Self {
+        let mut bench = Bench::queued(live, &[]);
+        for owner in owners {
+            assert_eq!(bench.ask_for_three(owner), QUEUED, "{owner}");
+        }
+        bench
+    }
+
     /// The verdict of an ask for which a queue of three is full.
     #[track_caller]
     fn ask_for_three(&mut self, owner: &str) -> i64 {
         verdict(&self.ask_limited(owner, "3"))
     }
-
-    fn overdue(&mut self, owner: &str) {
-        let long_ago = "1000000 1000 1250 name";
-        self.raw.cmd(&["HSET", ENTRY, owner, long_ago]);
-    }
 }
 
 #[test]
 fn the_dead_make_room_for_the_living() {
-    let mut bench = Bench::new();
-    let _live = [bench.subscriber("b"), bench.subscriber("c")];
-    bench.hold("a:1");
-    for owner in ["dd:1", "dd:2", "dd:3"] {
-        assert_eq!(bench.ask_for_three(owner), QUEUED);
-    }
+    let mut bench = Bench::full(&["b", "c"], ["dd:1", "dd:2", "dd:3"]);
     // A try is busy whatever stands in the queue.
     assert_eq!(bench.try_ask("b:1"), BUSY);
     assert_eq!(bench.queue(), ["dd:1", "dd:2", "dd:3"]);
@@ -34,23 +34,15 @@ fn the_dead_make_room_for_the_living() {
     }
     assert_eq!(bench.ask_for_three("c:2"), FULL);
     assert_eq!(bench.queue(), ["b:1", "c:1", "b:2"]);
-    assert_eq!(
-        bench.ask_for_three("c:1"),
-        QUEUED,
-        "it stands there already"
-    );
+    let again = bench.ask_for_three("c:1");
+    assert_eq!(again, QUEUED, "it stands there already");
     bench.release("a:1");
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
 }
 
 #[test]
 fn the_overdue_make_room_for_the_patient() {
-    let mut bench = Bench::new();
-    let _live = bench.subscriber("b");
-    bench.hold("a:1");
-    for owner in ["b:1", "b:2", "b:3"] {
-        assert_eq!(bench.ask_for_three(owner), QUEUED);
-    }
+    let mut bench = Bench::full(&["b"], ["b:1", "b:2", "b:3"]);
     assert_eq!(bench.ask_for_three("b:4"), FULL);
     bench.overdue("b:2");
     assert_eq!(bench.ask_for_three("b:5"), QUEUED);
@@ -62,11 +54,7 @@ fn the_overdue_make_room_for_the_patient() {
 /// Who asks lives, even if nobody is subscribed to its channel right now.
 #[test]
 fn who_asks_is_not_among_the_dead() {
-    let mut bench = Bench::new();
-    bench.hold("a:1");
-    for owner in ["b:1", "b:2", "b:3"] {
-        assert_eq!(bench.ask_for_three(owner), QUEUED);
-    }
+    let mut bench = Bench::full(&[], ["b:1", "b:2", "b:3"]);
     assert_eq!(bench.ask_for_three("b:4"), FULL);
     assert_eq!(bench.queue(), ["b:1", "b:2", "b:3"]);
 }
@@ -74,17 +62,11 @@ fn who_asks_is_not_among_the_dead() {
 /// The lock is its: whoever finds it expired needs the mark.
 #[test]
 fn a_marked_head_stays_although_it_is_dead_and_overdue() {
-    let mut bench = Bench::new();
-    let f0 = bench.subscriber("f0");
-    let _live = bench.subscriber("b");
-    bench.hold("a:1");
-    for owner in ["f0:1", "b:1", "f0:2"] {
-        assert_eq!(bench.ask_for_three(owner), QUEUED);
-    }
+    let mut bench = Bench::full(&["f0", "b"], ["f0:1", "b:1", "f0:2"]);
     bench.release("a:1");
     assert_eq!(bench.holder().as_deref(), Some("f0:1"));
     bench.outlast();
-    drop(f0);
+    bench.live.remove("f0");
     distlock_tests::eventually(crate::kit::LONG, || {
         let count = bench.raw.cmd(&["PUBSUB", "NUMSUB", "t:client:f0"]);
         count.array()[1].int() == 0
@@ -101,15 +83,9 @@ fn a_marked_head_stays_although_it_is_dead_and_overdue() {
 /// What makes room is legal without memory, and so is what takes it.
 #[test]
 fn room_is_made_without_memory() {
-    let mut bench = Bench::new();
-    let _live = bench.subscriber("b");
-    bench.hold("a:1");
-    for owner in ["dd:1", "dd:2", "dd:3"] {
-        bench.ask_for_three(owner);
-    }
-    bench.raw.cmd(&["CONFIG", "SET", "maxmemory", "1"]);
-    let reply = bench.ask_limited("b:1", "3");
-    assert_eq!(verdict(&reply), QUEUED, "{reply:?}");
+    let mut bench = Bench::full(&["b"], ["dd:1", "dd:2", "dd:3"]);
+    bench.configure("maxmemory", "1");
+    assert_eq!(bench.ask_for_three("b:1"), QUEUED);
     assert_eq!(bench.queue(), ["b:1"]);
     let late = bench.ask_with("b:2", LEASE, "60000", WHENEVER);
     assert!(late.is_error(), "there is no memory: {late:?}");
@@ -118,9 +94,7 @@ fn room_is_made_without_memory() {
 #[test]
 fn a_full_queue_is_searched_in_parts() {
     const LIMIT: usize = 10_000;
-    let mut bench = Bench::new();
-    let _subscribed = [bench.subscriber("ee"), bench.subscriber("b")];
-    bench.hold("a:1");
+    let mut bench = Bench::queued(&["ee", "b"], &[]);
     // Few dead, somewhere among the living.
     fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 6_000);
     fill(&mut bench.raw, [QUEUE, ENTRY], "dd", 1, 10);
@@ -139,21 +113,18 @@ fn a_full_queue_is_searched_in_parts() {
     assert!(most <= Some(&BOUND), "{most:?} in one script");
     // Nobody who lives has lost a place.
     let left = bench.queue();
-    let count = |client: &str| {
-        left.iter()
-            .filter(|owner| owner.starts_with(client))
-            .count()
+    let count = |client| {
+        let owners = left.iter().map(|owner| super::client_of(owner));
+        owners.filter(|of| *of == client).count()
     };
-    assert_eq!((count("ee:"), count("b:")), (LIMIT - 10, 1));
+    assert_eq!((count("ee"), count("b")), (LIMIT - 10, 1));
 }
 
 /// Every owner looks at a whole part of the queue, also at its ends.
 #[test]
 fn all_owners_find_room_among_the_dead() {
     const LIMIT: usize = 251;
-    let mut bench = Bench::new();
-    let _live = [bench.subscriber("ee"), bench.subscriber("b")];
-    bench.hold("a:1");
+    let mut bench = Bench::queued(&["ee", "b"], &[]);
     let copies = ["{t}:queue", "{t}:entry"];
     fill(&mut bench.raw, copies, "ee", 1, 1);
     fill(&mut bench.raw, copies, "dd", 1, LIMIT - 1);

@@ -1,33 +1,25 @@
 //! Who is served, in which order, and what else must not change.
 
-use distlock_tests::{Reply, Resp};
-
 use super::{
-    BUSY, Bench, CHANNELS, ENTRY, FENCE, FENCE_TTL, HELD, LATE, LEASE, LOCK, LOOK, QUEUE, QUEUED,
-    RENEW, TTL, WHENEVER, message, token_of, verdict,
+    ALL, BUSY, Bench, CHANNELS, FENCE, FENCE_TTL, HELD, LATE, LEASE, LOCK, LOOK, QUEUE, QUEUED,
+    RENEW, TTL, WHENEVER, assert_refused, token_of, verdict,
 };
 use crate::kit::leftovers;
 
 #[test]
 fn a_newcomer_never_passes_a_queue() {
-    let mut bench = Bench::new();
-    let mut waiting = bench.subscriber("b");
-    assert_eq!(bench.ask("a:1"), HELD);
-    assert_eq!(bench.ask("b:1"), QUEUED);
+    let mut bench = Bench::queued(&["b"], &["b:1"]);
     bench.expire();
     assert_eq!(bench.try_ask("c:1"), BUSY, "a try passed the queue");
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
-    let granted = message(&mut waiting).expect("the head of the queue is told");
+    let granted = bench.message("b").expect("the head of the queue is told");
     assert!(
         granted.starts_with("b:1 ") && granted.ends_with(&format!(" 1000 {LOCK}")),
         "{granted}"
     );
     bench.expire();
-    assert_eq!(
-        bench.ask("c:1"),
-        HELD,
-        "b did not confirm, and nobody else waits"
-    );
+    let next = bench.ask("c:1");
+    assert_eq!(next, HELD, "b did not confirm, and nobody else waits");
     assert_eq!(bench.ask("b:2"), QUEUED);
     bench.expire();
     assert_eq!(bench.ask("d:1"), QUEUED, "a newcomer passed the queue");
@@ -36,15 +28,11 @@ fn a_newcomer_never_passes_a_queue() {
 
 #[test]
 fn a_release_hands_to_the_head_and_tells_only_its_client() {
-    let mut bench = Bench::new();
-    let (mut b, mut c) = (bench.subscriber("b"), bench.subscriber("c"));
-    for owner in ["a:1", "b:1", "c:1"] {
-        bench.ask(owner);
-    }
+    let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
     let first = bench.token();
     assert!(bench.release("a:1"));
-    let told = message(&mut b).expect("the next is told");
-    assert_eq!(message(&mut c), None);
+    let told = bench.message("b").expect("the next is told");
+    assert_eq!(bench.message("c"), None);
     assert!(bench.token() > first);
     assert!(told.contains(&format!(" {} ", bench.token())), "{told}");
     let left = bench.raw.pttl(LOCK);
@@ -52,32 +40,11 @@ fn a_release_hands_to_the_head_and_tells_only_its_client() {
 }
 
 #[test]
-fn a_grant_is_short_whatever_the_lease_is() {
-    let mut bench = Bench::new();
-    let _b = bench.subscriber("b");
-    bench.ask("a:1");
-    bench.ask_for("b:1", ["600000", "610000"], "60000", WHENEVER, "10");
-    bench.release("a:1");
-    assert_eq!(bench.holder().as_deref(), Some("b:1"));
-    assert!(bench.raw.pttl(LOCK) <= 1_250, "{}", bench.raw.pttl(LOCK));
-    assert_eq!(bench.confirm("b:1", "610000"), HELD);
-    assert!(bench.raw.pttl(LOCK) > 600_000);
-    assert_eq!(bench.queue(), Vec::<String>::new());
-}
-
-#[test]
 fn a_release_frees_nobody_elses_lock() {
-    let mut bench = Bench::new();
-    let _b = bench.subscriber("b");
-    bench.ask("a:1");
-    bench.ask("b:1");
+    let mut bench = Bench::queued(&["b"], &["b:1"]);
     for stranger in ["a:2", "a:11", "b:1", "c:1"] {
         assert!(!bench.release(stranger), "{stranger}");
-        assert_eq!(
-            bench.holder().as_deref(),
-            Some("a:1"),
-            "after {stranger}'s release"
-        );
+        assert_eq!(bench.holder().as_deref(), Some("a:1"), "{stranger}");
     }
     assert_eq!(bench.queue(), Vec::<String>::new(), "b gave up its place");
     assert_eq!(bench.confirm("a:2", TTL), 0);
@@ -87,17 +54,14 @@ fn a_release_frees_nobody_elses_lock() {
 
 #[test]
 fn an_ask_is_idempotent() {
-    let mut bench = Bench::new();
-    let _b = bench.subscriber("b");
+    let mut bench = Bench::new(&["b"]);
     bench.ask("a:1");
     let token = bench.token();
     bench.raw.cmd(&["PEXPIRE", LOCK, "200"]);
     let again = bench.ask_with("a:1", LEASE, "0", WHENEVER);
     assert_eq!((verdict(&again), token_of(&again)), (HELD, token));
-    assert!(
-        bench.raw.pttl(LOCK) > 1_000,
-        "asked again, it holds for the whole lease"
-    );
+    let left = bench.raw.pttl(LOCK);
+    assert!(left > 1_000, "asked again, it holds for the whole lease");
     for _ in 0..3 {
         assert_eq!(bench.ask("b:1"), QUEUED);
     }
@@ -111,94 +75,63 @@ fn an_ask_is_idempotent() {
 
 #[test]
 fn a_late_ask_changes_nothing() {
-    let mut bench = Bench::new();
-    let reply = bench.ask_with("a:1", LEASE, "60000", "1000000");
+    let mut bench = Bench::new(&[]);
+    let late = |bench: &mut Bench| bench.ask_with("a:1", LEASE, "60000", "1000000");
+    let reply = late(&mut bench);
     assert_eq!(verdict(&reply), LATE);
-    assert!(
-        reply.array()[1].int() > 1_000_000,
-        "it says what time it is"
-    );
+    let now = reply.array()[1].int();
+    assert!(now > 1_000_000, "it says what time it is: {now}");
     assert_eq!(bench.raw.keys("*"), Vec::<String>::new());
     bench.ask("b:1");
-    assert_eq!(
-        verdict(&bench.ask_with("a:1", LEASE, "60000", "1000000")),
-        LATE
-    );
+    assert_eq!(verdict(&late(&mut bench)), LATE);
     assert_eq!(bench.queue(), Vec::<String>::new());
 }
 
 #[test]
 fn tokens_and_places_rise_whatever_the_clock_does() {
-    let mut bench = Bench::new();
-    let hour_ahead = |raw: &mut Resp| {
-        let time = raw.cmd(&["TIME"]);
-        let seconds: u64 = time.array()[0].text().unwrap().parse().unwrap();
-        (seconds + 3_600) * 1_000_000
-    };
-    let future = hour_ahead(&mut bench.raw);
+    let mut bench = Bench::new(&["b"]);
+    let future = bench.hour_ahead();
     bench.raw.cmd(&["SET", FENCE, &future.to_string()]);
     assert_eq!(bench.ask("a:1"), HELD);
     assert_eq!(bench.token(), future + 1);
-    assert!(
-        bench.raw.pttl(FENCE) > 3_600_000,
-        "kept for as long as it is ahead, and some"
-    );
-    let _b = bench.subscriber("b");
+    let left = bench.raw.pttl(FENCE);
+    assert!(left > 3_600_000, "kept for as long as it is ahead: {left}");
     bench.ask("b:1");
     bench.raw.cmd(&["ZADD", QUEUE, &future.to_string(), "b:1"]);
     bench.ask("c:1");
-    assert_eq!(
-        bench.queue(),
-        ["b:1", "c:1"],
-        "who came later stands behind"
-    );
+    assert_eq!(bench.queue(), ["b:1", "c:1"], "the later one is behind");
     bench.release("a:1");
-    assert_eq!(
-        (bench.holder().as_deref(), bench.token()),
-        (Some("b:1"), future + 2)
-    );
+    assert_eq!(bench.holder().as_deref(), Some("b:1"));
+    assert_eq!(bench.token(), future + 2);
 }
 
 #[test]
 fn a_refusing_server_publishes_nothing() {
     for by_look in [false, true] {
-        let mut bench = Bench::new();
-        let mut b = bench.subscriber("b");
-        bench.ask("a:1");
-        bench.ask("b:1");
+        let mut bench = Bench::queued(&["b"], &["b:1"]);
         if by_look {
             bench.expire();
         }
-        bench
-            .raw
-            .cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        bench.configure("min-replicas-to-write", "1");
         if by_look {
-            bench.run(
-                LOOK,
-                &[LOCK, QUEUE, ENTRY, FENCE],
-                &["b", CHANNELS, FENCE_TTL, "1", "b:1"],
-            );
+            let args = ["b", CHANNELS, FENCE_TTL, "1", "b:1"];
+            bench.run(LOOK, &ALL, &args);
             bench.ask_limited("c:1", "10");
         } else {
-            let refused = bench.try_release("a:1");
-            assert!(
-                matches!(&refused, Reply::Error(e) if e.contains("NOREPLICAS")),
-                "{refused:?}"
-            );
+            assert_refused(&bench.try_release("a:1"), "NOREPLICAS");
         }
-        assert_eq!(message(&mut b), None, "published before it was written");
-        bench
-            .raw
-            .cmd(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+        let told = bench.message("b");
+        assert_eq!(told, None, "published before it was written");
+        bench.configure("min-replicas-to-write", "0");
         bench.release("a:1");
         assert_eq!(bench.holder().as_deref(), Some("b:1"));
-        assert!(message(&mut b).is_some());
+        assert!(bench.message("b").is_some());
     }
 }
 
 #[test]
 fn a_renewal_never_makes_a_lock() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(&[]);
     bench.ask("a:1");
     let token = bench.token().to_string();
     let mine = format!("a:1 {token}");
@@ -216,7 +149,7 @@ fn a_renewal_never_makes_a_lock() {
 
 #[test]
 fn a_foreign_value_is_never_touched() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(&[]);
     bench.raw.cmd(&["SET", LOCK, "theirs"]);
     assert_eq!(bench.ask("a:1"), 5);
     bench.release("a:1");
@@ -234,15 +167,11 @@ fn a_foreign_value_is_never_touched() {
 /// `min_hold` keeps a key after its release; what was sent before it must not touch that.
 #[test]
 fn a_late_confirmation_or_renewal_leaves_what_min_hold_keeps() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(&[]);
     bench.ask("a:1");
     let value = bench.raw.get(LOCK).unwrap();
-    let mine: String = value
-        .split(' ')
-        .skip(1)
-        .take(2)
-        .collect::<Vec<_>>()
-        .join(" ");
+    let fields: Vec<_> = value.split(' ').collect();
+    let mine = fields[1..3].join(" ");
     bench.release_keeping("a:1", "600000");
     assert_eq!(bench.confirm("a:1", TTL), 0);
     assert_eq!(bench.run(RENEW, &[LOCK], &[&mine, TTL]).array().len(), 1);

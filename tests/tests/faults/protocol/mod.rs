@@ -1,5 +1,7 @@
 //! The scripts themselves, one interleaving a test, each command at a chosen moment.
 
+use std::collections::BTreeMap;
+
 use distlock_tests::{RedisServer, Reply, Resp};
 
 use crate::kit::ms;
@@ -47,13 +49,45 @@ const FULL: i64 = 6;
 struct Bench {
     server: RedisServer,
     raw: Resp,
+    /// The clients that are connected and subscribed.
+    live: BTreeMap<String, Resp>,
 }
 
 impl Bench {
-    fn new() -> Self {
+    fn new(live: &[&str]) -> Self {
         let server = RedisServer::start();
-        let raw = server.client();
-        Bench { server, raw }
+        let subscriber = |client: &&str| {
+            let mut resp = server.client();
+            resp.cmd(&["SUBSCRIBE", &format!("{CHANNELS}{client}")]);
+            ((*client).to_owned(), resp)
+        };
+        Bench {
+            raw: server.client(),
+            live: live.iter().map(subscriber).collect(),
+            server,
+        }
+    }
+
+    /// `a:1` has the lock for longer than any test takes, and these wait for it.
+    #[track_caller]
+    fn queued(live: &[&str], owners: &[&str]) -> Self {
+        let mut bench = Bench::new(live);
+        bench.hold("a:1");
+        for owner in owners {
+            assert_eq!(bench.ask(owner), QUEUED, "{owner}");
+        }
+        bench
+    }
+
+    /// As many owners of a client that is not connected wait, and behind them one that is.
+    #[track_caller]
+    fn behind_the_dead(count: usize) -> Self {
+        let mut bench = Bench::queued(&["ee"], &[]);
+        for number in 0..count {
+            assert_eq!(bench.ask(&format!("dd:{number}")), QUEUED);
+        }
+        assert_eq!(bench.ask("ee:1"), QUEUED);
+        bench
     }
 
     fn run(&mut self, source: &str, keys: &[&str], args: &[&str]) -> Reply {
@@ -66,23 +100,12 @@ impl Bench {
     }
 
     fn ask_with(&mut self, owner: &str, lease: &str, wait: &str, apply_by: &str) -> Reply {
-        self.ask_as(owner, lease, wait, apply_by, "1000000")
+        self.ask_for(owner, [lease, TTL], wait, apply_by, "1000000")
     }
 
     /// An ask that finds a queue of `max_waiters` full.
     fn ask_limited(&mut self, owner: &str, max_waiters: &str) -> Reply {
-        self.ask_as(owner, LEASE, "60000", WHENEVER, max_waiters)
-    }
-
-    fn ask_as(
-        &mut self,
-        owner: &str,
-        lease: &str,
-        wait: &str,
-        apply_by: &str,
-        max_waiters: &str,
-    ) -> Reply {
-        self.ask_for(owner, [lease, TTL], wait, apply_by, max_waiters)
+        self.ask_for(owner, [LEASE, TTL], "60000", WHENEVER, max_waiters)
     }
 
     /// An ask for a lease with a TTL.
@@ -149,21 +172,11 @@ impl Bench {
     #[track_caller]
     fn look(&mut self, owner: &str) -> (String, bool) {
         let client = owner.split(':').next().unwrap();
-        let reply = self.run(
-            LOOK,
-            &[LOCK, QUEUE, ENTRY, FENCE],
-            &[client, CHANNELS, FENCE_TTL, "1", owner],
-        );
+        let args = [client, CHANNELS, FENCE_TTL, "1", owner];
+        let reply = self.run(LOOK, &ALL, &args);
         let seen = reply.array()[1].array();
         let missing = !seen[2].array().is_empty();
         (seen[0].text().unwrap().to_owned(), missing)
-    }
-
-    /// A client that is connected and subscribed.
-    fn subscriber(&self, client: &str) -> Resp {
-        let mut resp = self.server.client();
-        resp.cmd(&["SUBSCRIBE", &format!("{CHANNELS}{client}")]);
-        resp
     }
 
     /// The owner in the lock.
@@ -185,6 +198,40 @@ impl Bench {
         owners
             .map(|owner| owner.text().unwrap().to_owned())
             .collect()
+    }
+
+    /// Who has the lock, and who waits for it.
+    #[track_caller]
+    fn assert_served(&mut self, holder: &str, queue: &[&str]) {
+        let served = (self.holder(), self.queue());
+        let queue = queue.iter().map(|owner| (*owner).to_owned()).collect();
+        assert_eq!(served, (Some(holder.to_owned()), queue));
+    }
+
+    /// The next message to a client, if one comes.
+    fn message(&mut self, client: &str) -> Option<String> {
+        let subscriber = self.live.get_mut(client).expect("it is subscribed");
+        let message = subscriber.read_reply(ms(100)).ok()?;
+        Some(message.array()[2].text().unwrap().to_owned())
+    }
+
+    /// An hour ahead of the server's clock (µs).
+    fn hour_ahead(&mut self) -> u64 {
+        let time = self.raw.cmd(&["TIME"]);
+        let seconds: u64 = time.array()[0].text().unwrap().parse().unwrap();
+        (seconds + 3_600) * 1_000_000
+    }
+
+    /// Changes the configuration of the server.
+    fn configure(&mut self, name: &str, value: &str) {
+        let reply = self.raw.cmd(&["CONFIG", "SET", name, value]);
+        assert_eq!(reply, Reply::Status("OK".into()), "{name} {value}");
+    }
+
+    /// An owner has waited for longer than it wanted to.
+    fn overdue(&mut self, owner: &str) {
+        let long_ago = "1000000 1000 1250 name";
+        self.raw.cmd(&["HSET", ENTRY, owner, long_ago]);
     }
 
     /// The lock expires, as it would later.
@@ -209,15 +256,16 @@ fn verdict(reply: &Reply) -> i64 {
     }
 }
 
+/// A reply is an error that says this.
+#[track_caller]
+fn assert_refused(reply: &Reply, says: &str) {
+    let is_refused = matches!(reply, Reply::Error(error) if error.contains(says));
+    assert!(is_refused, "{says}: {reply:?}");
+}
+
 /// Of an ask that was answered "held".
 #[track_caller]
 fn token_of(reply: &Reply) -> u64 {
     let numbers = reply.text().unwrap().strip_prefix("held ").unwrap();
     numbers.split(' ').next().unwrap().parse().unwrap()
-}
-
-/// The next message, if one comes.
-fn message(subscriber: &mut Resp) -> Option<String> {
-    let message = subscriber.read_reply(ms(100)).ok()?;
-    Some(message.array()[2].text().unwrap().to_owned())
 }

@@ -1,10 +1,8 @@
 //! Single lines of the scripts: what each of them is for.
 
-use distlock_tests::{Reply, Resp};
-
 use super::{
-    ALL, Bench, CHANNELS, ENTRY, FENCE, FENCE_TTL, HELD, INSPECT, LEASE, LOCK, LOOK, QUEUE, QUEUED,
-    TTL, WHENEVER, message, verdict,
+    ALL, BUSY, Bench, CHANNELS, ENTRY, FENCE, FENCE_TTL, HELD, INSPECT, LEASE, LOCK, LOOK, QUEUE,
+    QUEUED, TTL, WHENEVER, verdict,
 };
 
 impl Bench {
@@ -22,92 +20,82 @@ impl Bench {
         value.split(' ').nth(number + 1).unwrap().to_owned()
     }
 
+    /// The time that the lock has left: more than `least`, and not more than `most` beyond that.
+    #[track_caller]
+    fn assert_left(&mut self, least: i64, most: i64) -> i64 {
+        let left = self.raw.pttl(LOCK);
+        assert!(left > least && left <= least + most, "{least}: {left}");
+        left
+    }
+
     /// The time that the lock has left, as a look says it.
     #[track_caller]
     fn left_by_look(&mut self) -> i64 {
         let args = ["zz", CHANNELS, FENCE_TTL, "1", "zz:1"];
-        let reply = self.run(LOOK, &[LOCK, QUEUE, ENTRY, FENCE], &args);
+        let reply = self.run(LOOK, &ALL, &args);
         reply.array()[1].array()[1].int()
     }
 }
 
-/// So that the holder's proof ends before its key does, whatever the lease.
+/// So that the holder's proof ends before its key does, whatever the lease. A grant that outlives its TTL, as after a
+/// backward step of the clock, is cut to what a grant may last, and not to a lease.
 #[test]
 fn a_grant_lasts_for_its_short_lease_and_the_grace() {
     for (lease, ttl, granted) in [("600000", "610000", 1_000), ("300", "5300", 300)] {
-        let mut bench = Bench::new();
-        let mut b = bench.subscriber("b");
-        bench.hold("a:1");
+        let mut bench = Bench::queued(&["b"], &[]);
         bench.queue_for("b:1", lease, ttl);
         bench.release("a:1");
-        let left = bench.raw.pttl(LOCK);
-        assert!(left > granted && left <= granted + 250, "{lease}: {left}");
-        let told = message(&mut b).expect("it is told");
+        bench.assert_left(granted, 250);
+        let told = bench.message("b").expect("it is told");
         assert!(told.ends_with(&format!(" {granted} {LOCK}")), "{told}");
         // What it may set later is the whole of it.
         assert_eq!(bench.field(2), ttl);
-    }
-}
-
-/// As after a backward step of the clock: a grant is cut to what a grant may last, and not to a lease.
-#[test]
-fn a_grant_that_outlives_its_ttl_is_cut_to_a_grants() {
-    for (lease, ttl, granted) in [("600000", "610000", 1_000), ("300", "5300", 300)] {
-        let mut bench = Bench::new();
-        let _b = bench.subscriber("b");
-        bench.hold("a:1");
-        bench.queue_for("b:1", lease, ttl);
-        bench.release("a:1");
         bench.outlast();
         let told = bench.left_by_look();
-        let left = bench.raw.pttl(LOCK);
-        assert!(left > granted && left <= granted + 250, "{lease}: {left}");
+        let left = bench.assert_left(granted, 250);
         assert!(told >= left && told <= granted + 250, "{told} for {left}");
-        // Once it is confirmed its own ttl counts, although it stands in the queue again.
         assert_eq!(bench.confirm("b:1", ttl), HELD);
+        assert_eq!(bench.queue(), Vec::<String>::new());
+        let confirmed = ttl.parse::<i64>().unwrap() - 250;
+        bench.assert_left(confirmed, 250);
+        // Once it is confirmed its own ttl counts, although it stands in the queue again.
         bench.raw.cmd(&["ZADD", QUEUE, "1000000", "b:1"]);
         let entry = format!("9000000000000000 {lease} {ttl} name");
         bench.raw.cmd(&["HSET", ENTRY, "b:1", &entry]);
         bench.outlast();
         bench.left_by_look();
-        let left = bench.raw.pttl(LOCK);
-        let ttl: i64 = ttl.parse().unwrap();
-        assert!(left > ttl - 250 && left <= ttl, "{lease}: {left}");
+        bench.assert_left(confirmed, 250);
     }
 }
 
-/// Somebody's PERSIST, or a restore without TTLs: nobody would ever free it.
+/// Somebody's PERSIST, a restore without TTLs, or a backward step of the clock: it would not be free for long, or never.
 #[test]
-fn a_lock_without_a_ttl_is_given_one_by_whoever_finds_it() {
-    for by_look in [false, true] {
-        let mut bench = Bench::new();
-        bench.ask("a:1");
-        bench.raw.cmd(&["PERSIST", LOCK]);
-        if by_look {
-            let left = bench.left_by_look();
-            assert!((1..=1_250).contains(&left), "{left}");
-        } else {
-            bench.try_ask("b:1");
+fn a_lock_that_outlives_its_ttl_is_cut_down_by_whoever_finds_it() {
+    for lasts in [&["PERSIST", LOCK][..], &["PEXPIRE", LOCK, "3600000"]] {
+        for by_look in [false, true] {
+            let mut bench = Bench::new(&[]);
+            bench.ask("a:1");
+            bench.raw.cmd(lasts);
+            if by_look {
+                let told = bench.left_by_look();
+                assert!((1..=1_250).contains(&told), "{lasts:?}: {told}");
+            } else {
+                assert_eq!(bench.try_ask("b:1"), BUSY);
+            }
+            bench.assert_left(0, 1_250);
         }
-        let left = bench.raw.pttl(LOCK);
-        assert!((1..=1_250).contains(&left), "by a look: {by_look}: {left}");
     }
 }
 
 /// The next token must know of this one, also if the clock steps back.
 #[test]
 fn a_hand_off_keeps_its_token() {
-    let mut bench = Bench::new();
-    let _b = bench.subscriber("b");
-    bench.hold("a:1");
-    bench.ask("b:1");
+    let mut bench = Bench::queued(&["b"], &["b:1"]);
     bench.release("a:1");
     let kept = bench.raw.get(FENCE);
     assert_eq!(kept, Some(format!("{}+", bench.token())));
     // Ahead of the clock: kept until the clock has reached it, and as long as any other from there.
-    let time = bench.raw.cmd(&["TIME"]);
-    let seconds: u64 = time.array()[0].text().unwrap().parse().unwrap();
-    let hour_ahead = (seconds + 3_600) * 1_000_000;
+    let hour_ahead = bench.hour_ahead();
     bench.raw.cmd(&["SET", FENCE, &hour_ahead.to_string()]);
     bench.ask("b:2");
     bench.release("b:1");
@@ -115,73 +103,19 @@ fn a_hand_off_keeps_its_token() {
     assert!(bench.raw.pttl(FENCE) > 7_200_000 + 3_500_000);
 }
 
-/// Somebody else's value stands there: no lock without a token, and it is not overwritten.
-#[test]
-fn a_foreign_fence_grants_nothing() {
-    let mut bench = Bench::new();
-    let mut b = bench.subscriber("b");
-    bench.hold("a:1");
-    bench.ask("b:1");
-    bench.raw.cmd(&["SET", FENCE, "theirs"]);
-    let refused = bench.try_release("a:1");
-    assert!(refused.is_error(), "{refused:?}");
-    assert_eq!((bench.holder(), message(&mut b)), (None, None));
-    bench.raw.cmd(&["DEL", QUEUE, ENTRY]);
-    let refused = bench.ask_with("c:1", LEASE, "60000", WHENEVER);
-    assert!(
-        matches!(&refused, Reply::Error(error) if error.contains("FOREIGN ")),
-        "{refused:?}"
-    );
-    assert_eq!(bench.holder(), None);
-    assert_eq!(bench.raw.get(FENCE).as_deref(), Some("theirs"));
-}
-
-#[test]
-fn a_head_that_asks_again_takes_the_free_lock_itself() {
-    let mut bench = Bench::new();
-    let mut b = bench.subscriber("b");
-    bench.ask("a:1");
-    bench.ask("b:1");
-    bench.expire();
-    assert_eq!(bench.ask("b:1"), HELD);
-    assert_eq!(bench.queue(), Vec::<String>::new());
-    assert_eq!(message(&mut b), None, "it has its answer");
-}
-
 /// The head that leaves is not the one that is served.
 #[test]
 fn whoever_cancels_is_not_granted_the_lock_that_its_cancel_finds_free() {
-    let mut bench = Bench::new();
-    let _subscribed = [bench.subscriber("b"), bench.subscriber("c")];
-    bench.ask("a:1");
-    bench.ask("b:1");
-    bench.ask("c:1");
+    let mut bench = Bench::queued(&["b", "c"], &["b:1", "c:1"]);
     bench.expire();
     assert!(!bench.release("b:1"));
     assert_eq!(bench.holder().as_deref(), Some("c:1"));
 }
 
-/// The caller goes on at once, instead of the next look.
-#[test]
-fn a_release_says_that_it_has_not_come_to_an_end() {
-    let mut bench = Bench::new();
-    let _live = bench.subscriber("ee");
-    bench.hold("a:1");
-    for i in 0..150 {
-        bench.ask(&format!("dd:{i}"));
-    }
-    bench.ask("ee:1");
-    let more = |bench: &mut Bench| bench.try_release("a:1").int() & 2;
-    assert_eq!((more(&mut bench), bench.holder()), (2, None));
-    assert_eq!(more(&mut bench), 0);
-    assert_eq!(bench.holder().as_deref(), Some("ee:1"));
-}
-
 /// An entry is served for a second longer than its caller waits, and its queue outlives it and a grant.
 #[test]
 fn a_queue_outlives_its_longest_wait() {
-    let mut bench = Bench::new();
-    bench.hold("a:1");
+    let mut bench = Bench::queued(&[], &[]);
     let reply = bench.ask_with("b:1", LEASE, "60000", WHENEVER);
     let now = reply.array()[1].int();
     let entry = bench.raw.cmd(&["HGET", ENTRY, "b:1"]);
@@ -206,7 +140,7 @@ fn a_queue_outlives_its_longest_wait() {
 
 #[test]
 fn a_holder_that_stands_in_no_queue_is_not_missing() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(&[]);
     bench.ask("a:1");
     let (value, missing) = bench.look("a:1");
     assert!(value.starts_with("2 a:1 ") && !missing, "{value}");
@@ -216,21 +150,12 @@ fn a_holder_that_stands_in_no_queue_is_not_missing() {
 
 #[test]
 fn a_foreign_key_stops_no_look_at_others() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(&[]);
     bench.ask("a:1");
     bench.raw.cmd(&["HSET", "t:lock:{x}", "a", "1"]);
-    let keys = [
-        "t:lock:{x}",
-        "t:queue:{x}",
-        "t:entry:{x}",
-        "t:fence:{x}",
-        LOCK,
-        QUEUE,
-        ENTRY,
-        FENCE,
-    ];
+    let foreign = ["t:lock:{x}", "t:queue:{x}", "t:entry:{x}", "t:fence:{x}"];
     let args = ["b", CHANNELS, FENCE_TTL, "1", "b:1", "1", "b:1"];
-    let reply = bench.run(LOOK, &keys, &args);
+    let reply = bench.run(LOOK, &[foreign, ALL].concat(), &args);
     let [_, foreign, seen] = reply.array() else {
         panic!("{reply:?}");
     };
@@ -240,11 +165,7 @@ fn a_foreign_key_stops_no_look_at_others() {
 
 #[test]
 fn whoever_was_granted_the_lock_waits_no_more() {
-    let mut bench = Bench::new();
-    let _b = bench.subscriber("b");
-    bench.hold("a:1");
-    bench.ask("b:1");
-    bench.ask("b:2");
+    let mut bench = Bench::queued(&["b"], &["b:1", "b:2"]);
     let waiters = |bench: &mut Bench| bench.run(INSPECT, &ALL, &["0"]).array()[3].int();
     assert_eq!(waiters(&mut bench), 2);
     bench.release("a:1");
@@ -254,12 +175,9 @@ fn whoever_was_granted_the_lock_waits_no_more() {
 /// Without memory nothing new may be written, but what ends an older state may be: grants and purges go on.
 #[test]
 fn looks_hand_on_and_purge_without_memory() {
-    let mut bench = Bench::new();
-    let _subscribed = [bench.subscriber("f0"), bench.subscriber("ee")];
-    bench.hold("a:1");
-    bench.ask("f0:1");
+    let mut bench = Bench::queued(&["f0", "ee"], &["f0:1"]);
     super::bounded::fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 1_200);
-    bench.raw.cmd(&["CONFIG", "SET", "maxmemory", "1"]);
+    bench.configure("maxmemory", "1");
     bench.expire();
     bench.look("ee:1");
     assert_eq!(bench.holder().as_deref(), Some("f0:1"));
@@ -276,18 +194,12 @@ fn looks_hand_on_and_purge_without_memory() {
 /// What cannot be asked or told is no reason to grant nothing: a look finds it.
 #[test]
 fn rights_to_publish_and_to_count_are_not_needed() {
-    let mut bench = Bench::new();
-    bench.hold("a:1");
-    bench.ask("b:1");
-    let user = [
-        "ACL", "SETUSER", "narrow", "on", ">secret", "~*", "&*", "+@all",
-    ];
-    bench
-        .raw
-        .cmd(&[&user[..], &["-publish", "-pubsub"]].concat());
-    let mut narrow: Resp = bench.server.client();
+    let mut bench = Bench::queued(&[], &["b:1"]);
+    let user = "ACL SETUSER narrow on >secret ~* &* +@all -publish -pubsub";
+    bench.raw.cmd(&user.split(' ').collect::<Vec<_>>());
+    let mut narrow = bench.server.client();
     narrow.cmd(&["AUTH", "narrow", "secret"]);
-    std::mem::swap(&mut bench.raw, &mut narrow);
+    bench.raw = narrow;
     assert!(bench.release("a:1"));
     assert_eq!(bench.holder().as_deref(), Some("b:1"));
     assert!(bench.raw.pttl(LOCK) <= TTL.parse().unwrap());

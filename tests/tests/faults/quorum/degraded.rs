@@ -1,14 +1,13 @@
 //! As many servers are away as may be: nothing costs a deadline, and who comes back has a vote again.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use distlock_tests::{eventually_async, within};
 
-use crate::kit::{HELD, LONG, acquire_later, give_back, grace, lock_key, ms, until_renewed_twice};
+use crate::cluster::callers::{Crowd, Queue, served_in_order};
+use crate::kit::{HELD, LONG, acquire_later, give_back, grace, ms, until_renewed_twice};
 use crate::quorum::stage::{Fault, LEASE, Stage, for_each};
-use crate::quorum::{Waiters, connect, three, until_clean, until_queued_at};
+use crate::quorum::{three, until_clean, until_held_at, until_queued_at, until_queued_everywhere};
 
 /// Which of the three suffers.
 const PLACE: usize = 1;
@@ -58,27 +57,20 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
         let stage = Stage::with_leases_up_to(lease, fault, &[PLACE]).await;
         let lock = stage.subject.lock("held").lease(lease);
         let guard = lock.acquire().await.unwrap();
-        let held = format!(" {} ", guard.fencing_token());
-        let is_it = |value: String| value.starts_with("3 held ") && value.contains(&held);
         // Who waits has its vote first, and has to do without.
         let waiting = acquire_later(&stage.other, "held", lease, LONG);
-        for place in 0..3 {
-            until_queued_at(&stage.quorum, place, "held", 1).await;
-        }
+        until_queued_everywhere(&stage.quorum, "held", 1).await;
         stage.strike();
         if fault == Fault::Freeze || fault == Fault::Cut {
             // It has run out there.
             tokio::time::sleep(lease + grace(lease) + ms(500)).await;
         }
         stage.stop();
-        let mut raw = stage.quorum.server(PLACE).client();
-        let has_it = async || raw.get(&lock_key("held")).is_some_and(is_it);
-        eventually_async(LONG, has_it).await;
+        until_held_at(&stage.quorum, PLACE..PLACE + 1, &guard).await;
         stage.quorum.server(0).kill();
         until_renewed_twice(&guard).await;
         let lock = stage.other.lock("k").lease(lease).wait(LONG);
-        let other = within(LONG, lock.acquire()).await.unwrap();
-        other.release().await.unwrap();
+        within(LONG, lock.run(async |_| ())).await.unwrap();
         guard.release().await.unwrap();
         within(LONG, give_back(waiting)).await;
         until_clean(&stage.quorum).await;
@@ -91,24 +83,8 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_repaired_is_released_as_well() {
     let stage = Stage::new(Fault::RestartEmpty, &[PLACE]).await;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let tasks: Vec<_> = (0..24)
-        .map(|number| {
-            let lock = stage
-                .other
-                .lock(format!("k{number}"))
-                .lease(LEASE)
-                .wait(LONG);
-            let is_over = is_over.clone();
-            tokio::spawn(async move {
-                while !is_over.load(Ordering::SeqCst) {
-                    let guard = lock.acquire().await.unwrap();
-                    tokio::time::sleep(ms(3)).await;
-                    guard.release().await.unwrap();
-                }
-            })
-        })
-        .collect();
+    let keys: Vec<_> = (0..12).map(|number| format!("k{number}")).collect();
+    let crowd = Crowd::start(&stage.quorum.url(), &keys, 1, LEASE, Result::unwrap).await;
     for _ in 0..40 {
         stage.strike();
         stage.heal();
@@ -116,10 +92,7 @@ async fn what_is_repaired_is_released_as_well() {
         // Until its connections are back, and it votes.
         eventually_async(LONG, async || raw.exists("distlock:fence:{k0}")).await;
     }
-    is_over.store(true, Ordering::SeqCst);
-    for task in tasks {
-        within(LONG, task).await.unwrap();
-    }
+    let _managers = crowd.end().await;
     until_clean(&stage.quorum).await;
 }
 
@@ -127,16 +100,18 @@ async fn what_is_repaired_is_released_as_well() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_keeps_the_order() {
     let quorum = three();
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let guard = managers[0].lock("k").acquire().await.unwrap();
-    let mut waiters = Waiters::queue(&quorum, &managers, &guard).await;
+    let queue = Queue::start(&quorum.url(), quorum.server(2), "k", LEASE, 4).await;
+    let (guard, mut waiting) = (queue.guard, queue.waiting);
+    until_queued_everywhere(&quorum, "k", 4).await;
     quorum.server(1).restart();
     quorum.vote_at(1, "distlock");
     // The first of them has its vote.
     until_queued_at(&quorum, 1, "k", 3).await;
+    let last = guard.fencing_token();
     guard.release().await.unwrap();
-    assert!(waiters.serve_next(&quorum).await);
+    let (token, _) = within(LONG, give_back(waiting.remove(0))).await;
+    assert!(token > last, "{token} after {last}");
     quorum.server(0).kill();
-    while waiters.serve_next(&quorum).await {}
+    served_in_order(token, waiting).await;
     until_clean(&quorum).await;
 }

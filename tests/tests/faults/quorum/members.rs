@@ -4,7 +4,7 @@ use distlock::{Error, LockManager};
 use distlock_tests::{RedisQuorum, RedisServer, Reply, eventually_async, within};
 
 use crate::kit::{LONG, connect_patiently, ms, taken_once};
-use crate::quorum::{three, until_clean, until_clean_at};
+use crate::quorum::{serves, three, until_clean, until_clean_at};
 use crate::replicas::{master, replica_of};
 
 /// It is told at once that these cannot be the members.
@@ -13,11 +13,6 @@ pub(super) async fn is_refused(url: &str, says: &str) {
     assert!(matches!(error, Error::Config { .. }), "{error}");
     let told = error.to_string();
     assert!(told.contains(says), "{told}");
-}
-
-pub(super) fn lazily(url: &str) -> LockManager {
-    let builder = LockManager::builder().url(url);
-    builder.connect_lazy().unwrap()
 }
 
 /// Nothing is granted, and whoever tries is told why.
@@ -30,11 +25,6 @@ pub(crate) async fn until_told(manager: &LockManager, says: &[&str]) {
     .await;
 }
 
-async fn serves(manager: &LockManager) {
-    let lock = manager.lock("k").wait(LONG);
-    lock.acquire().await.unwrap().release().await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_names_of_one_server_are_refused() {
     let quorum = RedisQuorum::start(2);
@@ -43,7 +33,7 @@ async fn two_names_of_one_server_are_refused() {
     let url = format!("{},localhost:{port}", quorum.url());
     is_refused(&url, "another name of redis://").await;
     // In the background it has one vote: the other server is needed.
-    let manager = lazily(&url);
+    let manager = LockManager::connect_lazy(&url).unwrap();
     serves(&manager).await;
     quorum.server(1).kill();
     until_told(&manager, &["another name of redis://"]).await;
@@ -92,7 +82,7 @@ async fn a_replica_is_refused() {
         let url = RedisQuorum::url_at(ports);
         is_refused(&url, "it is a replica").await;
         // The same server, once it is nobody's.
-        let manager = lazily(&url);
+        let manager = LockManager::connect_lazy(&url).unwrap();
         let told = [format!("127.0.0.1:{}", replica.port())];
         second.stop_process();
         until_told(&manager, &["it is a replica", &told[0]]).await;

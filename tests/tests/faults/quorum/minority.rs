@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use distlock::{Error, LockGuard};
 use distlock_tests::{eventually_async, within};
 
-use crate::kit::{Acquiring, LONG, SLACK, acquire_later, give_back, lock_key, ms};
+use crate::kit::{Acquiring, LONG, SLACK, acquire_later, lock_key, ms};
 use crate::quorum::stage::{Fault, LEASE, Phase, Stage, for_each};
-use crate::quorum::{connect, three, until_clean, until_clean_at, until_queued_at};
+use crate::quorum::{connect, three, until_clean_at, until_queued_at};
 
 /// Two of three that forget a lock, or of which the clocks step, are more than a quorum can bear: those are not here. Who has
 /// forgotten everything knows that.
@@ -41,6 +41,11 @@ async fn stage(fault: Fault) -> Stage {
     Stage::new(fault, &two(fault)).await
 }
 
+/// Each fault happens while this is done.
+async fn for_each_of(faults: &[Fault], what: impl AsyncFn(&Stage)) {
+    for_each(faults, async |fault| what(&stage(fault).await).await).await;
+}
+
 #[track_caller]
 fn assert_told(fault: Fault, error: &Error) {
     let told = error.to_string();
@@ -54,51 +59,39 @@ fn assert_told(fault: Fault, error: &Error) {
 }
 
 /// A try of the other client, which does not suffer from what happens on the way.
-async fn nobody_is_granted(fault: Fault, stage: &Stage) {
-    if !fault.is_on_the_way() {
+async fn nobody_is_granted(stage: &Stage) {
+    if !stage.fault.is_on_the_way() {
         let tried = stage.other.lock("k").try_acquire().await;
         assert!(!matches!(tried, Ok(Some(_))), "{tried:?}");
     }
 }
 
-async fn asks_in_vain(phase: Phase) {
-    for_each(&FAULTS, |fault| async move {
-        let stage = stage(fault).await;
-        let asking = stage.acquire(phase, WAIT).await;
-        let began = Instant::now();
-        let served = within(LONG, stage.serves(asking)).await;
-        let took = began.elapsed();
-        if !stage.has_slipped() {
-            assert_told(fault, &served.unwrap_err());
-            assert!(took < WAIT + SLACK, "{took:?}");
-            nobody_is_granted(fault, &stage).await;
-        }
-        until_clean_at(&stage.quorum, left(fault)).await;
-        stage.ends().await;
-    })
-    .await;
-}
-
+/// At each of these moments of an acquisition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_the_ask() {
-    asks_in_vain(Phase::Ask).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_the_votes_are_known() {
-    asks_in_vain(Phase::Votes).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_the_votes_are_confirmed() {
-    asks_in_vain(Phase::Confirmation).await;
+async fn while_it_is_acquired() {
+    for phase in [Phase::Ask, Phase::Votes, Phase::Confirmation] {
+        println!("{phase:?}");
+        for_each_of(&FAULTS, async |stage| {
+            let asking = stage.acquire(phase, WAIT).await;
+            let began = Instant::now();
+            let served = within(LONG, stage.serves(asking)).await;
+            let took = began.elapsed();
+            if !stage.has_slipped() {
+                assert_told(stage.fault, &served.unwrap_err());
+                assert!(took < WAIT + SLACK, "{took:?}");
+                nobody_is_granted(stage).await;
+            }
+            until_clean_at(&stage.quorum, left(stage.fault)).await;
+            stage.ends().await;
+        })
+        .await;
+    }
 }
 
 /// It is lost before anybody else can have it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_it_is_held() {
-    for_each(&FAULTS, |fault| async move {
-        let stage = stage(fault).await;
+    for_each_of(&FAULTS, async |stage| {
         let lease = ms(900);
         let lock = stage.subject.lock("k").lease(lease);
         let guard = lock.acquire().await.unwrap();
@@ -109,7 +102,7 @@ async fn while_it_is_held() {
             let error = within(lease + SLACK, guard.lost()).await;
             assert!(matches!(error, Error::Lost { .. }), "{error}");
             drop(inside);
-            nobody_is_granted(fault, &stage).await;
+            nobody_is_granted(stage).await;
             stage.heal();
         };
         let (served, ()) = tokio::join!(within(LONG, stage.serves(waiting)), lost);
@@ -122,7 +115,7 @@ async fn while_it_is_held() {
 }
 
 /// Who waits is not served before the servers are back, and then it is.
-async fn is_served_after_all(fault: Fault, stage: &Stage, mut waiting: Acquiring) {
+async fn is_served_after_all(stage: &Stage, mut waiting: Acquiring) {
     let early = tokio::time::timeout(WHILE, &mut waiting).await;
     match early {
         Err(_) => {}
@@ -132,7 +125,11 @@ async fn is_served_after_all(fault: Fault, stage: &Stage, mut waiting: Acquiring
         }
         Ok(served) => panic!("served early: {served:?}"),
     }
-    nobody_is_granted(fault, stage).await;
+    nobody_is_granted(stage).await;
+    if stage.fault == Fault::Kill {
+        // Who waits and is cut off leaves the queues.
+        until_queued_at(&stage.quorum, left(stage.fault), "k", 0).await;
+    }
     stage.heal();
     within(LONG, stage.serves(waiting)).await.unwrap();
     stage.ends().await;
@@ -142,12 +139,11 @@ async fn is_served_after_all(fault: Fault, stage: &Stage, mut waiting: Acquiring
 async fn while_somebody_waits() {
     let hears_nothing = |fault: &Fault| *fault != Fault::RequestsLost;
     let deaf: Vec<_> = FAULTS.into_iter().filter(hears_nothing).collect();
-    for_each(&deaf, |fault| async move {
-        let stage = stage(fault).await;
+    for_each_of(&deaf, async |stage| {
         let (guard, waiting) = stage.queued(LONG).await;
         stage.strike();
         let releasing = tokio::spawn(LockGuard::release(guard));
-        is_served_after_all(fault, &stage, waiting).await;
+        is_served_after_all(stage, waiting).await;
         // Where it was lost meanwhile, it says so.
         let _ = within(LONG, releasing).await.unwrap();
     })
@@ -192,84 +188,12 @@ async fn hears_and_has_it() -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_it_is_handed_on() {
-    for_each(&FAULTS, |fault| async move {
-        let stage = stage(fault).await;
-        let lock = stage.subject.lock("k").lease(LEASE);
-        let guard = lock.acquire().await.unwrap();
-        let waiting = acquire_later(&stage.other, "k", LEASE, LONG);
-        stage.until_queued().await;
-        let mut releasing = None;
-        stage
-            .strike_before_it_is_said(|| {
-                releasing = Some(tokio::spawn(LockGuard::release(guard)));
-            })
-            .await;
-        is_served_after_all(fault, &stage, waiting).await;
-        let _ = within(LONG, releasing.unwrap()).await.unwrap();
+    for_each_of(&FAULTS, async |stage| {
+        let (waiting, releasing) = stage.handed_on().await;
+        is_served_after_all(stage, waiting).await;
+        let _ = within(LONG, releasing).await.unwrap();
     })
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_minority_grants_nothing() {
-    let quorum = three();
-    let manager = connect(&quorum).await;
-    quorum.server(0).kill();
-    quorum.server(2).kill();
-    let lock = manager.lock("k").wait(ms(4_000));
-    let error = within(LONG, lock.acquire()).await.unwrap_err();
-    assert!(error.is_unavailable(), "{error}");
-    let told = error.to_string();
-    assert!(told.contains("1 of 3 servers can be used"), "{told}");
-    until_clean(&quorum).await;
-    quorum.server(0).restart();
-    quorum.vote_at(0, "distlock");
-    let guard = manager.lock("k").wait(LONG).acquire().await.unwrap();
-    guard.release().await.unwrap();
-    until_clean(&quorum).await;
-}
-
-/// Who is cut off leaves the queues, and stands in them again when the servers are back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_served_when_the_servers_are_back() {
-    let quorum = three();
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let guard = managers[0]
-        .lock("k")
-        .lease(ms(900))
-        .acquire()
-        .await
-        .unwrap();
-    let waiting = acquire_later(&managers[1], "k", ms(5_000), LONG);
-    for place in 0..3 {
-        until_queued_at(&quorum, place, "k", 1).await;
-    }
-    quorum.server(0).kill();
-    quorum.server(1).kill();
-    until_queued_at(&quorum, 2, "k", 0).await;
-    let _ = within(LONG, guard.lost()).await;
-    for place in [0, 1] {
-        quorum.server(place).restart();
-        quorum.vote_at(place, "distlock");
-    }
-    give_back(waiting).await;
-    until_clean(&quorum).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_can_be_renewed_at_too_few_is_lost() {
-    let quorum = three();
-    let manager = connect(&quorum).await;
-    let lease = ms(900);
-    let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
-    quorum.server(0).stop_process();
-    quorum.server(1).stop_process();
-    let error = within(lease + SLACK, guard.lost()).await;
-    assert!(matches!(error, Error::Lost { .. }), "{error}");
-    quorum.server(0).cont_process();
-    quorum.server(1).cont_process();
-    assert!(!guard.is_held());
-    until_clean(&quorum).await;
 }
 
 /// One server that has the lock of another client proves nothing; two of three do.

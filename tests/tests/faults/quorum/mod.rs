@@ -9,17 +9,15 @@ mod stage;
 mod trust;
 mod turns;
 
+use std::ops::Range;
 use std::time::Duration;
-use std::vec::IntoIter;
 
-use distlock::{FencingToken, LockGuard, LockManager, LockManagerBuilder, Quorum};
-use distlock_tests::{RedisQuorum, equal, eventually_async, within};
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
+use distlock::{LockGuard, LockManager, LockManagerBuilder, Quorum};
+use distlock_tests::{RedisQuorum, equal, eventually_async};
 
 use crate::kit::{
-    Acquiring, HELD, LONG, acquire_later, connect_patiently, give_back, leftovers, lock_key, ms,
-    queue_key, until_renewed_twice,
+    HELD, LONG, acquire_later, connect_patiently, give_back, leftovers, lock_key, queue_key,
+    until_renewed_twice,
 };
 
 /// Three servers that have been running for long.
@@ -69,58 +67,27 @@ async fn until_queued_at(quorum: &RedisQuorum, place: usize, key: &str, count: i
     .await;
 }
 
-/// Calls of two managers that wait in the queues of all three servers.
-struct Waiters {
-    calls: FuturesUnordered<Acquiring>,
-    /// In the order of their tickets. A ticket is the servers' time as its client estimates it, so
-    /// two clients that ask at nearly the same time can have theirs in the other order.
-    owners: IntoIter<String>,
-    /// The token of the last holder.
-    last: FencingToken,
+/// The same for all three.
+async fn until_queued_everywhere(quorum: &RedisQuorum, key: &str, count: i64) {
+    for place in 0..3 {
+        until_queued_at(quorum, place, key, count).await;
+    }
 }
 
-impl Waiters {
-    async fn queue(quorum: &RedisQuorum, managers: &[LockManager; 2], holder: &LockGuard) -> Self {
-        let calls = FuturesUnordered::new();
-        for number in 0..4 {
-            calls.push(acquire_later(&managers[number % 2], "k", ms(5_000), LONG));
-            for place in 0..3 {
-                until_queued_at(quorum, place, "k", number as i64 + 1).await;
-            }
-        }
-        let queue = quorum
-            .server(2)
-            .client()
-            .cmd(&["ZRANGE", &queue_key("k"), "0", "-1"]);
-        let owners = queue.array().iter().filter_map(|owner| owner.text());
-        let owners: Vec<_> = owners.map(str::to_owned).collect();
-        Waiters {
-            calls,
-            owners: owners.into_iter(),
-            last: holder.fencing_token(),
-        }
+/// Waits until these servers know who holds a lock. Two are enough for it to be held; the third is told as well.
+async fn until_held_at(quorum: &RedisQuorum, places: Range<usize>, guard: &LockGuard) {
+    let held = format!(" {} ", guard.fencing_token());
+    let is_held = |value: String| value.starts_with("3 held ") && value.contains(&held);
+    for place in places {
+        let (mut raw, lock) = (quorum.server(place).client(), lock_key(guard.key()));
+        eventually_async(LONG, async || raw.get(&lock).is_some_and(is_held)).await;
     }
+}
 
-    /// The next in the queue gets the lock, with a higher token, and releases it. Returns `false`
-    /// if no call waits.
-    async fn serve_next(&mut self, quorum: &RedisQuorum) -> bool {
-        let Some(call) = within(LONG, self.calls.next()).await else {
-            return false;
-        };
-        let guard = call.unwrap().0.unwrap();
-        let (token, last) = (guard.fencing_token(), self.last);
-        assert!(token > last, "{token} after {last}");
-        self.last = token;
-        let owner = self.owners.next();
-        let mut raw = quorum.server(2).client();
-        eventually_async(LONG, async || {
-            let lock = raw.get(&lock_key("k")).unwrap_or_default();
-            equal(lock.split(' ').nth(2), owner.as_deref())
-        })
-        .await;
-        guard.release().await.unwrap();
-        true
-    }
+/// The lock is taken within a long wait, and released.
+async fn serves(manager: &LockManager) {
+    let lock = manager.lock("k").wait(LONG);
+    lock.run(async |_| ()).await.unwrap();
 }
 
 /// Held, renewed and handed on.

@@ -7,7 +7,8 @@ use distlock_tests::{RedisQuorum, RedisServer, Resp, eventually_async, within};
 
 use crate::kit::{HELD, LONG, acquire_later, give_back, lock_key, ms, taken_once, tried};
 use crate::quorum::stage::{Fault, Stage, for_each};
-use crate::quorum::{connect, three, until_clean, with_leases_up_to};
+use crate::quorum::{connect, serves, three, until_clean, until_held_at, with_leases_up_to};
+use crate::rows::outage_of;
 
 /// A field of a text, by its place.
 fn field(text: &str, place: usize) -> &str {
@@ -27,19 +28,22 @@ fn now_at(raw: &mut Resp) -> u64 {
     u64::try_from(now).unwrap()
 }
 
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap()
-}
-
 /// How many seconds an error says that it lasts until the next server votes.
 #[track_caller]
 fn votes_in(error: &Error) -> f64 {
     let told = error.to_string();
     let (_, behind) = told.split_once("votes in ").expect(&told);
-    let is_outage =
-        matches!(error, Error::Unavailable { outage, .. } if *outage == Outage::NotReady);
-    assert!(is_outage, "{told}");
+    assert_eq!(outage_of(error), Some(Outage::NotReady), "{told}");
     field(behind, 0).parse().unwrap()
+}
+
+/// A try finds that it lasts for longer than so many seconds, once the servers are found to be back.
+async fn until_votes_in(manager: &LockManager, seconds: f64) {
+    eventually_async(LONG, async || {
+        let error = manager.lock("k").try_acquire().await.unwrap_err();
+        error.to_string().contains("votes in ") && votes_in(&error) > seconds
+    })
+    .await;
 }
 
 /// Nobody tells it when: it counts from the first that asks, and then has its vote, and what was forgotten is repaired.
@@ -57,7 +61,10 @@ async fn who_forgot_does_not_vote_until_the_longest_lease_is_over() {
         assert!(tried(&lock.lease(longest)).await.is_none());
         eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
         let from = votes_from(&mut raw);
-        assert!(from >= forgot + micros(longest), "{from} after {forgot}");
+        assert!(
+            from >= forgot + longest.as_micros() as u64,
+            "{from} after {forgot}"
+        );
         let value = raw.get(&lock_key("k")).unwrap();
         let since: u64 = field(&value, 6).parse().unwrap();
         assert!(
@@ -114,11 +121,7 @@ async fn who_forgot_does_not_vote_before_its_clock_has_reached_all_tokens() {
         if !is_there {
             quorum.server(2).kill();
         }
-        eventually_async(LONG, async || {
-            let error = manager.lock("k").try_acquire().await.unwrap_err();
-            error.to_string().contains("votes in ") && votes_in(&error) > 3_600.0
-        })
-        .await;
+        until_votes_in(&manager, 3_600.0).await;
     }
     for place in [0, 1] {
         let mut raw = quorum.server(place).client();
@@ -132,9 +135,8 @@ async fn who_forgot_does_not_vote_before_its_clock_has_reached_all_tokens() {
 fn durable() -> RedisQuorum {
     let server = || RedisServer::builder().append_only().start();
     let quorum = RedisQuorum::of([server(), server(), server()]);
-    for place in 0..3 {
-        let mut raw = quorum.server(place).client();
-        raw.cmd(&["SET", "distlock:epoch", "- 0"]);
+    for server in quorum.servers() {
+        server.client().cmd(&["SET", "distlock:epoch", "- 0"]);
     }
     quorum
 }
@@ -150,55 +152,42 @@ async fn servers_that_never_forget_vote_as_soon_as_they_are_back() {
     let quorum = durable();
     let (first, second) = (trusting(&quorum).await, trusting(&quorum).await);
     let guard = first.lock("held").acquire().await.unwrap();
-    let held = format!(" {} ", guard.fencing_token());
-    for place in 0..3 {
-        let mut raw = quorum.server(place).client();
-        let is_it = |value: String| value.starts_with("3 held ") && value.contains(&held);
-        eventually_async(LONG, async || raw.get(&lock_key("held")).is_some_and(is_it)).await;
-    }
+    until_held_at(&quorum, 0..3, &guard).await;
     quorum.server(0).restart();
     quorum.server(1).kill();
-    let mut raw = quorum.server(0).client();
-    let value = raw.get(&lock_key("held")).unwrap();
+    let value = quorum.server(0).client().get(&lock_key("held")).unwrap();
+    let held = format!(" {} ", guard.fencing_token());
     assert!(value.contains(&held), "{value}");
-    for manager in [&first, &second] {
-        let lock = manager.lock("k").wait(LONG);
-        lock.acquire().await.unwrap().release().await.unwrap();
-    }
+    serves(&first).await;
+    serves(&second).await;
     assert!(tried(&second.lock("held")).await.is_none());
     assert!(guard.is_held());
     guard.release().await.unwrap();
     until_clean(&quorum).await;
 }
 
-/// The setting is about servers that lose something. One that has lost everything is found out all the same.
+/// The setting is about servers that lose something: one that has lost everything is found out. Without the setting a
+/// server that has forgotten nothing is not believed either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_never_forgets_and_forgot_everything_does_not_vote() {
-    let quorum = durable();
-    let manager = trusting(&quorum).await;
-    taken_once(&manager, "k").await;
-    for place in [0, 1] {
-        quorum.server(place).client().cmd(&["FLUSHALL"]);
+async fn who_has_lost_everything_or_is_not_trusted_does_not_vote() {
+    for is_trusted in [true, false] {
+        let quorum = durable();
+        let manager = if is_trusted {
+            trusting(&quorum).await
+        } else {
+            quorum.vote("distlock");
+            connect(&quorum).await
+        };
+        taken_once(&manager, "k").await;
+        if is_trusted {
+            quorum.server(0).client().cmd(&["FLUSHALL"]);
+            quorum.server(1).client().cmd(&["FLUSHALL"]);
+        } else {
+            quorum.server(0).restart();
+            quorum.server(1).kill();
+        }
+        until_votes_in(&manager, 55.0).await;
     }
-    let error = manager.lock("k").try_acquire().await.unwrap_err();
-    assert!(votes_in(&error) > 55.0, "{error}");
-}
-
-/// And without it a server that has forgotten nothing is not believed either.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_remembers_is_not_believed_unless_it_is_said() {
-    let quorum = durable();
-    quorum.vote("distlock");
-    let manager = connect(&quorum).await;
-    taken_once(&manager, "k").await;
-    quorum.server(0).restart();
-    quorum.server(1).kill();
-    // First it is found to be back.
-    eventually_async(LONG, async || {
-        let error = manager.lock("k").try_acquire().await.unwrap_err();
-        error.to_string().contains("votes in ") && votes_in(&error) > 55.0
-    })
-    .await;
 }
 
 /// At the first boot nobody knows whether it is the first.

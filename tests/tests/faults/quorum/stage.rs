@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use distlock::{Error, LockManager};
+use distlock::{Error, LockGuard, LockManager};
 use distlock_tests::{Proxy, RedisQuorum, RedisServer, Way, eventually_async};
+use futures::{StreamExt as _, stream};
+use tokio::task::JoinHandle;
 
 use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, fence_key, lock_key, ms};
-use crate::quorum::{until_clean, until_queued_at, with_leases_up_to};
+use crate::quorum::{until_clean, until_queued_everywhere, with_leases_up_to};
 
 /// Longer than a test waits: what is gone by then did not run out.
 pub(super) const LEASE: Duration = ms(30_000);
@@ -71,10 +73,15 @@ pub(super) enum Phase {
     Confirmation,
 }
 
+impl Phase {
+    pub(super) const ALL: [Phase; 4] =
+        [Phase::Ask, Phase::Given, Phase::Votes, Phase::Confirmation];
+}
+
 /// What happens, and where.
 pub(super) struct Stage {
     pub(super) quorum: RedisQuorum,
-    fault: Fault,
+    pub(super) fault: Fault,
     /// The servers that it happens to.
     places: Vec<usize>,
     /// The ways of the one who suffers.
@@ -189,12 +196,8 @@ impl Stage {
     pub(super) async fn strike_before_it_is_said(&self, says: impl FnOnce()) {
         let said = |way: &Proxy| way.stats().requests_held;
         let before: Vec<_> = self.ways.iter().map(said).collect();
-        let dialed = || {
-            self.ways
-                .iter()
-                .map(|way| way.stats().accepted)
-                .sum::<u64>()
-        };
+        let accepted = |way: &Proxy| way.stats().accepted;
+        let dialed = || self.ways.iter().map(accepted).sum::<u64>();
         let dialed_before = dialed();
         for way in &self.ways {
             way.hold_requests();
@@ -257,19 +260,31 @@ impl Stage {
     }
 
     /// The other one holds, and the one who suffers stands in all queues.
-    pub(super) async fn queued(&self, wait: Duration) -> (distlock::LockGuard, Acquiring) {
-        let lock = self.other.lock("k").lease(LEASE);
-        let guard = lock.acquire().await.unwrap();
-        let waiting = acquire_later(&self.subject, "k", LEASE, wait);
-        self.until_queued().await;
-        (guard, waiting)
+    pub(super) async fn queued(&self, wait: Duration) -> (LockGuard, Acquiring) {
+        self.queue(&self.other, &self.subject, wait).await
     }
 
-    /// Somebody waits at each of the servers.
-    pub(super) async fn until_queued(&self) {
-        for place in 0..3 {
-            until_queued_at(&self.quorum, place, "k", 1).await;
-        }
+    /// The one who suffers hands on to the other one, and what happens does so before it has said it.
+    pub(super) async fn handed_on(&self) -> (Acquiring, JoinHandle<Result<(), Error>>) {
+        let (guard, waiting) = self.queue(&self.subject, &self.other, LONG).await;
+        let mut releasing = None;
+        self.strike_before_it_is_said(|| releasing = Some(tokio::spawn(guard.release())))
+            .await;
+        (waiting, releasing.expect("it is said"))
+    }
+
+    async fn queue(
+        &self,
+        holder: &LockManager,
+        waiter: &LockManager,
+        wait: Duration,
+    ) -> (LockGuard, Acquiring) {
+        let lock = holder.lock("k").lease(LEASE);
+        let guard = lock.acquire().await.unwrap();
+        drop(self.exclusion.enter(guard.fencing_token()));
+        let waiting = acquire_later(waiter, "k", LEASE, wait);
+        until_queued_everywhere(&self.quorum, "k", 1).await;
+        (guard, waiting)
     }
 
     /// A call acquires with a token above all before it, alone, and releases.
@@ -299,17 +314,12 @@ impl Stage {
 }
 
 /// Does something for each of these, four at a time: each has servers of its own.
-pub(super) async fn for_each<W: Future<Output = ()>>(faults: &[Fault], what: impl Fn(Fault) -> W) {
-    let act = async |fault: Option<&Fault>| {
-        if let Some(fault) = fault {
-            let _told = Told(*fault);
-            what(*fault).await;
-        }
+pub(super) async fn for_each(faults: &[Fault], what: impl AsyncFn(Fault)) {
+    let act = async |fault: &Fault| {
+        let _told = Told(*fault);
+        what(*fault).await;
     };
-    for some in faults.chunks(4) {
-        let [a, b, c, d] = [0, 1, 2, 3].map(|place| act(some.get(place)));
-        tokio::join!(a, b, c, d);
-    }
+    stream::iter(faults).for_each_concurrent(4, act).await;
 }
 
 /// Says of which fault a panic is.

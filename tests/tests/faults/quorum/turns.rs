@@ -1,58 +1,27 @@
 //! Whose turn it is, while all servers are there or one is missing.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use distlock::{Error, Held, HowUnlocked, LockGuard, LossReason};
+use distlock::{Error, HowUnlocked, LockManager, LossReason};
 use distlock_tests::{Proxy, RedisQuorum, Way, eventually_async};
-use tokio::task::JoinSet;
 
-use crate::kit::{
-    LONG, acquire_later, connect_patiently, give_back, lock_key, ms, queue_key, tried,
+use crate::cluster::callers::{Crowd, Queue};
+use crate::kit::{self, LONG, acquire_later, connect_patiently, give_back, lock_key, ms};
+use crate::quorum::{
+    connect, three, until_clean, until_held_at, until_queued_at, until_queued_everywhere,
 };
-use crate::quorum::{Waiters, connect, three, until_clean, until_queued_at};
-
-/// Two servers are enough for a lock to be held; the third is told as well.
-async fn until_held_everywhere(quorum: &RedisQuorum, guard: &LockGuard) {
-    for place in 0..3 {
-        until_held_at(quorum, place, guard).await;
-    }
-}
-
-async fn until_held_at(quorum: &RedisQuorum, place: usize, guard: &LockGuard) {
-    let mut raw = quorum.server(place).client();
-    let held = format!(" {} ", guard.fencing_token());
-    let is_held = |value: String| value.starts_with("3 held ") && value.contains(&held);
-    eventually_async(LONG, async || raw.get(&lock_key("k")).is_some_and(is_held)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_at_most_servers_and_handed_on_in_order() {
-    let quorum = three();
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let guard = managers[0].lock("k").acquire().await.unwrap();
-    until_held_everywhere(&quorum, &guard).await;
-    let mut waiters = Waiters::queue(&quorum, &managers, &guard).await;
-    guard.release().await.unwrap();
-    while waiters.serve_next(&quorum).await {}
-    until_clean(&quorum).await;
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_each_server_has_is_seen() {
     let quorum = three();
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let guard = managers[0].lock("k").acquire().await.unwrap();
-    until_held_everywhere(&quorum, &guard).await;
-    let waiting = acquire_later(&managers[1], "k", ms(5_000), LONG);
-    for place in 0..3 {
-        until_queued_at(&quorum, place, "k", 1).await;
-    }
+    let manager = connect(&quorum).await;
+    let queue = Queue::start(&quorum.url(), quorum.server(0), "k", LONG, 1).await;
+    until_held_at(&quorum, 0..3, &queue.guard).await;
+    until_queued_everywhere(&quorum, "k", 1).await;
     quorum.server(1).kill();
     let mut seen = None;
     eventually_async(LONG, async || {
-        let state = managers[1].inspect("k").await.unwrap();
+        let state = manager.inspect("k").await.unwrap();
         let notices = state.servers()[1].trouble().is_some();
         seen = Some(state);
         notices
@@ -67,73 +36,29 @@ async fn what_each_server_has_is_seen() {
         assert_eq!(server.trouble().is_none(), is_there, "{server:?}");
         assert_eq!(server.holder().is_some(), is_there, "{server:?}");
         assert_eq!(server.waiters, u64::from(is_there), "{server:?}");
-        let token = is_there.then(|| guard.fencing_token());
+        let token = is_there.then(|| queue.guard.fencing_token());
         assert_eq!(server.last_token, token, "{server:?}");
     }
-    guard.release().await.unwrap();
-    give_back(waiting).await;
+    let _managers = queue.serve().await;
     until_clean(&quorum).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_try_that_fails_leaves_nothing() {
-    let quorum = three();
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let guard = managers[0].lock("k").acquire().await.unwrap();
-    for _ in 0..5 {
-        assert!(tried(&managers[1].lock("k")).await.is_none());
-    }
-    for place in 0..3 {
-        let mut raw = quorum.server(place).client();
-        eventually_async(LONG, async || !raw.exists(&queue_key("k"))).await;
-    }
-    guard.release().await.unwrap();
-    until_clean(&quorum).await;
-}
-
+/// Also while one of the servers goes away: with two left, callers that have one vote each get no further unless one of
+/// them gives way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_contention_nobody_is_starved_and_nobody_shares() {
     let quorum = three();
-    contended(&quorum).await;
+    let crowd = Crowd::start(&quorum.url(), &["k".to_owned()], 4, LONG, Result::unwrap).await;
+    eventually_async(LONG, async || crowd.turns() > 5).await;
     quorum.server(1).kill();
-    contended(&quorum).await;
-}
-
-/// With two servers left each of two callers has the vote of the one that it is closer to, and neither gets further unless
-/// one of them gives way.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_too_few_votes_gives_way_to_the_earlier() {
-    let quorum = three();
-    quorum.server(1).kill();
-    let far = [quorum.server(0).proxy(), quorum.server(2).proxy()];
-    let [first, dead, last] = [0, 1, 2].map(|place| quorum.server(place).port());
-    let urls = [
-        RedisQuorum::url_at([first, dead, far[1].port()]),
-        RedisQuorum::url_at([far[0].port(), dead, last]),
-    ];
-    let mut managers = Vec::new();
-    for url in urls {
-        managers.push(connect_patiently(url).await.unwrap());
-    }
-    for proxy in &far {
-        proxy.delay(Way::ToServer, ms(50));
-    }
-    for round in 0..3 {
-        let key = format!("k{round}");
-        let first = acquire_later(&managers[0], &key, ms(5_000), LONG);
-        let second = acquire_later(&managers[1], &key, ms(5_000), LONG);
-        tokio::join!(give_back(first), give_back(second));
-    }
+    let _managers = crowd.end().await;
     until_clean(&quorum).await;
 }
 
-/// Held at two servers; nothing has arrived at the third.
-async fn held_at_two(quorum: &RedisQuorum, way: &Proxy, lease: Duration) -> LockGuard {
+/// A manager that goes to the third server in this way, and to the others straight.
+async fn connect_by(quorum: &RedisQuorum, way: &Proxy) -> LockManager {
     let [one, two] = [0, 1].map(|place| quorum.server(place).port());
-    let holder = connect_patiently(RedisQuorum::url_at([one, two, way.port()]));
-    let holder = holder.await.unwrap();
-    way.drop_data(Way::ToServer, true);
-    holder.lock("k").lease(lease).acquire().await.unwrap()
+    kit::connect(&RedisQuorum::url_at([one, two, way.port()])).await
 }
 
 /// Who comes second may come first to a server, and has its lock at once. The holder that could not ask there has it in the end.
@@ -141,52 +66,20 @@ async fn held_at_two(quorum: &RedisQuorum, way: &Proxy, lease: Duration) -> Lock
 async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
     let quorum = three();
     let way = quorum.server(2).proxy();
-    let guard = held_at_two(&quorum, &way, ms(3_000)).await;
+    let holder = connect_by(&quorum, &way).await;
+    // Held at two servers; nothing arrives at the third.
+    way.drop_data(Way::ToServer, true);
+    let lock = holder.lock("k").lease(ms(3_000));
+    let guard = lock.acquire().await.unwrap();
     // Its lease there would last longer than the test waits.
     let waiting = acquire_later(&connect(&quorum).await, "k", ms(30_000), LONG);
     let mut raw = quorum.server(2).client();
     eventually_async(LONG, async || raw.exists(&lock_key("k"))).await;
     way.heal();
-    until_held_at(&quorum, 2, &guard).await;
+    until_held_at(&quorum, 2..3, &guard).await;
     until_queued_at(&quorum, 2, "k", 1).await;
     guard.release().await.unwrap();
     give_back(waiting).await;
-    until_clean(&quorum).await;
-}
-
-/// It would keep the holder away from that server.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_leaves_without_having_held_hands_nothing_on() {
-    let quorum = three();
-    let way = quorum.server(2).proxy();
-    let guard = held_at_two(&quorum, &way, LONG * 2).await;
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let mut raw = quorum.server(2).client();
-    let mut has_vote = |other: &str| {
-        let value = raw.get(&lock_key("k")).unwrap_or_default();
-        let owner = value.strip_prefix("3 vote ")?.split(' ').next()?.to_owned();
-        (owner != other).then_some(owner)
-    };
-    let first = acquire_later(&managers[0], "k", LONG, LONG);
-    eventually_async(LONG, async || has_vote("").is_some()).await;
-    let its = has_vote("").unwrap_or_default();
-    let second = acquire_later(&managers[1], "k", LONG, LONG);
-    until_queued_at(&quorum, 2, "k", 1).await;
-    let monitor = quorum.server(2).monitor();
-    first.abort();
-    eventually_async(LONG, async || has_vote(&its).is_some()).await;
-    let said = monitor.stop();
-    assert!(
-        said.iter().any(|line| line.contains("\"3 vote ")),
-        "{said:?}"
-    );
-    assert!(
-        !said.iter().any(|line| line.contains("\"3 held ")),
-        "{said:?}"
-    );
-    way.heal();
-    guard.release().await.unwrap();
-    give_back(second).await;
     until_clean(&quorum).await;
 }
 
@@ -196,11 +89,9 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
     let quorum = three();
     let holder = connect(&quorum).await;
     let guard = holder.lock("k").acquire().await.unwrap();
-    until_held_everywhere(&quorum, &guard).await;
+    until_held_at(&quorum, 0..3, &guard).await;
     let way = quorum.server(2).proxy();
-    let [one, two] = [0, 1].map(|place| quorum.server(place).port());
-    let waiter = connect_patiently(RedisQuorum::url_at([one, two, way.port()]));
-    let waiter = waiter.await.unwrap();
+    let waiter = connect_by(&quorum, &way).await;
     // One server has not answered the ask yet when the others hand on.
     way.stop_reading(Way::ToClient, true);
     let waiting = acquire_later(&waiter, "k", ms(20_000), LONG);
@@ -219,61 +110,13 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
     until_clean(&quorum).await;
 }
 
-async fn contended(quorum: &RedisQuorum) {
-    let mut tasks = JoinSet::new();
-    let inside = Arc::new(AtomicU32::new(0));
-    // Kept until all is released: a server that answers after the quorum is released in the background.
-    let mut managers = Vec::new();
-    for _ in 0..4 {
-        managers.push(connect(quorum).await);
-    }
-    for manager in &managers {
-        for _ in 0..4 {
-            let (manager, inside) = (manager.clone(), inside.clone());
-            tasks.spawn(async move {
-                let mut tokens = Vec::new();
-                for _ in 0..10 {
-                    let lock = manager.lock("k").wait(LONG).lease(ms(5_000));
-                    let guard = lock.acquire().await.unwrap();
-                    let order = Ordering::SeqCst;
-                    assert_eq!(inside.fetch_add(1, order), 0, "somebody else is inside");
-                    tokens.push(guard.fencing_token());
-                    tokio::task::yield_now().await;
-                    inside.fetch_sub(1, order);
-                    guard.release().await.unwrap();
-                }
-                tokens
-            });
-        }
-    }
-    let mut all = Vec::new();
-    while let Some(tokens) = tasks.join_next().await {
-        let tokens = tokens.unwrap();
-        assert!(tokens.is_sorted());
-        all.extend(tokens);
-    }
-    all.sort_unstable();
-    let count = all.len();
-    all.dedup();
-    assert_eq!(all.len(), count, "each has a token of its own");
-    until_clean(quorum).await;
-    drop(managers);
-}
-
 /// The first server that marks it tells its holder, whose release is at the others before the operator is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_released_before_all_have_marked_it_is_no_failure() {
     let quorum = three();
     let lock = connect(&quorum).await.lock("k");
-    let (started, told) = tokio::sync::oneshot::channel();
-    let running = tokio::spawn(async move {
-        let body = async |_: Held| {
-            started.send(()).unwrap();
-            std::future::pending::<()>().await;
-        };
-        lock.run(body).await
-    });
-    told.await.unwrap();
+    let guard = lock.acquire().await.unwrap();
+    let running = tokio::spawn(async move { (guard.lost().await, guard.release().await) });
     let proxies = quorum.proxies();
     let url = RedisQuorum::url_at(proxies.iter().map(|proxy| proxy.port()));
     let operator = connect_patiently(url).await.unwrap();
@@ -282,37 +125,9 @@ async fn what_is_released_before_all_have_marked_it_is_no_failure() {
     }
     let unlocked = operator.unlock("k").wait(LONG).await.unwrap();
     assert_eq!(unlocked.how, HowUnlocked::Released);
-    let error = running.await.unwrap().unwrap_err();
+    let (error, _) = running.await.unwrap();
     let is_revoked = |reason: &LossReason| matches!(reason, LossReason::Revoked { .. });
-    assert!(
-        matches!(&error, Error::Lost { reason, .. } if is_revoked(reason)),
-        "{error:?}"
-    );
+    let is_told = matches!(&error, Error::Lost { reason, .. } if is_revoked(reason));
+    assert!(is_told, "{error:?}");
     until_clean(&quorum).await;
-}
-
-/// A short hold that was handed on may have ended before it is confirmed: another client may have the vote of a server by then.
-/// Only a renewal takes that back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_confirmation_leaves_the_newer_vote_of_another_client_alone() {
-    let quorum = three();
-    let managers = [connect(&quorum).await, connect(&quorum).await];
-    let guard = managers[0].lock("k").acquire().await.unwrap();
-    until_held_everywhere(&quorum, &guard).await;
-    // Its renewals are far away.
-    let waiting = acquire_later(&managers[1], "k", ms(60_000), LONG);
-    for place in 0..3 {
-        until_queued_at(&quorum, place, "k", 1).await;
-    }
-    let mut raw = quorum.server(0).client();
-    let newer = guard.fencing_token().get() + 60_000_000;
-    let vote = format!("3 vote {:032x}:1 {newer} 1 60000 1 another", 7);
-    raw.cmd(&["SET", &lock_key("k"), &vote, "PX", "60000"]);
-    guard.release().await.unwrap();
-    let guard = waiting.await.unwrap().0.unwrap();
-    let mut other = quorum.server(1).client();
-    eventually_async(LONG, async || other.pttl(&lock_key("k")) > 10_000).await;
-    // It comes behind all that was begun before.
-    guard.release().await.unwrap();
-    assert_eq!(raw.get(&lock_key("k")), Some(vote));
 }

@@ -21,11 +21,7 @@ async fn reconnected(raw: &mut Resp) -> Vec<String> {
         list.text().unwrap_or_default().to_owned()
     };
     let old = subscriber(raw);
-    let id = old
-        .split_whitespace()
-        .next()
-        .expect("a subscriber")
-        .to_owned();
+    let id = old.split_whitespace().next().expect("a subscriber");
     raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     eventually_async(LONG, async || {
         let now = subscriber(raw);

@@ -1,38 +1,71 @@
 //! Processes that end while they hold a lock.
 
+use std::cell::RefCell;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary, within};
+use distlock::Lock;
+use distlock_tests::{RedisServer, Worker, this_test_binary, within};
+use tokio::runtime::Runtime;
 
 use crate::kit::{
-    HELD, LONG, SLACK, acquire_later, connect, grace, lock_key, ms, until_clean, until_queued,
+    HELD, LONG, SLACK, acquire_later, connect, give_back, grace, lock_key, ms, until_clean,
+    until_queued,
 };
-use crate::rows::{millis, runtime};
+use crate::rows::{child, millis, runtime};
 
 const SIGABRT: i32 = 6;
 const SIGTERM: i32 = 15;
 
 #[test]
 fn entry() {
-    if !is_child() {
+    let Some([role, url, lease]) = child() else {
         return;
-    }
-    let args = child_args();
-    let [role, url, lease] = args.as_slice() else {
-        panic!("wrong arguments: {args:?}");
     };
-    runtime().block_on(end(role, url, millis(lease)));
+    // What `panic = "abort"` does: the hook, and no unwinding. A panic of a task would go unnoticed otherwise.
+    std::panic::set_hook(Box::new(|panic| {
+        println!("{panic}");
+        std::process::abort();
+    }));
+    let own = runtime();
+    let manager = own.block_on(connect(&url));
+    let lock = manager.lock("k").lease(millis(&lease));
+    if role == "thread" {
+        let thread = std::thread::spawn(move || hold_in_thread_local(lock));
+        thread.join().unwrap();
+        println!("thread ended");
+    } else {
+        own.block_on(end(&role, lock));
+    }
+    own.block_on(manager.shutdown());
+    println!("bye");
+    std::process::exit(0);
 }
 
-async fn end(role: &str, url: &str, lease: Duration) {
-    let manager = connect(url).await;
-    let lock = manager.lock("k").lease(lease);
-    if role == "panic" {
-        // What `panic = "abort"` does: the hook, and no unwinding.
-        std::panic::set_hook(Box::new(|_| std::process::abort()));
-    }
+thread_local! {
+    static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
+}
+
+/// Leaves a body to a runtime that ends with its thread.
+fn hold_in_thread_local(lock: Lock) {
+    RUNTIME.with_borrow_mut(|own| {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let own = own.insert(builder.enable_all().build().unwrap());
+        let (runs, running) = tokio::sync::oneshot::channel();
+        own.spawn(async move {
+            lock.run(async |held| {
+                println!("held {}", held.fencing_token());
+                runs.send(()).unwrap();
+                std::future::pending::<()>().await;
+            })
+            .await
+        });
+        own.block_on(running).unwrap();
+    });
+}
+
+async fn end(role: &str, lock: Lock) {
     let body = lock.run(async |held| {
         // Before it is said: from then on the signal may come.
         let terminated = (role == "shutdown").then(|| {
@@ -57,9 +90,7 @@ async fn end(role: &str, url: &str, lease: Duration) {
     body.await.unwrap();
     let guard = lock.acquire().await.unwrap();
     println!("held again {}", guard.fencing_token());
-    manager.shutdown().await;
-    println!("bye");
-    std::process::exit(0);
+    drop(guard);
 }
 
 fn start(role: &str, server: &RedisServer, lease: Duration) -> (Worker, u64) {
@@ -71,7 +102,22 @@ fn start(role: &str, server: &RedisServer, lease: Duration) -> (Worker, u64) {
 }
 
 /// Without a release the lock stays for what is left of its lease, and no longer.
-async fn leaves_its_lease(role: &str, end: fn(&mut Worker) -> ExitStatus) -> ExitStatus {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_just_ends_leaves_its_lease() {
+    let now = |worker: &mut Worker| {
+        worker.send("now");
+        worker.wait(LONG)
+    };
+    let terminated = |worker: &mut Worker| worker.terminate(LONG);
+    let aborted = leaves_its_lease("panic", now).await;
+    assert_eq!(aborted.signal(), Some(SIGABRT), "a panic that aborts");
+    let left = leaves_its_lease("exit", now).await;
+    assert_eq!(left.code(), Some(3), "an exit without a shutdown");
+    let killed = leaves_its_lease("exit", terminated).await;
+    assert_eq!(killed.signal(), Some(SIGTERM), "a signal");
+}
+
+async fn leaves_its_lease(role: &str, end: impl Fn(&mut Worker) -> ExitStatus) -> ExitStatus {
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
@@ -82,46 +128,16 @@ async fn leaves_its_lease(role: &str, end: fn(&mut Worker) -> ExitStatus) -> Exi
     let status = end(&mut worker);
     let ended = Instant::now();
     let left = raw.pttl(&lock_key("k"));
-    assert!(left > 0, "it was released, or has no TTL: {left}");
+    assert!(left > 0, "{role}: it was released, or has no TTL: {left}");
     let longest = lease + grace(lease);
-    assert!(left <= longest.as_millis() as i64, "{left} ms left");
-    let expires = ended + ms(left as u64);
-    let (guard, acquired) = within(LONG, waiting).await.unwrap();
-    let guard = guard.unwrap();
-    assert!(acquired + ms(50) >= expires, "before the lease was over");
-    assert!(
-        acquired - ended < longest + ms(500) + SLACK,
-        "after {:?}",
-        acquired - ended
-    );
-    assert!(guard.fencing_token().get() > token);
-    guard.release().await.unwrap();
+    assert!(left <= longest.as_millis() as i64, "{role}: {left} ms left");
+    let (next, acquired) = within(LONG, give_back(waiting)).await;
+    let waited = acquired - ended;
+    assert!(waited + ms(50) >= ms(left as u64), "{role}: too early");
+    assert!(waited < longest + ms(500) + SLACK, "{role}: {waited:?}");
+    assert!(next.get() > token);
     until_clean(&mut raw, LONG).await;
     status
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_panic_that_aborts_leaves_the_lease() {
-    let status = leaves_its_lease("panic", |worker| {
-        worker.send("now");
-        worker.wait(LONG)
-    });
-    assert_eq!(status.await.signal(), Some(SIGABRT));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_exit_without_a_shutdown_leaves_the_lease() {
-    let status = leaves_its_lease("exit", |worker| {
-        worker.send("now");
-        worker.wait(LONG)
-    });
-    assert_eq!(status.await.code(), Some(3));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_terminated_process_leaves_the_lease() {
-    let status = leaves_its_lease("exit", |worker| worker.terminate(LONG));
-    assert_eq!(status.await.signal(), Some(SIGTERM));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,4 +159,15 @@ async fn a_process_that_shuts_down_hands_on_at_once() {
     assert!(guard.fencing_token().get() > again);
     guard.release().await.unwrap();
     until_clean(&mut raw, LONG).await;
+}
+
+/// A runtime in a `thread_local!` is dropped at the end of its thread, with the bodies that run in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_thread_releases_what_its_runtime_held() {
+    let server = RedisServer::start();
+    let (mut worker, _) = start("thread", &server, LONG * 3);
+    worker.expect_line("thread ended", LONG);
+    worker.expect_line("bye", LONG);
+    assert!(worker.wait(LONG).success());
+    until_clean(&mut server.client(), LONG).await;
 }

@@ -3,12 +3,9 @@
 
 mod cloned;
 mod dropped;
-mod durations;
 mod ending;
-mod evicting;
 mod garbage;
 mod herd;
-mod names;
 mod not_ready;
 mod outage_lines;
 mod overload;
@@ -19,17 +16,25 @@ mod rights;
 mod shifted;
 mod suspended;
 mod table;
-mod thread_local;
 mod told;
 
 use std::time::Duration;
 
+use distlock::{Error, Outage};
+use distlock_tests::{child_args, is_child};
 use tokio::runtime::Runtime;
 
 /// Nanoseconds of the clock that all processes of this machine share, and that decides over leases.
 fn boot_nanos() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+}
+
+/// The arguments of this process, if a test has started it.
+fn child<const N: usize>() -> Option<[String; N]> {
+    let args = is_child().then(child_args)?;
+    let wrong = |args| panic!("wrong arguments: {args:?}");
+    Some(args.try_into().unwrap_or_else(wrong))
 }
 
 /// The runtime of a child process.
@@ -42,11 +47,19 @@ fn runtime() -> Runtime {
 }
 
 /// How a hold ended, in one line.
-fn outcome(result: &Result<(), distlock::Error>) -> String {
+fn outcome(result: &Result<(), Error>) -> String {
     match result {
         Ok(()) => "ok".into(),
-        Err(distlock::Error::Lost { completed, .. }) => format!("lost {completed}"),
+        Err(Error::Lost { completed, .. }) => format!("lost {completed}"),
         Err(other) => format!("{other:?}"),
+    }
+}
+
+/// Why the store cannot be used, if an error says that.
+pub(crate) fn outage_of(error: &Error) -> Option<Outage> {
+    match error {
+        Error::Unavailable { outage, .. } => Some(*outage),
+        _ => None,
     }
 }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock::{Error, LockManager, Outage};
+use distlock::{LockManager, Outage};
 use distlock_tests::{RedisServer, Reply, eventually_async, within};
 
 use crate::kit::{LONG, SLACK, acquire_later, connect, ms, until_clean};
+use crate::rows::outage_of;
 
 /// How much later than its `wait` a call may return.
 const LATE: Duration = ms(250 + SLACK.as_millis() as u64);
@@ -19,10 +20,7 @@ async fn assert_not_ready(manager: &LockManager, words: &str) {
     assert!(took + ms(20) >= wait && took < wait + LATE, "{took:?}");
     assert!(error.is_retryable(), "{error:?}");
     assert!(error.to_string().contains(words), "{error}");
-    match error {
-        Error::Unavailable { outage, .. } => assert_eq!(outage, Outage::NotReady),
-        other => panic!("{other:?}"),
-    }
+    assert_eq!(outage_of(&error), Some(Outage::NotReady), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,12 +62,8 @@ async fn a_server_that_loads_is_waited_for() {
     })
     .await;
     assert_not_ready(&manager, "LOADING").await;
-    let error = LockManager::builder()
-        .url(server.url())
-        .connect_timeout(ms(1_000))
-        .connect()
-        .await
-        .unwrap_err();
+    let new = LockManager::builder().url(server.url());
+    let error = new.connect_timeout(ms(1_000)).connect().await.unwrap_err();
     assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
     assert!(!restarting.is_finished(), "it was loaded too soon");
     let faster = ["CONFIG", "SET", "key-load-delay", "0"];

@@ -1,10 +1,12 @@
-//! Four outages, as somebody on call reads them in a log at INFO: each line names the key or the template, the address, and
-//! what to do.
+//! Four outages in a log at INFO: each is logged once when it begins and once when it has ended, with the key or the
+//! template, the address, and the remedy; renewals that fail once a second, and each lock that was lost.
 
 use distlock_tests::{RedisServer, Reply};
 
-use crate::rows::told::{BACK, LOST, Service};
+use crate::rows::told::Service;
 
+const LOST: &str = "the lock store cannot be used";
+const BACK: &str = "the lock store can be used again";
 const CONNECTED: &str = "connected to the lock store";
 const FAILING: &str = "renewals fail and are tried again";
 const SLOW: &str = "slow_renewal";
@@ -20,30 +22,27 @@ const ADVICE: &[(&str, &str)] = &[
     (RECONNECTED, "look at the server's log"),
 ];
 
-/// A service that holds three locks of one template.
-fn holding() -> Service {
-    let mut service = Service::start();
-    assert_eq!(service.tell("hold"), "told: holds");
-    service
-}
-
-/// Lives through an outage: tries until it is told that the store is lost, does something else, and tries until it is back.
+/// Lives through an outage: tries until the store is lost, does something else, and tries until it is back.
 fn live_through(
-    service: &mut Service,
     begins: impl Fn(&RedisServer),
     meanwhile: impl Fn(&mut Service),
     ends: impl Fn(&RedisServer),
-) {
+) -> Service {
+    let mut service = Service::holding();
     begins(&service.server);
-    while service.count("WARN", LOST) == 0 {
+    for tries in 0.. {
+        if tries >= 3 && service.count("WARN", LOST) > 0 {
+            break;
+        }
         assert!(service.tell("try").contains("unavailable"));
     }
-    meanwhile(service);
+    meanwhile(&mut service);
     ends(&service.server);
     while service.tell("try") != "told: ok" {}
     while service.count("INFO", BACK) == 0 {
         service.until(|line| line.contains(BACK));
     }
+    service
 }
 
 /// Has three holds lost, and waits for the lines of that.
@@ -57,27 +56,29 @@ fn lose(service: &mut Service) {
 /// Reads the log to its end, and looks at what every outage says.
 #[track_caller]
 fn read(service: &mut Service) {
-    service.tell("end");
+    service.end();
     let (lines, address) = (&service.lines, service.address());
-    for (words, level) in [(CONNECTED, "INFO"), (LOST, "WARN"), (BACK, "INFO")] {
+    for (words, level, parts) in [
+        (CONNECTED, "INFO", &["namespace=\"distlock\""][..]),
+        (
+            LOST,
+            "WARN",
+            &["held=3", "waiting=", "lock=\"held:<n>\"", "lost_in_ms="],
+        ),
+        (BACK, "INFO", &["gap_ms="]),
+    ] {
         assert_eq!(service.count(level, words), 1, "{words}: {lines:#?}");
+        let line = service.of(level, words).next().unwrap();
+        for part in parts {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
     }
-    let connected = lines.iter().find(|line| line.contains(CONNECTED)).unwrap();
-    assert!(connected.contains("namespace=\"distlock\""), "{connected}");
-    let lost = lines.iter().find(|line| line.contains(LOST)).unwrap();
-    for part in ["held=3", "waiting=", "lock=\"held:<n>\"", "lost_in_ms="] {
-        assert!(lost.contains(part), "{part} is not in {lost}");
+    for level in ["INFO", "WARN", "ERROR"] {
+        for line in service.of(level, "") {
+            assert!(line.contains(&address), "no address: {line}");
+        }
     }
-    let back = lines.iter().find(|line| line.contains(BACK)).unwrap();
-    assert!(back.contains("gap_ms="), "{back}");
-    let is = |line: &&String, levels: &[&str]| levels.iter().any(|level| line.contains(level));
-    for line in lines
-        .iter()
-        .filter(|line| is(line, &["INFO", "WARN", "ERROR"]))
-    {
-        assert!(line.contains(&address), "no address: {line}");
-    }
-    for line in lines.iter().filter(|line| is(line, &["WARN", "ERROR"])) {
+    for line in service.of("WARN", "").chain(service.of("ERROR", "")) {
         let known = ADVICE.iter().find(|(words, _)| line.contains(words));
         let (words, advice) = known.unwrap_or_else(|| panic!("not documented: {line}"));
         assert!(line.contains(advice), "it does not say what to do: {line}");
@@ -87,40 +88,37 @@ fn read(service: &mut Service) {
             "which lock: {line}"
         );
     }
-    for line in lines.iter().filter(|line| is(line, &["ERROR"])) {
+    for line in service.of("ERROR", "") {
         for part in ["key=held:", "since_proof_ms=", "held_by=\"", "reason=\""] {
             assert!(line.contains(part), "{part} is not in {line}");
         }
     }
 }
 
-fn configured(name: &'static str, value: &'static str) -> impl Fn(&RedisServer) {
+/// Changes the configuration of a server, or the rights of its users.
+fn changed(words: &'static [&'static str]) -> impl Fn(&RedisServer) {
     move |server: &RedisServer| {
-        let reply = server.client().cmd(&["CONFIG", "SET", name, value]);
-        assert_eq!(reply, Reply::Status("OK".into()));
-    }
-}
-
-fn permitted(right: &'static str) -> impl Fn(&RedisServer) {
-    move |server: &RedisServer| {
-        let reply = server.client().cmd(&["ACL", "SETUSER", "default", right]);
-        assert_eq!(reply, Reply::Status("OK".into()));
+        let reply = server.client().cmd(words);
+        assert_eq!(reply, Reply::Status("OK".into()), "{words:?}");
     }
 }
 
 #[test]
 fn a_frozen_server() {
-    let mut service = holding();
-    live_through(
-        &mut service,
-        RedisServer::stop_process,
-        lose,
-        RedisServer::cont_process,
-    );
+    let mut service = live_through(RedisServer::stop_process, lose, RedisServer::cont_process);
     read(&mut service);
     // A lease of three seconds: nothing for the first of them, then a line a second.
     assert!((1..=4).contains(&service.count("WARN", FAILING)));
-    for line in service.lines.iter().filter(|line| line.contains(LOSS)) {
+    let all = service.of("WARN", FAILING).any(|line| {
+        let parts = ["holds=3", "held:<n>", "lost_in="];
+        parts.iter().all(|part| line.contains(part))
+    });
+    assert!(all, "not all three are told of: {:#?}", service.lines);
+    assert_eq!(service.count("ERROR", LOSS), 3, "{:#?}", service.lines);
+    for n in 0..3 {
+        assert_eq!(service.count("ERROR", &format!("key=held:{n}")), 1);
+    }
+    for line in service.of("ERROR", LOSS) {
         assert!(line.contains("reason=\"expired\""), "{line}");
         assert!(
             line.contains("held_by=\"unknown"),
@@ -131,17 +129,11 @@ fn a_frozen_server() {
 
 #[test]
 fn a_restarted_server() {
-    let mut service = holding();
-    live_through(
-        &mut service,
-        RedisServer::kill,
-        |_| {},
-        RedisServer::restart,
-    );
+    let mut service = live_through(RedisServer::kill, |_| {}, RedisServer::restart);
     // It has forgotten them.
     lose(&mut service);
     read(&mut service);
-    for line in service.lines.iter().filter(|line| line.contains(LOSS)) {
+    for line in service.of("ERROR", LOSS) {
         assert!(line.contains("reason=\"gone\""), "{line}");
         // The connection for commands may come up after the one for renewals.
         let who = ["held_by=\"nobody", "held_by=\"unknown"];
@@ -149,37 +141,31 @@ fn a_restarted_server() {
     }
 }
 
+/// Answers that write nothing say nothing of a server that refuses to write.
 #[test]
 fn a_full_server() {
-    let mut service = holding();
-    live_through(
-        &mut service,
-        configured("maxmemory", "1"),
-        |_| {},
-        configured("maxmemory", "0"),
+    let mut service = live_through(
+        changed(&["CONFIG", "SET", "maxmemory", "1"]),
+        |service| assert_eq!(service.tell("mix"), "told: mixed"),
+        changed(&["CONFIG", "SET", "maxmemory", "0"]),
     );
     // What is held is renewed also without memory.
     assert_eq!(service.tell("release"), "told: released");
     read(&mut service);
-    let lost = service.lines.iter().find(|line| line.contains(LOST));
-    assert!(lost.unwrap().contains("raise maxmemory"), "{lost:?}");
+    let lost = service.of("WARN", LOST).next().unwrap();
+    assert!(lost.contains("raise maxmemory"), "{lost}");
     assert_eq!(service.count("ERROR", ""), 0, "{:#?}", service.lines);
 }
 
 #[test]
 fn a_server_that_forbids() {
-    let mut service = holding();
-    live_through(
-        &mut service,
-        permitted("-evalsha"),
+    let mut service = live_through(
+        changed(&["ACL", "SETUSER", "default", "-evalsha"]),
         lose,
-        permitted("+evalsha"),
+        changed(&["ACL", "SETUSER", "default", "+evalsha"]),
     );
     read(&mut service);
-    let lost = service.lines.iter().find(|line| line.contains(LOST));
-    assert!(
-        lost.unwrap().contains("check the user's rights"),
-        "{lost:?}"
-    );
+    let lost = service.of("WARN", LOST).next().unwrap();
+    assert!(lost.contains("check the user's rights"), "{lost}");
     assert!(service.count("WARN", FAILING) >= 1, "{:#?}", service.lines);
 }

@@ -1,67 +1,12 @@
-//! Threads that do nothing but work: the body's own, and everybody else's.
+//! Processes that hardly run, because all processors are busy.
 
 use std::process::Command;
-use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use distlock::LockManager;
-use distlock_tests::{RedisServer, Worker, child_args, is_child, this_test_binary, within};
-use tokio::runtime::Builder;
+use distlock_tests::{RedisServer, Worker, eventually, this_test_binary};
 
-use crate::kit::{HELD, LONG, connect, grace, lock_key, ms, until_clean};
-use crate::rows::{boot_nanos, millis, runtime};
-
-/// A body that blocks every thread of its runtime for longer than its lease.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_blocks_is_renewed_in_time() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    let lease = HELD;
-    for workers in 0..=2 {
-        let url = server.url();
-        let (started, told) = tokio::sync::oneshot::channel();
-        let blocking = thread::spawn(move || {
-            let runtime = match workers {
-                0 => Builder::new_current_thread().enable_all().build(),
-                _ => Builder::new_multi_thread()
-                    .worker_threads(workers)
-                    .enable_all()
-                    .build(),
-            };
-            runtime.unwrap().block_on(async move {
-                let lock = connect(&url).await.lock("k").lease(lease);
-                let others: Vec<_> = (1..workers)
-                    .map(|_| tokio::spawn(async move { thread::sleep(lease * 3 / 2) }))
-                    .collect();
-                let body = tokio::spawn(async move {
-                    lock.run(async |held| {
-                        started.send(()).unwrap();
-                        thread::sleep(lease * 3 / 2);
-                        held.is_held()
-                    })
-                    .await
-                });
-                let held = body.await.unwrap();
-                for other in others {
-                    other.await.unwrap();
-                }
-                held
-            })
-        });
-        within(LONG, told).await.unwrap();
-        let until = Instant::now() + lease * 5 / 4;
-        while Instant::now() < until {
-            let left = raw.pttl(&lock_key("k"));
-            // Without a renewal the server would have freed it after the lease and its tenth.
-            assert!(left > 0, "{workers} workers: the lock is gone ({left})");
-            tokio::time::sleep(ms(5)).await;
-        }
-        let held = tokio::task::block_in_place(|| blocking.join().unwrap());
-        assert!(held.expect("the lock was lost"), "{workers} workers");
-    }
-    until_clean(&mut raw, LONG).await;
-}
+use crate::kit::{LONG, connect, grace, leftovers, lock_key, ms};
+use crate::rows::{boot_nanos, child, millis, runtime};
 
 /// How long the processors are busy.
 const BUSY: Duration = Duration::from_secs(5);
@@ -72,7 +17,7 @@ const PAIRS: usize = 4;
 /// So short that a process which hardly runs cannot always renew it.
 const LEASE: Duration = ms(100);
 
-/// A time in which somebody believed in a lock, on the clock that all processes share.
+/// The time in which a process believed in a lock, on the clock that all processes share.
 #[derive(Clone, Copy, Debug)]
 struct Belief {
     token: u64,
@@ -80,124 +25,80 @@ struct Belief {
     to: u64,
 }
 
-impl Belief {
-    /// The first moment after it began.
-    fn begin(token: u64) -> Self {
-        let from = boot_nanos();
-        Belief {
-            token,
-            from,
-            to: from,
-        }
-    }
-
-    /// `is_held` at a moment at or after the one noted.
-    fn go_on(&mut self, is_held: impl Fn() -> bool) -> bool {
-        let now = boot_nanos();
-        let held = is_held();
-        if held {
-            self.to = now;
-        }
-        held
-    }
-
-    fn overlaps(self, other: Belief) -> bool {
-        self.from <= other.to && other.from <= self.to
-    }
-}
-
+/// Takes the lock again and again. A process with a pause holds it for less than that, and then leaves it to its rival.
 #[test]
 fn entry() {
-    if !is_child() {
+    let Some([url, key, lease, busy, pause]) = child() else {
         return;
-    }
-    let args = child_args();
-    let [url, key, busy] = args.as_slice() else {
-        panic!("wrong arguments: {args:?}");
     };
-    let until = Instant::now() + millis(busy);
+    let (until, pause) = (Instant::now() + millis(&busy), millis(&pause));
     runtime().block_on(async {
-        let manager = LockManager::builder()
-            .url(url)
-            .connect_timeout(LONG)
-            .connect();
-        let lock = manager.await.unwrap().lock(key).lease(LEASE);
+        let lock = connect(&url).await.lock(key).lease(millis(&lease));
         while Instant::now() < until {
-            // It stands in no queue, where the other one could not pass it.
-            let Ok(Some(guard)) = lock.try_acquire().await else {
+            // It is in no queue, where the other one could not pass it.
+            let tried = lock.try_acquire().await;
+            // A server that hardly runs may be late with its answer.
+            assert!(!tried.as_ref().is_err_and(|error| !error.is_unavailable()));
+            let Ok(Some(guard)) = tried else {
                 tokio::time::sleep(ms(1)).await;
                 continue;
             };
-            let mut belief = Belief::begin(guard.fencing_token().get());
-            // Many leases, unless it is lost before.
-            let enough = Instant::now() + LEASE * 10;
-            while Instant::now() < enough && belief.go_on(|| guard.is_held()) {
-                std::hint::spin_loop();
+            let from = boot_nanos();
+            let mut to = from;
+            let (hold, step) = if pause.is_zero() {
+                // Many leases, unless it is lost before.
+                (LEASE * 10, ms(0))
+            } else {
+                (LEASE * 3, ms(1))
+            };
+            let enough = Instant::now() + hold;
+            while Instant::now() < enough {
+                let now = boot_nanos();
+                if !guard.is_held() {
+                    break;
+                }
+                to = now;
+                std::thread::sleep(step);
             }
+            let token = guard.fencing_token();
             let _ = guard.release().await;
-            println!("hold {} {} {}", belief.token, belief.from, belief.to);
+            println!("hold {token} {from} {to}");
+            tokio::time::sleep(pause).await;
         }
     });
     println!("done");
 }
 
-/// One process that hardly runs, and somebody who always asks for its lock: what both believed.
-async fn compete(server: &RedisServer, key: String) -> (Vec<Belief>, Vec<Belief>) {
-    let child = this_test_binary(
-        "rows::overload::entry",
-        &[&server.url(), &key, &BUSY.as_millis().to_string()],
-    );
-    let mut niced = Command::new("nice");
-    niced.args(["-n", "19"]).arg(child.get_program());
-    niced.args(child.get_args());
+fn start(url: &str, key: &str, nice: &str, times: [Duration; 3]) -> Worker {
+    let times = times.map(|time| time.as_millis().to_string());
+    let [lease, busy, pause] = &times;
+    let child = this_test_binary("rows::overload::entry", &[url, key, lease, busy, pause]);
+    let mut command = Command::new("nice");
+    command.args(["-n", nice]).arg(child.get_program());
+    command.args(child.get_args());
     for (name, value) in child.get_envs() {
-        niced.env(name, value.unwrap_or_default());
+        command.env(name, value.unwrap_or_default());
     }
-    let mut worker = Worker::spawn(&mut niced);
-    let started = Instant::now();
-    let mut raw = server.client();
-    let lock = connect(&server.url()).await.lock(&key).lease(ms(2_000));
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    loop {
-        // It has the lock as soon as the server lets go of the other's.
-        let tried = lock.try_acquire().await;
-        // A server that hardly runs may be late with its answer.
-        assert!(!tried.as_ref().is_err_and(|error| !error.is_unavailable()));
-        if let Ok(Some(guard)) = tried {
-            let mut belief = Belief::begin(guard.fencing_token().get());
-            let enough = Instant::now() + LEASE * 3;
-            while Instant::now() < enough && belief.go_on(|| guard.is_held()) {
-                tokio::time::sleep(ms(1)).await;
-            }
-            let _ = guard.release().await;
-            ours.push(belief);
-            // The other one's turn.
-            let until = Instant::now() + ms(500);
-            while Instant::now() < until && !raw.exists(&lock_key(&key)) {
-                tokio::time::sleep(ms(1)).await;
-            }
-        }
-        tokio::time::sleep(ms(3)).await;
-        for line in worker.drain_lines() {
-            if line == "done" {
-                assert!(worker.wait(LONG).success());
-                return (ours, theirs);
-            }
-            let Some(hold) = line.strip_prefix("hold ") else {
-                continue;
-            };
+    Worker::spawn(&mut command)
+}
+
+/// What a process that hardly runs and its rival believed.
+fn beliefs(worker: &Worker, rival: Worker) -> [Vec<Belief>; 2] {
+    let mut lines = Vec::new();
+    while lines.last().is_none_or(|line| line != "done") {
+        lines.push(worker.next_line(LONG * 2));
+    }
+    [lines, rival.kill()].map(|lines| {
+        let holds = lines.iter().filter_map(|line| line.strip_prefix("hold "));
+        let belief = |hold: &str| {
             let numbers: Vec<u64> = hold.split(' ').map(|n| n.parse().unwrap()).collect();
-            theirs.push(Belief {
-                token: numbers[0],
-                from: numbers[1],
-                to: numbers[2],
-            });
-        }
-        assert!(
-            started.elapsed() < BUSY + LONG * 2,
-            "it never came to its end"
-        );
-    }
+            let [token, from, to] = numbers[..] else {
+                panic!("{hold}");
+            };
+            Belief { token, from, to }
+        };
+        holds.map(belief).collect()
+    })
 }
 
 /// When the server last extended the lock of the process that hardly runs, on the boot clock.
@@ -219,48 +120,49 @@ fn extensions(lines: &[String], lock: &str) -> Vec<u64> {
     lines.iter().filter(extends).map(at).collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn overloaded_holders_never_believe_too_long() {
-    let server = Arc::new(RedisServer::start());
+#[test]
+fn overloaded_holders_never_believe_too_long() {
+    let server = RedisServer::start();
     let monitor = server.monitor();
-    let spinning: Vec<_> = (0..4)
-        .map(|_| Worker::spawn(Command::new("sh").args(["-c", "while :; do :; done"])))
-        .collect();
+    let url = server.url();
+    let spin = || Worker::spawn(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let spinning = [spin(), spin(), spin(), spin()];
     let pairs: Vec<_> = (0..PAIRS)
         .map(|number| {
-            let server = server.clone();
-            tokio::spawn(async move { compete(&server, format!("k{number}")).await })
+            let key = format!("k{number}");
+            let worker = start(&url, &key, "19", [LEASE, BUSY, ms(0)]);
+            // Until its rival has ended.
+            let rival = start(&url, &key, "0", [ms(2_000), LONG * 4, LEASE * 4]);
+            (key, worker, rival)
         })
         .collect();
-    let mut both = Vec::new();
-    for pair in pairs {
-        both.push(within(LONG * 4, pair).await.unwrap());
-    }
+    let both: Vec<_> = pairs
+        .into_iter()
+        .map(|(key, worker, rival)| (key, beliefs(&worker, rival)))
+        .collect();
     drop(spinning);
     let lines = monitor.stop();
-    let (mut holds, mut late) = (0, 0);
-    for (number, (ours, theirs)) in both.iter().enumerate() {
-        let extended = extensions(&lines, &lock_key(&format!("k{number}")));
+    let (mut holds, mut rivals) = (0, 0);
+    for (key, [theirs, ours]) in both {
+        let extended = extensions(&lines, &lock_key(&key));
         holds += theirs.len();
+        rivals += ours.len();
         for theirs in theirs {
             let last = extended.iter().rfind(|at| **at <= theirs.to);
             let last = *last.expect("a hold begins with a SET");
             let believed = Duration::from_nanos(theirs.to - last);
-            late += usize::from(believed > LEASE / 2);
             assert!(
                 believed <= LEASE + grace(LEASE),
                 "believed {believed:?} after the server was last asked: {theirs:?}"
             );
-            for ours in ours {
-                assert!(
-                    !theirs.overlaps(*ours),
-                    "both believed: {theirs:?} {ours:?}"
-                );
+            for ours in &ours {
+                let overlaps = theirs.from <= ours.to && ours.from <= theirs.to;
+                assert!(!overlaps, "both believed: {theirs:?} {ours:?}");
                 assert_ne!(theirs.token, ours.token);
             }
         }
     }
-    eprintln!("{holds} holds, {late} of them renewed late");
-    assert!(holds > 0, "they never had their locks");
-    until_clean(&mut server.client(), LONG).await;
+    assert!(holds > 0 && rivals > 0, "{holds} holds, {rivals} of rivals");
+    let mut raw = server.client();
+    eventually(LONG, || leftovers(&mut raw).is_empty());
 }

@@ -60,16 +60,18 @@ async fn partitioned(begin: fn(&ProxyHandle)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sockets_that_hang() {
-    partitioned(|proxy| proxy.stop_reading(Way::Both, true)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_are_lost() {
-    partitioned(|proxy| proxy.drop_data(Way::ToServer, true)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replies_that_are_lost() {
-    partitioned(|proxy| proxy.drop_data(Way::ToClient, true)).await;
+async fn who_is_cut_off_is_told_and_comes_back() {
+    let kinds: [(&str, fn(&ProxyHandle)); 3] = [
+        ("sockets hang", |proxy| proxy.stop_reading(Way::Both, true)),
+        ("requests are lost", |proxy| {
+            proxy.drop_data(Way::ToServer, true)
+        }),
+        ("replies are lost", |proxy| {
+            proxy.drop_data(Way::ToClient, true)
+        }),
+    ];
+    for (kind, begin) in kinds {
+        println!("{kind}");
+        partitioned(begin).await;
+    }
 }

@@ -1,8 +1,6 @@
 //! Nothing below us retries on its own: what is sent again is ours, with the same id, and counted.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock_tests::{RedisServer, within};
@@ -24,35 +22,21 @@ async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
     );
     let guard = near.lock("k").acquire().await.unwrap();
     let mut monitor = server.monitor();
+    let (wait, asked) = (ms(8_000), Instant::now());
+    let before = proxy.stats().accepted;
     // Every second connection breaks as soon as it is made, and the others soon after.
-    let over = Arc::new(AtomicBool::new(false));
-    let resetting = std::thread::spawn({
-        let (proxy, over) = (proxy.handle(), over.clone());
-        move || {
-            let mut since = BTreeMap::new();
-            while !over.load(Ordering::SeqCst) {
-                for connection in proxy.connections() {
-                    let life = if connection % 2 == 0 { ms(20) } else { ms(400) };
-                    let began = *since.entry(connection).or_insert_with(Instant::now);
-                    if began.elapsed() > life {
-                        proxy.limit_to(&[connection]);
-                        proxy.reset_connections();
-                    }
-                }
-                std::thread::sleep(ms(2));
-            }
-            proxy.limit_to_none();
-            since.len() as u64
+    let breaking = async {
+        for life in [20, 400].into_iter().cycle() {
+            tokio::time::sleep(ms(life)).await;
+            proxy.reset_connections();
         }
-    });
-    let wait = ms(8_000);
-    let asked = Instant::now();
-    let (result, ended) = within(LONG, acquire_later(&far, "k", LEASE, wait))
-        .await
-        .unwrap();
+    };
+    let (result, ended) = tokio::select! {
+        outcome = within(LONG, acquire_later(&far, "k", LEASE, wait)) => outcome.unwrap(),
+        () = breaking => unreachable!("it goes on"),
+    };
     let waited = ended - asked;
-    over.store(true, Ordering::SeqCst);
-    let connections = resetting.join().unwrap();
+    let connections = proxy.stats().accepted - before;
     let error = result.unwrap_err();
     assert!(error.is_busy() || error.is_unavailable(), "{error:?}");
     assert!(
@@ -88,6 +72,6 @@ async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
     proxy.heal();
     guard.release().await.unwrap();
     let later = far.lock("k").lease(LEASE).wait(LONG);
-    later.acquire().await.unwrap().release().await.unwrap();
+    later.run(async |_| ()).await.unwrap();
     until_clean(&mut raw, LONG).await;
 }

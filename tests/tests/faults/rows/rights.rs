@@ -1,14 +1,14 @@
 //! Rights that are missing in the middle of a script, and credentials that change while a lock is held.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use distlock::{Error, LockManager, Outage};
+use distlock::Outage;
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
 use crate::kit::{
-    HELD, LONG, SLACK, acquire_later, connect_patiently, leftovers, until_clean, until_queued,
-    until_renewed_twice, warm,
+    HELD, LONG, SLACK, connect_patiently, leftovers, until_clean, until_renewed_twice, warm,
 };
+use crate::rows::outage_of;
 
 const PLACES: &[&str] = &["~*", "&*", "+@all"];
 
@@ -41,11 +41,8 @@ async fn a_script_that_fails_half_way_leaves_no_lock() {
             Err(error) => {
                 assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
                 assert!(error.to_string().contains("rights"), "{denied}: {error}");
-                assert_eq!(
-                    leftovers(&mut raw),
-                    Vec::<String>::new(),
-                    "without {denied}"
-                );
+                let left = leftovers(&mut raw);
+                assert_eq!(left, Vec::<String>::new(), "without {denied}");
             }
         }
         let free = taken.is_err();
@@ -56,74 +53,6 @@ async fn a_script_that_fails_half_way_leaves_no_lock() {
             assert!(free, "{denied} is not needed to take a lock");
         }
         manager.shutdown().await;
-    }
-}
-
-/// A key of another type behind the lock's own: the fence is read before the lock is written.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fence_of_the_wrong_type_leaves_no_lock() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    let manager = crate::kit::connect(&server.url()).await;
-    raw.cmd(&["LPUSH", "distlock:fence:{k}", "x"]);
-    let error = manager.lock("k").wait(LONG).acquire().await.unwrap_err();
-    assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
-    assert_eq!(leftovers(&mut raw), Vec::<String>::new());
-    let fence = raw.cmd(&["LRANGE", "distlock:fence:{k}", "0", "-1"]);
-    assert_eq!(fence.array(), [Reply::Bulk("x".into())]);
-}
-
-/// A waiter hears of its lock only when it was written.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hand_off_that_may_not_be_written_is_told_to_nobody() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    set_user(&mut raw, &[&["reset", "on", ">secret"], PLACES].concat());
-    let manager = connect_patiently(url(&server, "secret")).await.unwrap();
-    let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
-    let waiting = acquire_later(&manager, "k", HELD, LONG);
-    until_queued(&mut raw, "k", 1).await;
-    let mut listener = server.client();
-    listener.send(&["PSUBSCRIBE", "distlock:client:*"]).unwrap();
-    listener.read_reply(LONG).unwrap();
-
-    set_user(&mut raw, &["-set"]);
-    drop(guard);
-    eventually_async(LONG, async || !raw.exists("distlock:lock:{k}")).await;
-    // Messages come in order: this one is the first, or something was told.
-    raw.cmd(&["PUBLISH", "distlock:client:nobody", "the marker"]);
-    let message = listener.read_reply(LONG).unwrap();
-    assert_eq!(
-        message.array()[3],
-        Reply::Bulk("the marker".into()),
-        "{message:?}"
-    );
-    assert!(!waiting.is_finished());
-    // Nor is the waiter marked as one who did not answer.
-    let head = raw.cmd(&["ZRANGE", "distlock:queue:{k}", "0", "0", "WITHSCORES"]);
-    let order = head.array()[1].text().expect("an order");
-    assert!(!order.starts_with('-'), "{head:?}");
-
-    set_user(&mut raw, &["+set"]);
-    let (guard, _) = within(LONG, waiting).await.unwrap();
-    guard.unwrap().release().await.unwrap();
-    manager.shutdown().await;
-}
-
-async fn assert_denied(manager: &LockManager, within: Duration) {
-    let asked = Instant::now();
-    let error = manager
-        .lock("other")
-        .wait(LONG)
-        .acquire()
-        .await
-        .unwrap_err();
-    assert!(asked.elapsed() < within, "after {:?}", asked.elapsed());
-    assert!(!error.is_retryable(), "{error:?}");
-    assert!(!error.to_string().contains("secret"), "{error}");
-    match error {
-        Error::Unavailable { outage, .. } => assert_eq!(outage, Outage::Denied),
-        other => panic!("{other:?}"),
     }
 }
 
@@ -152,12 +81,14 @@ async fn credentials_that_change_while_a_lock_is_held() {
         let refused = Instant::now();
         let error = within(LONG, guard.lost()).await;
         assert!(error.is_lost(), "{error:?}");
-        assert!(
-            refused.elapsed() < lease + SLACK,
-            "told after {:?}",
-            refused.elapsed()
-        );
-        assert_denied(&manager, LONG / 2).await;
+        let told = refused.elapsed();
+        assert!(told < lease + SLACK, "told after {told:?}");
+        let (asked, lock) = (Instant::now(), manager.lock("other").wait(LONG));
+        let error = lock.acquire().await.unwrap_err();
+        assert!(asked.elapsed() < LONG / 2, "{:?}", asked.elapsed());
+        assert!(!error.is_retryable(), "{error:?}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+        assert_eq!(outage_of(&error), Some(Outage::Denied), "{error:?}");
         // The old credentials are right again: it comes back by itself.
         set_user(&mut raw, &create);
         let again = manager.lock("k").lease(lease).wait(LONG);

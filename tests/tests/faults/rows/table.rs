@@ -23,23 +23,28 @@ fn kept() -> impl Iterator<Item = u32> {
     (1..=20).chain(22..=25).chain(27..=42).chain(44..=56)
 }
 
-/// The cells of each row of the table: number, failure, behaviour, tests.
+/// The cells of a line of a table.
+fn cells(line: &'static str) -> Option<Vec<&'static str>> {
+    let inside = line.strip_prefix('|')?.strip_suffix('|')?;
+    Some(inside.split('|').map(str::trim).collect())
+}
+
+/// What stands in backquotes, such as `binary module::test`.
+fn quoted(text: &'static str) -> impl Iterator<Item = &'static str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The rows of the table: number, failure, behaviour, tests.
 fn rows() -> Vec<(u32, Vec<&'static str>)> {
     let mut rows = Vec::new();
-    for line in TABLE.lines().filter(|line| line.starts_with("| ")) {
-        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+    for cells in TABLE.lines().filter_map(cells) {
         if let Ok(number) = cells[0].parse() {
-            assert_eq!(cells.len(), 4, "row {number}: {line}");
+            assert_eq!(cells.len(), 4, "row {number}: {cells:?}");
             assert!(cells.iter().all(|cell| !cell.is_empty()), "row {number}");
             rows.push((number, cells));
         }
     }
     rows
-}
-
-/// The tests that a row names: `binary module::test` in backquotes.
-fn tests_of<'a>(cells: &[&'a str]) -> Vec<&'a str> {
-    cells[3].split('`').skip(1).step_by(2).collect()
 }
 
 /// The folder of the tests of a binary.
@@ -53,48 +58,48 @@ fn root_of(binary: &str) -> PathBuf {
     }
 }
 
+/// The file of a module of a binary; of the binary itself, if there is no name.
+fn file_of(binary: &str, modules: &[&str]) -> Option<PathBuf> {
+    let module = root_of(binary).join(binary).join(modules.join("/"));
+    let files = [
+        module.join("mod.rs"),
+        module.join("main.rs"),
+        module.with_extension("rs"),
+    ];
+    files.into_iter().find(|file| file.exists())
+}
+
 /// Whether a filter names a module, and so all tests in it.
 fn is_module(filter: &str) -> bool {
     let Some((binary, path)) = filter.split_once(' ') else {
         return false;
     };
-    let module = root_of(binary).join(binary).join(path.replace("::", "/"));
     let is_store = binary == "conformance" && STORES.contains(&path);
-    is_store || module.with_extension("rs").exists() || module.join("mod.rs").exists()
+    let modules: Vec<&str> = path.split("::").collect();
+    is_store || file_of(binary, &modules).is_some()
 }
 
-/// Where a test of that path is written, and its name.
-fn source_of(test: &str) -> Option<(PathBuf, &str)> {
-    let (binary, path) = test.split_once(' ')?;
-    let root = root_of(binary);
-    let mut parts: Vec<&str> = path.split("::").collect();
-    let name = parts.pop()?;
-    if binary == "conformance" {
-        parts.retain(|part| !STORES.contains(part));
-    }
-    let file = match parts.as_slice() {
-        [] if root.join(binary).is_dir() => root.join(binary).join("main.rs"),
-        [] => root.join(format!("{binary}.rs")),
-        modules => {
-            let module = root.join(binary).join(modules.join("/"));
-            let folder = module.join("mod.rs");
-            if folder.exists() {
-                folder
-            } else {
-                module.with_extension("rs")
-            }
-        }
+/// Whether a test of that path is written: a function with the attribute of a test, or one that a macro makes for
+/// several stores.
+fn is_test(test: &str) -> bool {
+    let Some((binary, path)) = test.split_once(' ') else {
+        return false;
     };
-    Some((file, name))
-}
-
-/// Whether `name` is a test there, and not only a function.
-fn is_test(source: &str, name: &str, by_macro: bool) -> bool {
+    let mut modules: Vec<&str> = path.split("::").collect();
+    let name = modules.pop().unwrap_or_default();
+    let count = modules.len();
+    if binary == "conformance" {
+        modules.retain(|module| !STORES.contains(module));
+    }
+    let source = file_of(binary, &modules).map(fs::read_to_string);
+    let Some(Ok(source)) = source else {
+        return false;
+    };
     let Some(at) = source.find(&format!("fn {name}(")) else {
         return false;
     };
     let before = &source[..at];
-    if by_macro {
+    if modules.len() < count {
         let makers = ["for_each_store! {", "for_redis! {"];
         return makers.iter().any(|maker| before.contains(maker));
     }
@@ -110,21 +115,9 @@ fn every_row_names_tests_that_exist() {
     assert_eq!(numbers, kept().collect::<Vec<_>>(), "rows");
     let mut named: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for (number, cells) in &rows {
-        let tests = tests_of(cells);
-        assert!(!tests.is_empty(), "row {number} has no test");
-        for test in tests {
-            let (file, name) =
-                source_of(test).unwrap_or_else(|| panic!("row {number}: {test:?} is no test"));
-            let source = fs::read_to_string(&file)
-                .unwrap_or_else(|error| panic!("row {number}: {}: {error}", file.display()));
-            let by_macro = ["::redis::", "::memory::", "::redis_only::"]
-                .iter()
-                .any(|module| test.contains(module));
-            assert!(
-                is_test(&source, name, by_macro),
-                "row {number}: there is no test {name} in {}",
-                file.display()
-            );
+        assert!(quoted(cells[3]).count() > 0, "row {number} has no test");
+        for test in quoted(cells[3]) {
+            assert!(is_test(test), "row {number}: there is no test {test:?}");
             named.entry(test).or_default().push(*number);
         }
     }
@@ -148,30 +141,23 @@ fn every_statement_about_topologies_names_tests_that_exist() {
         None => words == "conformance",
         Some((binary, _)) => binaries.contains(&binary),
     };
-    let quoted = |text: &'static str| text.split('`').skip(1).step_by(2);
     let named: Vec<_> = quoted(GUIDE).filter(|words| names_test(words)).collect();
     assert!(named.len() > 60, "only {named:?}");
     for test in named.into_iter().filter(|test| test.contains(' ')) {
-        let is_written = source_of(test).is_some_and(|(file, name)| {
-            fs::read_to_string(file).is_ok_and(|source| is_test(&source, name, false))
-        });
-        assert!(is_written || is_module(test), "there is no test `{test}`");
+        let exists = is_test(test) || is_module(test);
+        assert!(exists, "there is no test `{test}`");
     }
     let mut is_shown = false;
     for line in GUIDE.lines() {
-        let Some(cells) = line
-            .strip_prefix('|')
-            .and_then(|line| line.strip_suffix('|'))
-        else {
+        let Some(last) = cells(line).and_then(|cells| cells.last().copied()) else {
             is_shown = false;
             continue;
         };
-        let last = cells.rsplit('|').next().unwrap_or_default().trim();
         if last == "test" {
             is_shown = true;
         } else if is_shown && !last.starts_with('-') {
             let shows = |words: &str| names_test(words) || words.starts_with("cargo run");
-            assert!(quoted(last).any(shows), "nothing shows that{cells}");
+            assert!(quoted(last).any(shows), "nothing shows that: {line}");
         }
     }
 }

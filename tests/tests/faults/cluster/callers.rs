@@ -1,0 +1,139 @@
+//! Calls that want the same locks: a queue behind a holder, or a crowd that takes locks in turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use distlock::{Error, FencingToken, LockGuard, LockManager};
+use distlock_tests::{RedisServer, eventually_async, within};
+use tokio::task::JoinHandle;
+
+use crate::kit::{Acquiring, Exclusion, LONG, acquire_later, connect, give_back, ms, until_queued};
+
+/// A lock that one manager holds, and for which others wait.
+pub(crate) struct Queue {
+    pub(crate) guard: LockGuard,
+    pub(crate) waiting: Vec<Acquiring>,
+    /// What is left is released in the background while these live.
+    pub(crate) managers: Vec<LockManager>,
+}
+
+impl Queue {
+    /// Every waiter has a manager of its own. The server is the one that has the lock.
+    pub(crate) async fn start(
+        url: &str,
+        server: &RedisServer,
+        key: &str,
+        lease: Duration,
+        waiters: i64,
+    ) -> Self {
+        let holder = connect(url).await;
+        let guard = holder.lock(key).lease(lease).acquire().await.unwrap();
+        let (mut waiting, mut managers) = (Vec::new(), vec![holder]);
+        for place in 1..=waiters {
+            let manager = connect(url).await;
+            waiting.push(acquire_later(&manager, key, lease, LONG * 3));
+            managers.push(manager);
+            until_queued(&mut server.client(), key, place).await;
+        }
+        Queue {
+            guard,
+            waiting,
+            managers,
+        }
+    }
+
+    /// Releases the lock, and serves the waiters.
+    pub(crate) async fn serve(self) -> Vec<LockManager> {
+        let token = self.guard.fencing_token();
+        self.guard.release().await.unwrap();
+        served_in_order(token, self.waiting).await;
+        self.managers
+    }
+}
+
+/// The waiters have the lock in their order, each with a greater token than the one before.
+pub(crate) async fn served_in_order(mut last: FencingToken, waiting: Vec<Acquiring>) {
+    let give_back = |turn| tokio::spawn(give_back(turn));
+    let waiting: Vec<_> = waiting.into_iter().map(give_back).collect();
+    let mut before = None;
+    for turn in waiting {
+        let (token, acquired) = within(LONG * 2, turn).await.unwrap();
+        assert!(token > last, "{token} after {last}");
+        assert!(before.is_none_or(|before| before < acquired), "out of turn");
+        (last, before) = (token, Some(acquired));
+    }
+}
+
+/// A waiter has the lock, with a greater token than the last one, and releases it.
+pub(crate) async fn served(last: FencingToken, waiting: Acquiring) {
+    served_in_order(last, vec![waiting]).await;
+}
+
+/// Calls that take the locks of some keys again and again.
+pub(crate) struct Crowd {
+    calls: Vec<(Arc<AtomicU64>, JoinHandle<()>)>,
+    has_ended: Arc<AtomicBool>,
+    managers: Vec<LockManager>,
+}
+
+impl Crowd {
+    /// Every manager has two calls for each key. `released` looks at how each hold ended.
+    pub(crate) async fn start(
+        url: &str,
+        keys: &[String],
+        managers: usize,
+        lease: Duration,
+        released: fn(Result<(), Error>),
+    ) -> Self {
+        let mut crowd = Crowd {
+            calls: Vec::new(),
+            has_ended: Arc::default(),
+            managers: Vec::new(),
+        };
+        let exclusions: Vec<_> = keys.iter().map(|_| Exclusion::new()).collect();
+        for _ in 0..managers {
+            let manager = connect(url).await;
+            for (number, key) in keys.iter().chain(keys).enumerate() {
+                let lock = manager.lock(key).lease(lease).wait(LONG * 3);
+                let exclusion = exclusions[number % keys.len()].clone();
+                let turns = Arc::new(AtomicU64::new(0));
+                let (counted, has_ended) = (turns.clone(), crowd.has_ended.clone());
+                let call = tokio::spawn(async move {
+                    while !has_ended.load(Ordering::Relaxed) {
+                        let guard = lock.acquire().await.unwrap();
+                        let inside = exclusion.enter(guard.fencing_token());
+                        tokio::time::sleep(ms(1)).await;
+                        assert!(guard.is_held());
+                        drop(inside);
+                        released(guard.release().await);
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                crowd.calls.push((turns, call));
+            }
+            crowd.managers.push(manager);
+        }
+        crowd
+    }
+
+    /// The number of turns of the call that has had the fewest. No call has failed.
+    pub(crate) fn turns(&self) -> u64 {
+        let turns = self.calls.iter().map(|(turns, call)| {
+            assert!(!call.is_finished(), "a call has failed");
+            turns.load(Ordering::Relaxed)
+        });
+        turns.min().unwrap_or_default()
+    }
+
+    /// Ends after every call has had some turns more. What is left is released in the background while the managers live.
+    pub(crate) async fn end(self) -> Vec<LockManager> {
+        let before = self.turns();
+        eventually_async(LONG * 2, async || self.turns() > before + 5).await;
+        self.has_ended.store(true, Ordering::Relaxed);
+        for (_, call) in self.calls {
+            within(LONG * 2, call).await.unwrap();
+        }
+        self.managers
+    }
+}
