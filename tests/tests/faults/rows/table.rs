@@ -49,6 +49,7 @@ fn root_of(binary: &str) -> PathBuf {
         "inventory" => package.join("../examples/inventory/tests"),
         "ui" => package.join("compile-fail/tests"),
         "quorum" | "node" => package.join("model/tests"),
+        "fuzz" => package.join("fuzz/src"),
         _ => package.join("tests"),
     }
 }
@@ -73,6 +74,7 @@ fn source_of(test: &str) -> Option<(PathBuf, &str)> {
         parts.retain(|part| !STORES.contains(part));
     }
     let file = match parts.as_slice() {
+        [] if root.join("main.rs").exists() => root.join("main.rs"),
         [] if root.join(binary).is_dir() => root.join(binary).join("main.rs"),
         [] => root.join(format!("{binary}.rs")),
         modules => {
