@@ -83,7 +83,7 @@ async fn garbage_breaks_nothing_and_grants_nothing() {
         seconds: 3_600,
         seed: 1,
         cases: 320,
-        parallel: 8,
+        parallel: 16,
     };
     let (tally, failures) = run(&arguments).await;
     assert_eq!(failures, [""; 0]);

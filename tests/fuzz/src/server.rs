@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use distlock_tests::garbage::{
-    Call, Frame, Impostor, Names, Reaction, Then, Verb, junk, nonsense, oracle, push, reply, right,
+    Call, Frame, Impostor, NONSENSE, Names, Reaction, Then, Verb, junk, oracle, push, reply, right,
     stream,
 };
 use proptest::prelude::*;
@@ -58,11 +58,10 @@ pub(crate) enum Mood {
 impl Mood {
     /// Every second seed answers with the next piece of fixed nonsense.
     pub(crate) fn drawn(seed: u64, dice: &mut Dice) -> Mood {
-        let all = nonsense();
-        let next = seed as usize / 2 % all.len();
+        let next = seed as usize / 2 % NONSENSE.len();
         match seed % 2 {
             0 => Mood::Same {
-                answer: all[next].clone(),
+                answer: NONSENSE[next].clone(),
                 greets: dice.percent(70),
             },
             _ if dice.percent(15) => Mood::Stubborn {

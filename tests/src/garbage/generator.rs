@@ -1,5 +1,7 @@
 //! How garbage is drawn.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
@@ -109,20 +111,20 @@ const ENDLESS: &[(&str, &[u8])] = &[
 ];
 
 /// Every fixed piece of nonsense: answers that prove nothing, whatever was asked.
-pub fn nonsense() -> Vec<Reaction> {
+pub static NONSENSE: LazyLock<Vec<Reaction>> = LazyLock::new(|| {
     let mut all: Vec<Reaction> = LIES.iter().map(|text| Reaction::new(*text)).collect();
     all.push(Reaction::new(b"*1\r\n".repeat(5_000)));
     // A megabyte that would control a terminal.
     let long = "\x1b]0;title\x07\x1b[31m\u{202e}\u{9b}2J".repeat(50_000);
     for code in ["ERR", "NOPERM", "OOM", "FOREIGN", "MOVED 1"] {
-        all.push(Frame::error(format!("{code} {long}")).into());
+        all.push(Reaction::new(format!("-{code} {long}\r\n")));
     }
     all.extend(ENDLESS.iter().map(|(first, rest)| Reaction {
         then: Then::Repeat(rest),
         ..Reaction::new(*first)
     }));
     all
-}
+});
 
 /// The client that garbage is made for.
 #[derive(Clone, Debug, Default)]

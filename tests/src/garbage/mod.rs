@@ -8,5 +8,5 @@ mod impostor;
 pub mod oracle;
 
 pub use frame::Frame;
-pub use generator::{Names, junk, nonsense, push, reply, right, stream};
+pub use generator::{NONSENSE, Names, junk, push, reply, right, stream};
 pub use impostor::{Call, Impostor, Reaction, Then, Verb};
