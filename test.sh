@@ -125,7 +125,7 @@ published() {
 visitor_packages=(-p distlock -p distlock-macros -p distlock-tests -p compile-fail -p inventory)
 
 # The fault tests that take half of the time of all of them.
-slow_tests=(a_minute:: cluster:: rows::garbage:: stampede::)
+slow_tests=(a_minute:: cluster:: stampede::)
 
 visitor_tests() {
     DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} cargo test "${visitor_packages[@]}" --lib --bins

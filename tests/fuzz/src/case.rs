@@ -1,52 +1,40 @@
 //! One case: a server, a manager, and a few calls.
 
-use std::ops::AddAssign;
+use std::collections::BTreeMap;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::{Error, LockManager};
+use distlock::{Error, LockGuard, LockManager};
+use futures::future::join_all;
 use proptest::sample::select;
 
-use crate::panics;
 use crate::server::{Dice, Mood, Server};
 
 /// How much later than it should anything may end on a busy machine.
 const SLACK: Duration = Duration::from_secs(10);
-const CONNECT_WITHIN: Duration = Duration::from_millis(300);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 /// The longest that a command may take (`Timing::command_deadline`).
 const COMMAND: Duration = Duration::from_secs(1);
+/// Of everything that must succeed.
+const LONG: Duration = Duration::from_secs(10);
 
-/// What became of the calls of many cases.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
-    /// Cases run.
-    pub cases: u64,
-    /// Managers that the handshake did not let connect.
-    pub unconnected: u64,
-    /// Commands that the servers answered, or not.
-    pub commands: u64,
-    /// Guards that the calls got, all of them proven.
-    pub guards: u64,
-    /// Calls that were told that somebody else has the lock.
-    pub busy: u64,
-    /// Calls that failed otherwise.
-    pub failed: u64,
-    /// Guards that were lost while they were held.
-    pub lost: u64,
-}
+/// The limit of a reply, and what the sockets of both sides hold.
+const MAX_ACCEPTED: usize = 32 << 20;
+/// The limit of an error's text, its sources and their `{:?}`.
+const MAX_SHOWN: usize = 2_500;
 
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.cases += other.cases;
-        self.unconnected += other.unconnected;
-        self.commands += other.commands;
-        self.guards += other.guards;
-        self.busy += other.busy;
-        self.failed += other.failed;
-        self.lost += other.lost;
+/// How often something happened.
+pub(crate) type Tally = BTreeMap<&'static str, u64>;
+
+/// Adds a tally to another.
+pub(crate) fn add(total: &mut Tally, other: Tally) {
+    for (what, count) in other {
+        *total.entry(what).or_default() += count;
     }
 }
 
-/// One call.
+/// One hold, or one call for it.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     key: &'static str,
@@ -55,22 +43,28 @@ struct Plan {
     hold: Duration,
 }
 
+/// Held when the garbage begins: every renewal of it is answered with garbage.
+const HELD_BEFORE: Plan = Plan {
+    key: "held",
+    lease: Duration::from_millis(400),
+    wait: LONG,
+    hold: Duration::from_millis(700),
+};
+
 /// Runs the case of a seed.
 ///
 /// # Errors
 ///
 /// What the manager did that it must not.
-pub async fn run(seed: u64) -> Result<Tally, String> {
-    let panics = panics::count();
+pub(crate) async fn run(seed: u64) -> Result<Tally, String> {
+    let panics = panics();
     let mut dice = Dice::new(!seed);
-    let mood = Mood {
-        honest: dice.draw(select(vec![0, 40, 70, 90])),
-        handshake: dice.draw(select(vec![0, 0, 0, 5, 30])),
-        bytes: dice.draw(select(vec![0, 0, 0, 5, 20])),
-        stubborn: dice.percent(15),
+    let case = Case {
+        mood: Mood::drawn(seed, &mut dice),
+        server: Server::start(seed),
     };
     let ms = Duration::from_millis;
-    let plans: Vec<Plan> = (0..dice.draw(1..5usize))
+    let calls: Vec<Plan> = (0..dice.draw(1..5usize))
         .map(|_| Plan {
             key: dice.draw(select(vec!["a", "b", "c"])),
             lease: ms(dice.draw(select(vec![50, 120, 400]))),
@@ -78,101 +72,184 @@ pub async fn run(seed: u64) -> Result<Tally, String> {
             hold: ms(dice.draw(select(vec![0, 20, 150, 300]))),
         })
         .collect();
-    let server = Server::start(seed, mood);
-    let result = converse(&server, &plans)
-        .await
-        .map_err(|why| format!("seed {seed}: {why}"))?;
+    let connects_before = dice.percent(70);
+    let mut result = case.converse(connects_before, &calls).await;
+    let server = &case.server;
     if let Some(call) = server.zero() {
-        return Err(format!("seed {seed}: a TTL of zero: {call}"));
+        result = Err(format!("a TTL of zero: {call}"));
     }
-    if panics::count() != panics {
-        return Err(format!(
-            "seed {seed}, or one that ran beside it: a thread panicked"
-        ));
+    if server.impostor.most_sent() > MAX_ACCEPTED {
+        result = Err(format!("accepted {} bytes", server.impostor.most_sent()));
     }
-    Ok(result)
+    if self::panics() != panics {
+        result = Err("a thread of this case, or of one that ran next to it, panicked".into());
+    }
+    result.map_err(|why| format!("seed {seed}: {why}; {:?}", case.mood))
 }
 
-async fn converse(server: &Server, plans: &[Plan]) -> Result<Tally, String> {
-    let mut tally = Tally {
-        cases: 1,
-        ..Tally::default()
-    };
-    let builder = LockManager::builder()
-        .url(server.impostor.url())
-        .connect_timeout(CONNECT_WITHIN);
-    let manager = match within("connecting", CONNECT_WITHIN, builder.connect()).await? {
-        Ok(manager) => manager,
-        Err(error) => {
-            let _ = error.to_string();
-            tally.unconnected += 1;
-            return Ok(tally);
-        }
-    };
-    let calls = plans.iter().map(|plan| call(server, &manager, *plan));
-    for call in join_all(calls).await {
-        tally += call?;
-    }
-    if let Err(error) = within("an inspection", COMMAND, manager.inspect("a")).await? {
-        let _ = error.to_string();
-    }
-    // Bodies have ended; releases are given two seconds.
-    within("a shutdown", 2 * COMMAND, manager.shutdown()).await?;
-    tally.commands = server.impostor.commands();
-    Ok(tally)
+/// Returns how many panics there were on any thread, counted from the first call on.
+fn panics() -> u64 {
+    static PANICS: AtomicU64 = AtomicU64::new(0);
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            PANICS.fetch_add(1, Ordering::AcqRel);
+            usual(info);
+        }));
+    });
+    PANICS.load(Ordering::Acquire)
 }
 
-async fn call(server: &Server, manager: &LockManager, plan: Plan) -> Result<Tally, String> {
-    let mut tally = Tally::default();
-    let lock = manager.lock(plan.key).lease(plan.lease).wait(plan.wait);
-    let guard = match within("an acquire", plan.wait + COMMAND, lock.acquire()).await? {
-        Ok(guard) => guard,
-        Err(error) => {
-            let told = error.to_string();
-            if told.contains('\u{1b}') || told.contains('\n') {
-                return Err(format!("an error with control characters: {told:?}"));
+struct Case {
+    server: Server,
+    mood: Mood,
+}
+
+impl Case {
+    /// An honest server, garbage, and an honest server again.
+    async fn converse(&self, connects_before: bool, calls: &[Plan]) -> Result<Tally, String> {
+        let mut tally = Tally::from([("cases", 1)]);
+        let mut manager = None;
+        let mut guard = None;
+        if connects_before {
+            let connected = Self::honestly(|| self.connect(LONG)).await?;
+            let lock = connected.lock(HELD_BEFORE.key).wait(HELD_BEFORE.wait);
+            let lock = lock.lease(HELD_BEFORE.lease);
+            guard = Some(Self::honestly(|| lock.acquire()).await?);
+            manager = Some(connected);
+        }
+        self.server.mood(self.mood.clone());
+        if !connects_before {
+            manager =
+                match within("connecting", CONNECT_TIMEOUT, self.connect(CONNECT_TIMEOUT)).await? {
+                    Ok(manager) => Some(manager),
+                    Err(error) => {
+                        tally.insert("unconnected", 1);
+                        check(&error)?;
+                        None
+                    }
+                };
+        }
+        if let Some(manager) = &manager {
+            let held = async {
+                match guard {
+                    Some(guard) => self.hold(guard, HELD_BEFORE).await,
+                    None => Ok(Tally::new()),
+                }
+            };
+            let calls = join_all(calls.iter().map(|plan| self.call(manager, *plan)));
+            let (held, calls) = tokio::join!(held, calls);
+            for outcome in calls.into_iter().chain([held]) {
+                add(&mut tally, outcome?);
             }
-            match error {
-                Error::Busy { .. } => tally.busy += 1,
-                _ => tally.failed += 1,
+            match within("an inspection", COMMAND, manager.inspect("a")).await? {
+                Err(error) => check(&error)?,
+                Ok(lock) if self.says_nothing() => return Err(format!("an inspection: {lock:?}")),
+                Ok(_) => {}
             }
-            return Ok(tally);
         }
-    };
-    tally.guards += 1;
-    let token = u64::from(guard.fencing_token());
-    if token == 0 {
-        return Err("a fencing token of zero".into());
+        self.server.mood(Mood::Honest);
+        let manager = match manager {
+            Some(manager) => manager,
+            None => Self::honestly(|| self.connect(LONG)).await?,
+        };
+        Self::honestly(|| async {
+            let guard = manager.lock("a").wait(LONG).acquire().await?;
+            guard.release().await
+        })
+        .await?;
+        // Bodies have ended; releases are given two seconds.
+        within("a shutdown", 2 * COMMAND, manager.shutdown()).await?;
+        tally.insert("renewals", self.server.renewals());
+        Ok(tally)
     }
-    if let Some(objection) = server.objection(plan.key, token) {
-        return Err(objection);
+
+    /// Returns true if no answer of the server says anything of a lock.
+    fn says_nothing(&self) -> bool {
+        matches!(self.mood, Mood::Same { .. })
     }
-    let end = Instant::now() + plan.hold;
-    loop {
-        let now = Instant::now();
-        let held = guard.is_held();
-        // A hold is believed from the send of a command on, which is before the server received it.
-        if held
-            && let Some(proven) = server.proven_at(plan.key, token)
-            && now > proven + plan.lease
-        {
-            let late = now - proven - plan.lease;
-            return Err(format!(
-                "`{}` is believed {late:?} after its lease",
-                plan.key
-            ));
+
+    async fn connect(&self, timeout: Duration) -> Result<LockManager, Error> {
+        let builder = LockManager::builder().url(self.server.impostor.url());
+        builder.connect_timeout(timeout).connect().await
+    }
+
+    /// Repeats what succeeds while the server is honest, as long as the machine is too busy for it.
+    async fn honestly<T, F>(call: impl Fn() -> F) -> Result<T, String>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut last = None;
+        for _ in 0..5 {
+            match within("a call to an honest server", LONG, call()).await? {
+                Ok(value) => return Ok(value),
+                Err(error) if error.is_unavailable() => last = Some(error),
+                Err(error) => return Err(format!("of an honest server: {error:?}")),
+            }
         }
-        if !held || now >= end {
-            tally.lost += u64::from(!held);
-            break;
+        Err(format!("an honest server is not used: {last:?}"))
+    }
+
+    async fn call(&self, manager: &LockManager, plan: Plan) -> Result<Tally, String> {
+        let lock = manager.lock(plan.key).lease(plan.lease).wait(plan.wait);
+        let acquired = within("an acquire", plan.wait + COMMAND, async {
+            if plan.wait.is_zero() {
+                lock.try_acquire().await
+            } else {
+                lock.acquire().await.map(Some)
+            }
+        });
+        let error = match acquired.await? {
+            Ok(Some(guard)) => return self.hold(guard, plan).await,
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
+        error.as_ref().map_or(Ok(()), check)?;
+        let is_busy = error.as_ref().is_none_or(Error::is_busy);
+        let is_lost = error.as_ref().is_some_and(Error::is_lost);
+        if self.says_nothing() && (is_busy || is_lost) {
+            return Err(format!("believed of `{}`: {error:?}", plan.key));
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        Ok(Tally::from([(if is_busy { "busy" } else { "failed" }, 1)]))
     }
-    // Repeated until it is answered, but a caller waits for one attempt.
-    if let Err(error) = within("a release", COMMAND, guard.release()).await? {
-        let _ = error.to_string();
+
+    /// Holds for a while, or until the loss, and checks that what is believed is proven.
+    async fn hold(&self, guard: LockGuard, plan: Plan) -> Result<Tally, String> {
+        let mut tally = Tally::from([("guards", 1)]);
+        let token = u64::from(guard.fencing_token());
+        if token == 0 {
+            return Err("a fencing token of zero".into());
+        }
+        if !self.server.proves(plan.key, token) {
+            return Err(format!("nothing proves {guard:?}"));
+        }
+        let end = Instant::now() + plan.hold;
+        loop {
+            let now = Instant::now();
+            let is_held = guard.is_held();
+            // A hold is believed from the send of a command on, which is before the server received it.
+            if is_held
+                && let Some(proven) = self.server.proven_at(plan.key, token)
+                && now > proven + plan.lease
+            {
+                let late = now - proven - plan.lease;
+                return Err(format!(
+                    "`{}` is believed {late:?} after its lease",
+                    plan.key
+                ));
+            }
+            if !is_held || now >= end {
+                tally.insert("lost", u64::from(!is_held));
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Repeated until it is answered, but a caller waits for one attempt.
+        let released = within("a release", COMMAND, guard.release()).await?;
+        released.or_else(|error| check(&error))?;
+        Ok(tally)
     }
-    Ok(tally)
 }
 
 async fn within<T>(
@@ -185,28 +262,18 @@ async fn within<T>(
     ended.map_err(|_| format!("{what} did not end within {limit:?}"))
 }
 
-/// Runs all at once, on one task.
-async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(|context| {
-        let mut pending = false;
-        for (future, output) in &mut running {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    std::task::Poll::Ready(ready) => *output = Some(ready),
-                    std::task::Poll::Pending => pending = true,
-                }
+/// Checks everything that a program may show of an error: the text of a server reaches no log uncut, and no terminal
+/// with what controls it.
+fn check(error: &Error) -> Result<(), String> {
+    let mut next: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = next {
+        for text in [error.to_string(), format!("{error:?}")] {
+            let controls = |c: char| c.is_control() || c == '\u{202e}';
+            if text.len() > MAX_SHOWN || text.contains(controls) {
+                return Err(format!("an error of {} bytes: {text:?}", text.len()));
             }
         }
-        if pending {
-            std::task::Poll::Pending
-        } else {
-            std::task::Poll::Ready(())
-        }
-    })
-    .await;
-    running
-        .into_iter()
-        .filter_map(|(_, output)| output)
-        .collect()
+        next = error.source();
+    }
+    Ok(())
 }

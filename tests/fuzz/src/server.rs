@@ -1,17 +1,17 @@
 //! What the server of a case answers, and what it has proven with that.
 
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use distlock_tests::garbage::{
-    Call, Frame, Impostor, Reaction, Verb, edge_number, junk, nearly, oracle, stream,
+    Call, Frame, Impostor, NONSENSE, Names, Reaction, Then, Verb, junk, oracle, push, reply, right,
+    stream,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-
-const PREFIX: &str = "distlock:lock:";
 
 /// Draws from a seed.
 pub(crate) struct Dice(TestRunner);
@@ -24,7 +24,7 @@ impl Dice {
         Dice(TestRunner::new_with_rng(Config::default(), rng))
     }
 
-    pub(crate) fn draw<T: std::fmt::Debug>(&mut self, strategy: impl Strategy<Value = T>) -> T {
+    pub(crate) fn draw<T: Debug>(&mut self, strategy: impl Strategy<Value = T>) -> T {
         match strategy.new_tree(&mut self.0) {
             Ok(tree) => tree.current(),
             Err(reason) => unreachable!("a strategy without values: {reason}"),
@@ -36,365 +36,273 @@ impl Dice {
     }
 }
 
-/// Something that the bytes prove: this lock, with this token, since then.
+/// What a server answers with.
+#[derive(Clone, Debug)]
+pub(crate) enum Mood {
+    /// Every lock is free, and every hold goes on.
+    Honest,
+    /// Another client has every lock for ever, and releases may never end: only the callers' own deadlines end anything.
+    Stubborn { endless: bool },
+    /// Each answer is drawn. So many percent of the replies to scripts are right, are no replies but bytes, and belong
+    /// to another request; so many percent of the other answers are odd.
+    Mixed {
+        right: u32,
+        bytes: u32,
+        shifted: u32,
+        greeting: u32,
+    },
+    /// The same answer to every script, or to every command.
+    Same { answer: Reaction, greets: bool },
+}
+
+impl Mood {
+    /// Every second seed answers with the next piece of fixed nonsense.
+    pub(crate) fn drawn(seed: u64, dice: &mut Dice) -> Mood {
+        let next = seed as usize / 2 % NONSENSE.len();
+        match seed % 2 {
+            0 => Mood::Same {
+                answer: NONSENSE[next].clone(),
+                greets: dice.percent(70),
+            },
+            _ if dice.percent(15) => Mood::Stubborn {
+                endless: dice.percent(20),
+            },
+            _ => Mood::Mixed {
+                right: dice.draw(select(vec![0, 40, 70, 90])),
+                bytes: dice.draw(select(vec![0, 0, 0, 5, 20])),
+                shifted: dice.draw(select(vec![0, 0, 0, 5, 20])),
+                greeting: dice.draw(select(vec![0, 0, 0, 5, 30])),
+            },
+        }
+    }
+}
+
+/// Something that the bytes prove.
 #[derive(Clone, Debug)]
 struct Proof {
-    key: String,
-    token: u64,
-    at: Instant,
-    /// A pushed grant: it is as old as its message, which may wait anywhere.
-    pushed: bool,
+    lock: String,
+    /// A renewal names none.
+    token: Option<u64>,
+    /// When the command was received. A pushed grant is as old as its message, which may wait anywhere.
+    at: Option<Instant>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Record {
+    mood: Mood,
     proofs: Vec<Proof>,
-    /// When a renewal of a key was last answered without naming it.
-    renewed: Vec<(String, Instant)>,
-    /// A duration was sent that would free a key.
+    names: Names,
+    /// A command with a TTL that would free a lock.
     zero: Option<String>,
-    owners: Vec<String>,
-    client: String,
-    next_token: i64,
+    renewals: u64,
 }
 
-/// A garbage server and its record.
+/// A server and its record.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) impostor: Impostor,
     record: Arc<Mutex<Record>>,
 }
 
-/// How honest a server is, in percent of its answers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Mood {
-    pub(crate) honest: u32,
-    pub(crate) handshake: u32,
-    pub(crate) bytes: u32,
-    /// Somebody else has every lock, for ever: only the callers' own deadlines end anything.
-    pub(crate) stubborn: bool,
-}
-
 impl Server {
-    pub(crate) fn start(seed: u64, mood: Mood) -> Server {
+    pub(crate) fn start(seed: u64) -> Server {
         let record = Arc::new(Mutex::new(Record {
-            next_token: 1_000,
-            ..Record::default()
+            mood: Mood::Honest,
+            proofs: Vec::new(),
+            names: Names::default(),
+            zero: None,
+            renewals: 0,
         }));
         let dice = Mutex::new(Dice::new(seed));
         let known = record.clone();
-        let impostor = Impostor::start(move |name, call| {
+        let impostor = Impostor::start(move |_, call| {
             let received = Instant::now();
-            let mut dice = dice.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut record = lock(&known);
-            match call {
-                Some(call) => Some(record.react(&mut dice, mood, call, received)),
-                None if dice.percent(mood.handshake) => Some(record.disturb(&mut dice, name)),
-                None => None,
-            }
+            lock(&known).react(&mut lock(&dice), call, received)
         });
         Server { impostor, record }
     }
 
-    /// What is wrong with a guard of this key and token.
-    pub(crate) fn objection(&self, key: &str, token: u64) -> Option<String> {
-        let record = lock(&self.record);
-        let proven = record
-            .proofs
-            .iter()
-            .any(|proof| proof.token == token && proof.key == format!("{{{key}}}"));
-        (!proven).then(|| format!("a guard of `{key}` with token {token}: {:?}", record.proofs))
+    pub(crate) fn mood(&self, mood: Mood) {
+        lock(&self.record).mood = mood;
     }
 
-    /// The last moment at which a command was received whose answer proves the hold; `None` when that cannot
-    /// be said.
+    /// Returns true if the bytes prove a guard of this key with this token.
+    pub(crate) fn proves(&self, key: &str, token: u64) -> bool {
+        let record = lock(&self.record);
+        let mut proofs = record.proofs.iter();
+        proofs.any(|proof| proof.token == Some(token) && proof.lock == name(key))
+    }
+
+    /// Returns when a command was last received whose answer proves the hold; `None` if that cannot be said.
     pub(crate) fn proven_at(&self, key: &str, token: u64) -> Option<Instant> {
         let record = lock(&self.record);
-        let key = format!("{{{key}}}");
-        let of_hold = || record.proofs.iter().filter(|proof| proof.token == token);
-        if of_hold().any(|proof| proof.pushed) {
-            return None;
-        }
-        let renewed = record
-            .renewed
-            .iter()
-            .filter(|(renewed, _)| *renewed == key)
-            .map(|(_, at)| *at);
-        of_hold().map(|proof| proof.at).chain(renewed).max()
+        let of_hold = |proof: &&Proof| proof.token.is_none_or(|of| of == token);
+        let proofs = record.proofs.iter().filter(of_hold);
+        let times = proofs.filter(|proof| proof.lock == name(key));
+        times
+            .map(|proof| proof.at)
+            .collect::<Option<Vec<_>>>()?
+            .into_iter()
+            .max()
     }
 
-    /// A duration that would free a key, if one was sent.
+    /// Returns a command that was sent with a TTL that would free a lock.
     pub(crate) fn zero(&self) -> Option<String> {
         lock(&self.record).zero.clone()
     }
-}
 
-/// Somebody else has it.
-fn stubborn(call: &Call) -> Reaction {
-    let now = Frame::Int(Impostor::micros());
-    let value = Frame::text("2 0123456789abcdef0123456789abcdef:7 1700 30250 1700 name");
-    let answer = match call.verb {
-        Verb::Ask => vec![Frame::Int(2), now, value],
-        Verb::Look => {
-            let seen = Frame::Array(vec![value, Frame::Int(100), Frame::Array(Vec::new())]);
-            let mut replies = vec![now];
-            replies.resize(1 + call.keys.len() / 4, seen);
-            replies
-        }
-        Verb::Renew | Verb::Inspect => Vec::new(),
-        Verb::Confirm => vec![Frame::Int(0); 2],
-        Verb::Release => return reaction(call, Frame::text("0")),
-    };
-    reaction(call, Frame::Array(answer))
-}
-
-fn reaction(call: &Call, answer: Frame) -> Reaction {
-    Reaction {
-        bytes: call.reply(&answer.encode()),
-        close: false,
+    /// Returns how many renewals were answered with garbage.
+    pub(crate) fn renewals(&self) -> u64 {
+        lock(&self.record).renewals
     }
 }
 
-fn lock(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
-    record.lock().unwrap_or_else(PoisonError::into_inner)
+/// The name of a key's lock.
+fn name(key: &str) -> String {
+    format!("distlock:lock:{{{key}}}")
 }
 
-/// The lock's name behind the prefix.
-fn name(call: &Call, index: usize) -> String {
-    call.keys
-        .get(index)
-        .and_then(|key| key.strip_prefix(PREFIX))
-        .unwrap_or_default()
-        .to_owned()
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Record {
-    fn react(&mut self, dice: &mut Dice, mood: Mood, call: &Call, received: Instant) -> Reaction {
-        self.note(call);
-        if mood.stubborn {
-            return stubborn(call);
+    fn react(&mut self, dice: &mut Dice, call: Option<&Call>, at: Instant) -> Option<Reaction> {
+        if let Some(call) = call {
+            self.note(call);
         }
-        let mut bytes = Vec::new();
-        if !self.client.is_empty() && dice.percent(30) {
-            bytes.extend(self.push(dice, call).encode());
-        }
-        if dice.percent(mood.bytes) {
-            let close = dice.percent(30);
-            if dice.percent(70) {
-                bytes.extend(dice.draw(stream(self.texts())));
+        match (self.mood.clone(), call) {
+            (Mood::Same { answer, greets }, _) => (call.is_some() || !greets).then_some(answer),
+            (Mood::Mixed { greeting, .. }, None) => {
+                dice.percent(greeting).then(|| self.disturb(dice))
             }
-            return Reaction { bytes, close };
-        }
-        let right = self.right(dice, call);
-        let answer = if dice.percent(mood.honest) {
-            right
-        } else {
-            let texts = self.texts();
-            dice.draw(
-                prop_oneof![4 => nearly(Just(right).boxed(), texts.clone()), 1 => junk(texts)],
-            )
-        };
-        self.prove(call, &answer, received);
-        bytes.extend(call.reply(&answer.encode()));
-        Reaction {
-            bytes,
-            close: false,
+            (_, None) => None,
+            (mood, Some(call)) => Some(self.answer(&mood, dice, call, at)),
         }
     }
 
-    /// Something odd in answer to a command that is no script.
-    fn disturb(&mut self, dice: &mut Dice, _name: &str) -> Reaction {
-        let texts = self.texts();
-        if dice.percent(50) {
-            dice.draw(junk(texts)).into()
-        } else {
-            Reaction {
-                bytes: dice.draw(stream(texts)),
-                close: dice.percent(30),
-            }
+    /// Answers a script.
+    fn answer(&mut self, mood: &Mood, dice: &mut Dice, call: &Call, at: Instant) -> Reaction {
+        let mut right = right(call.verb, call.locks(), &self.names);
+        let Mood::Mixed {
+            right: honest,
+            bytes,
+            shifted,
+            ..
+        } = *mood
+        else {
+            let answer = match (mood, call.verb) {
+                (Mood::Stubborn { endless: true }, Verb::Release) => Frame::text("3"),
+                (Mood::Stubborn { .. }, _) => right.swap_remove(right.len() - 1),
+                _ => right.swap_remove(0),
+            };
+            self.prove(call, &answer, at);
+            return Reaction::new(call.reply(answer));
+        };
+        let mut sent = Vec::new();
+        if !self.names.asks.is_empty() && dice.percent(30) {
+            sent.extend(self.push(dice).encode());
         }
+        if dice.percent(bytes) {
+            let drawn = self.disturb(dice);
+            sent.extend(drawn.bytes);
+            return Reaction {
+                bytes: sent,
+                ..drawn
+            };
+        }
+        let answer = if dice.percent(honest) {
+            dice.draw(select(right))
+        } else {
+            dice.draw(reply(call.verb, call.locks(), &self.names))
+        };
+        if dice.percent(shifted) {
+            sent.extend(answer.encode());
+        } else {
+            self.prove(call, &answer, at);
+            sent.extend(call.reply(answer));
+        }
+        Reaction::new(sent)
+    }
+
+    /// Something odd in answer to any command.
+    fn disturb(&self, dice: &mut Dice) -> Reaction {
+        if dice.percent(50) {
+            return dice.draw(junk(&self.names)).into();
+        }
+        let then = if dice.percent(30) {
+            Then::Close
+        } else {
+            Then::GoOn
+        };
+        let bytes = dice.draw(stream(&self.names));
+        Reaction { bytes, then }
     }
 
     fn note(&mut self, call: &Call) {
-        let ttls: Vec<&String> = match call.verb {
-            Verb::Ask => {
-                let owner = &call.args[0];
-                let client = owner.split(':').next().unwrap_or_default();
-                client.clone_into(&mut self.client);
-                self.owners.push(owner.clone());
-                vec![&call.args[1]]
-            }
-            Verb::Confirm => call.args[1..].iter().collect(),
-            Verb::Renew => call.args.iter().skip(1).step_by(2).collect(),
-            _ => Vec::new(),
+        let ttls = match call.verb {
+            Verb::Ask | Verb::Confirm => &call.args[1..2],
+            Verb::Renew => &call.args[1..],
+            _ => &[],
         };
-        if ttls
-            .iter()
-            .any(|ttl| ttl.parse().is_ok_and(|ttl: i64| ttl < 1))
-        {
+        // Between those of renewals are owners.
+        let is_zero = |ttl: &String| ttl.parse().is_ok_and(|ttl: i64| ttl < 1);
+        if ttls.iter().any(is_zero) {
             self.zero = Some(format!("{call:?}"));
+        }
+        if call.verb == Verb::Ask {
+            let owner = &call.args[0];
+            self.names.client = owner.split(':').next().unwrap_or_default().to_owned();
+            // The last one is the likeliest to wait still.
+            self.names.asks.truncate(3);
+            self.names
+                .asks
+                .insert(0, (owner.clone(), call.keys[0].clone()));
+        }
+        if call.verb == Verb::Renew && !matches!(self.mood, Mood::Honest) {
+            self.renewals += 1;
         }
     }
 
     /// Writes down what an answer proves.
     fn prove(&mut self, call: &Call, answer: &Frame, at: Instant) {
-        match call.verb {
-            Verb::Ask | Verb::Confirm => {
-                let proven = if call.verb == Verb::Ask {
-                    oracle::proof_of_ask(answer)
-                } else {
-                    oracle::proof(answer)
-                };
-                if let Some(token) = proven {
-                    let proof = Proof {
-                        key: name(call, 0),
-                        token,
-                        at,
-                        pushed: false,
-                    };
-                    self.proofs.push(proof);
-                }
-            }
-            Verb::Renew => {
-                let Some(failures) = oracle::failures(answer, call.keys.len()) else {
-                    return;
-                };
-                for index in 0..call.keys.len() {
-                    if failures.iter().all(|(failed, _)| *failed != index) {
-                        self.renewed.push((name(call, index), at));
-                    }
-                }
-            }
-            Verb::Release | Verb::Look | Verb::Inspect => {}
+        let proof = |lock: &String, token| Proof {
+            lock: lock.clone(),
+            token,
+            at: Some(at),
+        };
+        let failures = match call.verb {
+            Verb::Renew => oracle::failures(answer, call.keys.len()),
+            _ => None,
+        };
+        if let Some(failures) = failures {
+            let failed = |index| failures.iter().any(|(failed, _)| *failed == index);
+            let renewed = call
+                .keys
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| !failed(*index));
+            self.proofs
+                .extend(renewed.map(|(_, lock)| proof(lock, None)));
         }
+        let token = match call.verb {
+            Verb::Ask => oracle::held(answer),
+            Verb::Confirm => oracle::confirmed(answer),
+            _ => None,
+        };
+        self.proofs
+            .extend(token.map(|_| proof(&call.keys[0], token)));
     }
 
-    fn token(&mut self) -> i64 {
-        self.next_token += 1;
-        self.next_token
-    }
-
-    /// Texts that could be taken for something of the client's.
-    fn texts(&self) -> Vec<String> {
-        let other = "0123456789abcdef0123456789abcdef:7";
-        let mut texts = vec![
-            other.to_owned(),
-            format!("2 {other} 1700 30250 1700 name"),
-            "7".into(),
-            format!("held 7 {}", Impostor::micros()),
-        ];
-        for owner in self.owners.iter().rev().take(3) {
-            for rest in [
-                "",
-                " 1700 30250 1700 name",
-                " 01700 30250 1700 name",
-                " 0 1 1 n",
-                " x",
-            ] {
-                texts.push(format!("{owner}{rest}"));
-                texts.push(format!("2 {owner}{rest}"));
-            }
-        }
-        texts
-    }
-
-    /// An answer that a server could give.
-    fn right(&mut self, dice: &mut Dice, call: &Call) -> Frame {
-        let now = Frame::Int(Impostor::micros());
-        let other = Frame::text(format!(
-            "2 {} 1700 30250 1700 name",
-            "0123456789abcdef0123456789abcdef:7"
-        ));
-        let int = Frame::Int;
-        match call.verb {
-            Verb::Ask if dice.percent(50) => {
-                Frame::text(format!("held {} {}", self.token(), Impostor::micros()))
-            }
-            Verb::Ask => {
-                let verdict = dice.draw(select(vec![2, 2, 2, 2, 3, 4, 5, 6]));
-                let value = if dice.percent(10) {
-                    Frame::text("")
-                } else {
-                    other
-                };
-                Frame::Array(vec![int(verdict), now, value])
-            }
-            Verb::Confirm if dice.percent(80) => Frame::Array(vec![int(1), now, int(self.token())]),
-            Verb::Confirm => Frame::Array(vec![int(0), now]),
-            Verb::Renew if dice.percent(70) => Frame::Array(Vec::new()),
-            Verb::Renew => Frame::Array(vec![Frame::Array(vec![int(0), Frame::text("")])]),
-            Verb::Release => Frame::text(if dice.percent(20) { "3" } else { "1" }),
-            Verb::Look => {
-                let mut replies = vec![now];
-                for _ in 0..call.keys.len() / 4 {
-                    let ours = self.owners.last().filter(|_| dice.percent(30));
-                    let value = ours.map_or(other.clone(), |owner| {
-                        Frame::text(format!("2 {owner} 1700 30250 1700 me"))
-                    });
-                    let missing = if dice.percent(20) {
-                        vec![int(0)]
-                    } else {
-                        Vec::new()
-                    };
-                    replies.push(Frame::Array(vec![value, int(100), Frame::Array(missing)]));
-                }
-                Frame::Array(replies)
-            }
-            Verb::Inspect => {
-                Frame::Array(vec![now, other, int(100), int(0), Frame::text("5"), int(1)])
-            }
-        }
-    }
-
-    /// A grant for the last who asked, or nearly one.
-    fn push(&mut self, dice: &mut Dice, call: &Call) -> Frame {
-        let number = |dice: &mut Dice, right: i64| {
-            if dice.percent(85) {
-                right.to_string()
-            } else {
-                dice.draw(edge_number()).to_string()
-            }
-        };
-        let owner = if dice.percent(85) {
-            self.owners.last().cloned().unwrap_or_default()
-        } else {
-            dice.draw(select(self.texts()))
-        };
-        let token = self.token();
-        let token = number(dice, token);
-        let granted = number(dice, Impostor::micros());
-        let lease = number(dice, 300);
-        let lock = if dice.percent(85) {
-            call.keys[0].clone()
-        } else {
-            dice.draw(select(vec![
-                "",
-                "distlock:lock:{other}",
-                "distlock:queue:{a}",
-                "distlock:lock:",
-                "{a}",
-            ]))
-            .to_owned()
-        };
-        let push = Frame::Push(vec![
-            Frame::text("message"),
-            Frame::text(format!("distlock:client:{}", self.client)),
-            Frame::text(format!("{owner} {token} {granted} {lease} {lock}")),
-        ]);
-        let push = if dice.percent(75) {
-            push
-        } else {
-            dice.draw(nearly(Just(push).boxed(), self.texts()))
-        };
-        if let Some(granted) = oracle::grant(&self.client, &push) {
-            let (key, token) = (granted.key, granted.token);
-            self.proofs.push(Proof {
-                key,
-                token,
-                at: Instant::now(),
-                pushed: true,
-            });
-        }
+    /// A grant for one that asked, or nearly one.
+    fn push(&mut self, dice: &mut Dice) -> Frame {
+        let push = dice.draw(push(&self.names));
+        let granted = oracle::granted(&self.names.client, &push);
+        self.proofs.extend(granted.map(|granted| Proof {
+            lock: format!("distlock:lock:{}", granted.key),
+            token: Some(granted.token),
+            at: None,
+        }));
         push
     }
 }

@@ -1,168 +1,124 @@
-//! A RESP value as it stands on the wire.
+//! A RESP value as a server sends it.
 
-/// One value of RESP2 or RESP3, right or wrong.
-#[derive(Clone, Debug, PartialEq)]
+use std::fmt;
+
+/// One value of RESP2 or RESP3, right or wrong. The character is the first byte, which names the type.
+#[derive(Clone)]
 pub enum Frame {
-    /// `+...`
-    Simple(String),
-    /// `-...`
-    Error(String),
-    /// `:...`
-    Int(i64),
-    /// `$...`
-    Bulk(Vec<u8>),
-    /// `_`
-    Nil,
-    /// `*-1`, the nil of RESP2.
-    NilArray,
-    /// `,...`
-    Double(f64),
-    /// `#...`
-    Bool(bool),
-    /// `(...`
-    BigNumber(String),
-    /// `=...`
-    Verbatim(String),
-    /// `!...`
-    BlobError(String),
-    /// `*...`
-    Array(Vec<Frame>),
-    /// `~...`
-    Set(Vec<Frame>),
-    /// `>...`
-    Push(Vec<Frame>),
-    /// `%...`
-    Map(Vec<(Frame, Frame)>),
-    /// `|...`, an attribute before a value.
-    Attribute(Box<Frame>),
-    /// These very bytes.
+    /// A line: `+`, `-`, `:`, `_`, `,`, `#` or `(`.
+    Line(char, String),
+    /// Bytes after their length: `$`, `=` or `!`.
+    Blob(char, Vec<u8>),
+    /// Values after their count: `*`, `~`, `>`, or `%` with keys and values in turn. After `|` come a key and a value
+    /// that describe the value behind them.
+    List(char, Vec<Frame>),
+    /// These bytes.
     Raw(Vec<u8>),
 }
 
 impl Frame {
+    /// An integer.
+    pub fn int(number: i64) -> Self {
+        Frame::Line(':', number.to_string())
+    }
+
     /// A bulk string.
     pub fn text(text: impl Into<String>) -> Self {
-        Frame::Bulk(text.into().into_bytes())
+        Frame::Blob('$', text.into().into_bytes())
+    }
+
+    /// An error.
+    pub fn error(text: impl Into<String>) -> Self {
+        Frame::Line('-', text.into())
+    }
+
+    /// An array.
+    pub fn array(items: impl Into<Vec<Frame>>) -> Self {
+        Frame::List('*', items.into())
+    }
+
+    /// A push.
+    pub fn push(items: impl Into<Vec<Frame>>) -> Self {
+        Frame::List('>', items.into())
     }
 
     /// The integer, if it is one.
-    pub fn int(&self) -> Option<i64> {
+    pub fn as_int(&self) -> Option<i64> {
         match self {
-            Frame::Int(number) => Some(*number),
+            Frame::Line(':', digits) => digits.parse().ok(),
             _ => None,
         }
     }
 
-    /// The elements of an array.
-    pub fn array(&self) -> Option<&[Frame]> {
+    /// The elements, if it is an array.
+    pub fn as_array(&self) -> Option<&[Frame]> {
         match self {
-            Frame::Array(items) => Some(items),
+            Frame::List('*', items) => Some(items),
             _ => None,
         }
     }
 
-    /// The text of a string, simple or bulk, if it is UTF-8.
+    /// The text of a string, simple or bulk, if it is UTF-8. The client library makes `+OK` a value of its own.
     pub fn as_text(&self) -> Option<&str> {
         match self {
-            Frame::Bulk(bytes) => std::str::from_utf8(bytes).ok(),
-            Frame::Simple(text) => Some(text),
+            Frame::Blob('$', bytes) => std::str::from_utf8(bytes).ok(),
+            Frame::Line('+', text) if text != "OK" => Some(text),
             _ => None,
         }
     }
 
-    /// Whether an error is in it anywhere.
+    /// Returns true if an error is in it anywhere.
     pub fn has_error(&self) -> bool {
         match self {
-            Frame::Error(_) | Frame::BlobError(_) => true,
-            Frame::Array(items) | Frame::Set(items) | Frame::Push(items) => {
-                items.iter().any(Frame::has_error)
-            }
-            Frame::Map(pairs) => pairs
-                .iter()
-                .any(|(key, value)| key.has_error() || value.has_error()),
-            Frame::Attribute(value) => value.has_error(),
-            _ => false,
+            Frame::Line(kind, _) => *kind == '-',
+            Frame::Blob(kind, _) => *kind == '!',
+            Frame::List(_, items) => items.iter().any(Frame::has_error),
+            Frame::Raw(_) => false,
         }
     }
 
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.write(&mut out);
-        out
-    }
-
-    fn write(&self, out: &mut Vec<u8>) {
-        let line = |out: &mut Vec<u8>, kind: char, rest: &str| {
+        match self {
             // A line cannot contain its own end.
-            let rest = rest.replace(['\r', '\n'], " ");
-            out.extend(format!("{kind}{rest}\r\n").bytes());
-        };
-        let blob = |out: &mut Vec<u8>, kind: char, bytes: &[u8]| {
-            out.extend(format!("{kind}{}\r\n", bytes.len()).bytes());
-            out.extend(bytes);
-            out.extend(b"\r\n");
-        };
-        let items = |out: &mut Vec<u8>, kind: char, items: &[Frame]| {
-            out.extend(format!("{kind}{}\r\n", items.len()).bytes());
-            items.iter().for_each(|item| item.write(out));
-        };
-        match self {
-            Frame::Simple(text) => line(out, '+', text),
-            Frame::Error(text) => line(out, '-', text),
-            Frame::Int(number) => line(out, ':', &number.to_string()),
-            Frame::Bulk(bytes) => blob(out, '$', bytes),
-            Frame::Nil => line(out, '_', ""),
-            Frame::NilArray => line(out, '*', "-1"),
-            Frame::Double(number) => line(out, ',', &number.to_string()),
-            Frame::Bool(yes) => line(out, '#', if *yes { "t" } else { "f" }),
-            Frame::BigNumber(digits) => line(out, '(', digits),
-            Frame::Verbatim(text) => blob(out, '=', format!("txt:{text}").as_bytes()),
-            Frame::BlobError(text) => blob(out, '!', text.as_bytes()),
-            Frame::Array(all) => items(out, '*', all),
-            Frame::Set(all) => items(out, '~', all),
-            Frame::Push(all) => items(out, '>', all),
-            Frame::Map(pairs) => {
-                line(out, '%', &pairs.len().to_string());
-                for (key, value) in pairs {
-                    key.write(out);
-                    value.write(out);
-                }
+            Frame::Line(kind, text) => {
+                format!("{kind}{}\r\n", text.replace(['\r', '\n'], " ")).into()
             }
-            Frame::Attribute(value) => {
-                line(out, '|', "1");
-                Frame::Simple("ttl".into()).write(out);
-                Frame::Int(3_600).write(out);
-                value.write(out);
+            Frame::Blob(kind, bytes) => [
+                format!("{kind}{}\r\n", bytes.len()).as_bytes(),
+                bytes,
+                b"\r\n",
+            ]
+            .concat(),
+            Frame::List(kind, items) => {
+                let count = match kind {
+                    '%' => items.len() / 2,
+                    '|' => 1,
+                    _ => items.len(),
+                };
+                let mut bytes = format!("{kind}{count}\r\n").into_bytes();
+                bytes.extend(items.iter().flat_map(Frame::encode));
+                bytes
             }
-            Frame::Raw(bytes) => out.extend(bytes),
+            Frame::Raw(bytes) => bytes.clone(),
         }
     }
 
-    /// How many values there are, this one included.
-    pub(super) fn count(&self) -> usize {
-        match self {
-            Frame::Array(items) | Frame::Set(items) | Frame::Push(items) => {
-                1 + items.iter().map(Frame::count).sum::<usize>()
-            }
-            _ => 1,
+    /// Returns the reply with the number of its request at the end, if it is a list or a text: others have none.
+    #[must_use]
+    pub fn numbered(mut self, number: &str) -> Self {
+        match &mut self {
+            Frame::List('*', items) => items.push(Frame::text(number)),
+            Frame::Blob('$', bytes) => bytes.extend(format!(" {number}").bytes()),
+            Frame::Line('+', text) => *text += &format!(" {number}"),
+            _ => {}
         }
+        self
     }
+}
 
-    /// Changes the `index`th value, counted as [`Frame::count`] does.
-    pub(super) fn change(&mut self, index: usize, change: &mut dyn FnMut(&mut Frame)) {
-        if index == 0 {
-            return change(self);
-        }
-        let mut left = index - 1;
-        if let Frame::Array(items) | Frame::Set(items) | Frame::Push(items) = self {
-            for item in items {
-                let count = item.count();
-                if left < count {
-                    return item.change(left, change);
-                }
-                left -= count;
-            }
-        }
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.encode().escape_ascii())
     }
 }

@@ -1,15 +1,15 @@
-//! A server that answers the handshake of a client as Redis does, and everything else as it is told.
+//! A server that greets a client as Redis does, and answers everything else as it is told.
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Frame;
-use crate::resp::{is_push, line_at, request_len, value_len};
+use crate::resp::{line_at, request_len};
 
 /// What a script is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,16 +22,16 @@ pub enum Verb {
     Renew,
     /// Release, or cancel.
     Release,
-    /// Ask after everything that is waited for.
+    /// Look after everything that is waited for.
     Look,
-    /// See who holds a lock.
+    /// Return the state of a lock.
     Inspect,
 }
 
 /// A script call.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which one, told by its arguments.
+    /// Which one, as its arguments show.
     pub verb: Verb,
     /// KEYS.
     pub keys: Vec<String>,
@@ -54,13 +54,14 @@ impl Call {
             return None;
         }
         let (number, args) = args.split_last()?;
-        let verb = match args.first().map(String::as_str) {
-            None => Verb::Inspect,
-            Some(first) if first.contains(' ') => Verb::Renew,
-            Some(first) if !first.contains(':') => Verb::Look,
-            Some(_) if keys.len() == 3 => Verb::Confirm,
-            Some(_) if args.len() == 3 => Verb::Release,
-            Some(_) => Verb::Ask,
+        let first = args.first().map_or("", String::as_str);
+        let verb = match (keys.len(), args.len()) {
+            (_, 0 | 1) => Verb::Inspect,
+            _ if first.contains(' ') => Verb::Renew,
+            _ if !first.contains(':') => Verb::Look,
+            (3, _) => Verb::Confirm,
+            (_, 3) => Verb::Release,
+            _ => Verb::Ask,
         };
         Some(Call {
             verb,
@@ -70,82 +71,83 @@ impl Call {
         })
     }
 
-    /// These bytes as the reply to this call.
-    pub fn reply(&self, bytes: &[u8]) -> Vec<u8> {
-        numbered(bytes, &self.number)
-    }
-}
-
-/// These bytes with a request's number in the first reply, if that is complete, and a list or a text.
-pub fn numbered(bytes: &[u8], number: &str) -> Vec<u8> {
-    let mut at = 0;
-    while let Ok(Some(length)) = value_len(&bytes[at..]) {
-        let value = &bytes[at..at + length];
-        if is_push(value) {
-            at += length;
-            continue;
+    /// Returns how many locks it is about.
+    pub fn locks(&self) -> usize {
+        match self.verb {
+            Verb::Renew => self.keys.len(),
+            _ => self.keys.len() / 4,
         }
-        let (line, body) = line_at(value, 0).expect("a complete value has a line");
-        let count: Option<usize> = std::str::from_utf8(&line[1..])
-            .ok()
-            .and_then(|digits| digits.parse().ok());
-        let value = match (line[0], count) {
-            (b'*', Some(count)) => {
-                let number = Frame::text(number).encode();
-                [
-                    format!("*{}\r\n", count + 1).as_bytes(),
-                    &value[body..],
-                    &number,
-                ]
-                .concat()
-            }
-            (b'$', Some(count)) => {
-                let text = [&value[body..body + count], b" ", number.as_bytes()].concat();
-                Frame::Bulk(text).encode()
-            }
-            (b'+', _) => Frame::Bulk([&line[1..], b" ", number.as_bytes()].concat()).encode(),
-            _ => value.to_vec(),
-        };
-        return [&bytes[..at], &value, &bytes[at + length..]].concat();
     }
-    bytes.to_vec()
+
+    /// Answers it with this frame.
+    pub fn reply(&self, reply: Frame) -> Vec<u8> {
+        reply.numbered(&self.number).encode()
+    }
 }
 
 /// What is done about a command.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Reaction {
     /// Sent as they are; none is no answer.
     pub bytes: Vec<u8>,
-    /// The connection is closed behind them.
-    pub close: bool,
+    /// What is done next.
+    pub then: Then,
+}
+
+impl fmt::Debug for Reaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let begin = &self.bytes[..self.bytes.len().min(100)];
+        write!(f, "\"{}\", {:?}", begin.escape_ascii(), self.then)
+    }
+}
+
+/// What follows on an answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Then {
+    /// The next command is read.
+    #[default]
+    GoOn,
+    /// The connection is closed.
+    Close,
+    /// These bytes are sent, until the client hangs up.
+    Repeat(&'static [u8]),
+}
+
+impl Reaction {
+    /// Sends these bytes.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Reaction {
+            bytes: bytes.into(),
+            then: Then::GoOn,
+        }
+    }
 }
 
 impl From<Frame> for Reaction {
     fn from(frame: Frame) -> Self {
-        Reaction {
-            bytes: frame.encode(),
-            close: false,
-        }
+        Reaction::new(frame.encode())
     }
 }
 
 type React = dyn Fn(&str, Option<&Call>) -> Option<Reaction> + Send + Sync;
 
-/// The server. Dropping it closes everything.
+/// The server. A connection is served until the client closes it.
 pub struct Impostor {
     shared: Arc<Shared>,
     port: u16,
-    accepting: Option<JoinHandle<()>>,
 }
 
 struct Shared {
     react: Box<React>,
-    over: AtomicBool,
+    is_closed: AtomicBool,
     commands: AtomicU64,
-    connections: Mutex<Vec<TcpStream>>,
+    most_sent: AtomicUsize,
 }
 
 impl Impostor {
+    /// The most that is sent to a client that does not hang up.
+    const MAX_REPEATED: usize = 128 << 20;
+
     /// Starts one. `react` gets a command's name and, of a script, the call; what it leaves is answered as
     /// Redis would answer it, but a script's call is refused.
     ///
@@ -159,30 +161,22 @@ impl Impostor {
         let port = listener.local_addr().expect("an address").port();
         let shared = Arc::new(Shared {
             react: Box::new(react),
-            over: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
             commands: AtomicU64::new(0),
-            connections: Mutex::default(),
+            most_sent: AtomicUsize::new(0),
         });
-        let accepted = shared.clone();
-        let accepting = thread::spawn(move || {
-            for connection in listener.incoming() {
-                if accepted.over.load(Ordering::Acquire) {
+        let accepting = shared.clone();
+        thread::spawn(move || {
+            for connection in listener.incoming().map_while(Result::ok) {
+                if accepting.is_closed.load(Ordering::Acquire) {
                     return;
                 }
-                let Ok(connection) = connection else { continue };
-                let shared = accepted.clone();
-                if let Ok(other) = connection.try_clone() {
-                    lock(&shared.connections).push(other);
-                }
-                // It ends with the connection.
-                thread::spawn(move || shared.serve(connection));
+                let shared = accepting.clone();
+                // A client may hang up at any time.
+                thread::spawn(move || shared.serve(connection).ok());
             }
         });
-        Impostor {
-            shared,
-            port,
-            accepting: Some(accepting),
-        }
+        Impostor { shared, port }
     }
 
     /// `redis://127.0.0.1:<port>`
@@ -195,23 +189,20 @@ impl Impostor {
         self.shared.commands.load(Ordering::Acquire)
     }
 
+    /// The most bytes that a client has taken of one answer.
+    pub fn most_sent(&self) -> usize {
+        self.shared.most_sent.load(Ordering::Acquire)
+    }
+
     /// Its time, µs.
     pub fn micros() -> i64 {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        i64::try_from(now.as_micros()).unwrap_or(i64::MAX)
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        i64::try_from(now.unwrap_or_default().as_micros()).unwrap_or(i64::MAX)
     }
 }
 
 impl Shared {
-    fn serve(&self, mut connection: TcpStream) {
-        // A client may hang up at any time.
-        let _ = self.converse(&mut connection);
-        let _ = connection.shutdown(Shutdown::Both);
-    }
-
-    fn converse(&self, connection: &mut TcpStream) -> io::Result<()> {
+    fn serve(&self, mut connection: TcpStream) -> io::Result<()> {
         connection.set_nodelay(true)?;
         let mut buffer = Vec::new();
         let mut chunk = [0; 16 * 1024];
@@ -221,8 +212,10 @@ impl Shared {
                 self.commands.fetch_add(1, Ordering::AcqRel);
                 let reaction = self.answer(&words(&request));
                 connection.write_all(&reaction.bytes)?;
-                if reaction.close {
-                    return Ok(());
+                match reaction.then {
+                    Then::GoOn => {}
+                    Then::Close => return Ok(()),
+                    Then::Repeat(bytes) => return self.flood(&mut connection, bytes),
                 }
             }
             match connection.read(&mut chunk)? {
@@ -232,45 +225,44 @@ impl Shared {
         }
     }
 
+    fn flood(&self, connection: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+        let many = bytes.repeat(64 * 1024 / bytes.len());
+        let mut sent = 0;
+        while sent < Impostor::MAX_REPEATED {
+            connection.write_all(&many)?;
+            sent += many.len();
+            self.most_sent.fetch_max(sent, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
     fn answer(&self, words: &[String]) -> Reaction {
         let Some(name) = words.first() else {
-            return Frame::Error("ERR no command".into()).into();
+            return Frame::error("ERR no command").into();
         };
         let call = Call::read(words);
         if let Some(reaction) = (self.react)(name, call.as_ref()) {
             return reaction;
         }
+        let word = |index| words.get(index).map_or("", |word: &String| word);
         let text = |text: &str| Frame::text(text);
         match name.to_ascii_uppercase().as_str() {
-            "HELLO" => Frame::Map(vec![
-                (text("server"), text("redis")),
-                (text("proto"), Frame::Int(3)),
-            ]),
-            "CLIENT" => match words
-                .get(1)
-                .map(|word| word.to_ascii_uppercase())
-                .as_deref()
-            {
-                Some("INFO") => text("id=7 addr=127.0.0.1:50000 laddr=127.0.0.1:1 name="),
-                Some("KILL") => Frame::Int(1),
-                _ => Frame::Simple("OK".into()),
+            "HELLO" => Frame::List('%', vec![text("proto"), Frame::int(3)]),
+            "CLIENT" => match word(1).to_ascii_uppercase().as_str() {
+                "INFO" => text("id=7 addr=127.0.0.1:50000 laddr=127.0.0.1:1 name="),
+                "KILL" => Frame::int(1),
+                _ => Frame::Line('+', "OK".into()),
             },
-            "SUBSCRIBE" => Frame::Push(vec![
-                text("subscribe"),
-                text(words.get(1).map_or("", String::as_str)),
-                Frame::Int(1),
-            ]),
-            "PING" => match words.get(1) {
-                Some(number) => text(number),
-                None => Frame::Simple("PONG".into()),
-            },
+            "SUBSCRIBE" => Frame::push([text("subscribe"), text(word(1)), Frame::int(1)]),
+            "PING" if words.len() > 1 => text(word(1)),
+            "PING" => Frame::Line('+', "PONG".into()),
             "INFO" => text("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"),
             "EVAL" | "EVALSHA" if call.is_none() => {
                 let number = words.last().map_or("", String::as_str);
-                Frame::Array(vec![Frame::Int(Impostor::micros()), text(""), text(number)])
+                Frame::array([Frame::int(Impostor::micros()), text(""), text(number)])
             }
-            "EVAL" | "EVALSHA" => Frame::Error("ERR not today".into()),
-            _ => Frame::Simple("OK".into()),
+            "EVAL" | "EVALSHA" => Frame::error("ERR not today"),
+            _ => Frame::Line('+', "OK".into()),
         }
         .into()
     }
@@ -278,46 +270,30 @@ impl Shared {
 
 impl Drop for Impostor {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Release);
-        for connection in lock(&self.shared.connections).drain(..) {
-            // It may be closed already.
-            let _ = connection.shutdown(Shutdown::Both);
-        }
+        self.shared.is_closed.store(true, Ordering::Release);
         // Wakes the thread that accepts.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
-        if let Some(accepting) = self.accepting.take() {
-            let _ = accepting.join();
-        }
     }
 }
 
 impl fmt::Debug for Impostor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Impostor")
-            .field("port", &self.port)
-            .finish_non_exhaustive()
+        write!(f, "Impostor({})", self.port)
     }
 }
 
 /// The words of a request: an array of bulk strings.
 fn words(request: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
-    let Some((_, mut at)) = line_at(request, 0) else {
-        return words;
-    };
+    let mut at = line_at(request, 0).map_or(0, |(_, next)| next);
     while let Some((line, next)) = line_at(request, at) {
-        let length = std::str::from_utf8(&line[1..])
-            .ok()
-            .and_then(|digits| digits.parse().ok());
-        let Some(word) = length.and_then(|length: usize| request.get(next..next + length)) else {
+        let length = std::str::from_utf8(&line[1..]).map(str::parse::<usize>);
+        let Ok(Ok(length)) = length else { break };
+        let Some(word) = request.get(next..next + length) else {
             break;
         };
         words.push(String::from_utf8_lossy(word).into_owned());
-        at = next + word.len() + 2;
+        at = next + length + 2;
     }
     words
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,26 +3,28 @@
 
 use super::Frame;
 
-/// `{1, now, token}`. The client library refuses an answer that has an error anywhere.
-pub fn proof(answer: &Frame) -> Option<u64> {
-    if answer.has_error() {
+/// Returns the token in `{1, now, token}`, the reply to a confirmation. The client library refuses a reply that has an
+/// error anywhere.
+pub fn confirmed(reply: &Frame) -> Option<u64> {
+    if reply.has_error() {
         return None;
     }
-    match answer.array()? {
-        [Frame::Int(1), Frame::Int(0..), Frame::Int(token @ 1..), ..] => u64::try_from(*token).ok(),
-        _ => None,
-    }
+    let [verdict, now, token, ..] = reply.as_array()? else {
+        return None;
+    };
+    let is_held = verdict.as_int()? == 1 && now.as_int()? >= 0 && token.as_int()? >= 1;
+    u64::try_from(token.as_int()?).ok().filter(|_| is_held)
 }
 
-/// `held token` or `held token now`, the answer to an ask.
-pub fn proof_of_ask(answer: &Frame) -> Option<u64> {
-    let numbers = answer.as_text()?.strip_prefix("held ")?;
+/// Returns the token in `held token` or `held token now`, the reply to an ask.
+pub fn held(reply: &Frame) -> Option<u64> {
+    let numbers = reply.as_text()?.strip_prefix("held ")?;
     let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
     number(now)?;
     number(token).filter(|token| *token != 0)
 }
 
-/// The digits of a number as Redis prints it.
+/// A number as Redis prints it.
 fn number(text: &str) -> Option<u64> {
     let number: u64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
@@ -33,48 +35,47 @@ fn owner(client: &str, text: &str) -> Option<u64> {
     number(text.strip_prefix(client)?.strip_prefix(':')?)
 }
 
-/// The owner in `2 client:number token ttl since name`, if it is ours.
+/// Returns the owner in `2 client:number token ttl since name`, if it is ours.
 pub fn owner_of_value(client: &str, value: &str) -> Option<u64> {
     owner(client, value.strip_prefix("2 ")?.split(' ').next()?)
 }
 
-/// What a renewal says of a batch: `{{index, error} ...}`, in the batch's order; whether each is gone.
-pub fn failures(answer: &Frame, batch: usize) -> Option<Vec<(usize, bool)>> {
-    if answer.has_error() {
+/// Returns what a renewal says of a batch: `{{index, error} ...}`, in the batch's order; whether each is gone.
+pub fn failures(reply: &Frame, batch: usize) -> Option<Vec<(usize, bool)>> {
+    if reply.has_error() {
         return None;
     }
     let mut failures = Vec::new();
-    for item in answer.array()? {
-        let [index, error, ..] = item.array()? else {
+    for item in reply.as_array()? {
+        let [index, error, ..] = item.as_array()? else {
             return None;
         };
-        let index = usize::try_from(index.int()?).ok()?;
+        let index = usize::try_from(index.as_int()?).ok()?;
         if index >= batch || failures.last().is_some_and(|(last, _)| *last >= index) {
             return None;
         }
         let gone = match error {
-            Frame::Bulk(bytes) => bytes.is_empty(),
-            Frame::Simple(text) => text.is_empty(),
-            _ => return None,
+            Frame::Blob('$', bytes) => bytes.is_empty(),
+            text => text.as_text()?.is_empty(),
         };
         failures.push((index, gone));
     }
     Some(failures)
 }
 
-/// Whose lock a look saw, if it is ours: `{value, ttl left, {index ...}}`.
+/// Returns whose lock a look saw, if it is ours: `{value, ttl left, {index ...}}`.
 pub fn ours_seen(client: &str, item: Option<&Frame>) -> Option<u64> {
-    owner_of_value(client, item?.array()?.first()?.as_text()?)
+    owner_of_value(client, item?.as_array()?.first()?.as_text()?)
 }
 
-/// The owners that a look did not find.
+/// Returns the owners that a look did not find.
 pub fn missing(item: Option<&Frame>, owners: &[u64]) -> Option<Vec<u64>> {
-    let indices = item?.array()?.get(2)?.array()?;
-    let owner = |index: &Frame| owners.get(usize::try_from(index.int()?).ok()?).copied();
+    let indices = item?.as_array()?.get(2)?.as_array()?;
+    let owner = |index: &Frame| owners.get(usize::try_from(index.as_int()?).ok()?).copied();
     indices.iter().map(owner).collect()
 }
 
-/// A grant, as its message says it.
+/// What a message grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// The owner's number.
@@ -87,29 +88,29 @@ pub struct Granted {
     pub key: String,
 }
 
-/// What a message grants us: `client:number token time lease lock`.
-pub fn grant(client: &str, push: &Frame) -> Option<Granted> {
-    let Frame::Push(items) = push else {
+/// Returns what a message grants us: `client:number token time lease lock`.
+pub fn granted(client: &str, push: &Frame) -> Option<Granted> {
+    let Frame::List('>', items) = push else {
         return None;
     };
-    if !["message", "smessage"].contains(&items.first()?.as_text()?) {
+    let [kind, _, Frame::Blob('$', payload), ..] = items.as_slice() else {
+        return None;
+    };
+    if !["message", "smessage"].contains(&kind.as_text()?) {
         return None;
     }
-    let Frame::Bulk(payload) = items.get(2)? else {
-        return None;
-    };
     let fields: Vec<&str> = std::str::from_utf8(payload).ok()?.splitn(5, ' ').collect();
     let [owned, token, time, lease, lock] = fields[..] else {
         return None;
     };
     number(time)?;
-    Some(Granted {
+    let key = lock.strip_prefix("distlock:lock:")?.to_owned();
+    let granted = Granted {
         owner: owner(client, owned)?,
-        token: number(token).filter(|token| *token > 0)?,
-        lease: number(lease).filter(|lease| *lease > 0)?,
-        key: lock
-            .strip_prefix("distlock:lock:")
-            .filter(|key| !key.is_empty())?
-            .to_owned(),
-    })
+        token: number(token)?,
+        lease: number(lease)?,
+        key,
+    };
+    let is_whole = granted.token > 0 && granted.lease > 0 && !granted.key.is_empty();
+    is_whole.then_some(granted)
 }

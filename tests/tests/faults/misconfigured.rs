@@ -2,7 +2,7 @@
 //! write.
 
 use distlock::{LockManager, Tls};
-use distlock_tests::garbage::{Frame, Impostor, Reaction};
+use distlock_tests::garbage::{Frame, Impostor, Reaction, Then};
 use distlock_tests::{Proxy, RedisQuorum, RedisServer, eventually_async};
 
 use crate::kit::{LONG, assert_config, assert_says, hold, ms, ok, taken_once};
@@ -33,7 +33,7 @@ fn http_server() -> Impostor {
     Impostor::start(|_, _| {
         Some(Reaction {
             bytes: b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec(),
-            close: true,
+            then: Then::Close,
         })
     })
 }
@@ -41,7 +41,7 @@ fn http_server() -> Impostor {
 /// A server without HELLO, as Redis was before 6.0.
 fn redis_5() -> Impostor {
     Impostor::start(|name, _| match name {
-        "HELLO" => Some(Frame::Error("ERR unknown command `HELLO`, with args".into()).into()),
+        "HELLO" => Some(Frame::error("ERR unknown command `HELLO`, with args").into()),
         "INFO" => Some(Frame::text("# Server\r\nredis_version:5.0.14\r\n").into()),
         _ => None,
     })

@@ -54,6 +54,7 @@ fn root_of(binary: &str) -> PathBuf {
         "inventory" => package.join("../examples/inventory/tests"),
         "ui" => package.join("compile-fail/tests"),
         "quorum" | "node" => package.join("model/tests"),
+        "fuzz" => package.to_owned(),
         _ => package.join("tests"),
     }
 }
@@ -64,6 +65,7 @@ fn file_of(binary: &str, modules: &[&str]) -> Option<PathBuf> {
     let files = [
         module.join("mod.rs"),
         module.join("main.rs"),
+        module.join("src/main.rs"),
         module.with_extension("rs"),
     ];
     files.into_iter().find(|file| file.exists())
