@@ -3,8 +3,6 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::resp::{line_at, value_len};
@@ -78,7 +76,7 @@ impl Reply {
 
 /// A connection to a server.
 pub struct Resp {
-    stream: Stream,
+    stream: TcpStream,
     buffer: Vec<u8>,
     timeout: Duration,
 }
@@ -98,24 +96,11 @@ impl Resp {
     pub fn connect(address: SocketAddr) -> io::Result<Resp> {
         let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
         stream.set_nodelay(true)?;
-        Ok(Resp::over(Stream::Tcp(stream)))
-    }
-
-    /// Connects over a Unix socket.
-    ///
-    /// # Errors
-    ///
-    /// When nobody listens there.
-    pub fn connect_unix(path: &Path) -> io::Result<Resp> {
-        Ok(Resp::over(Stream::Unix(UnixStream::connect(path)?)))
-    }
-
-    fn over(stream: Stream) -> Resp {
-        Resp {
+        Ok(Resp {
             stream,
             buffer: Vec::new(),
             timeout: TIMEOUT,
-        }
+        })
     }
 
     /// How long [`Resp::cmd`] and [`Resp::try_cmd`] wait for a reply (5 s unless set).
@@ -177,7 +162,7 @@ impl Resp {
                 let reason = format!("no reply within {timeout:?}");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
             }
-            self.stream.set_read_timeout(left)?;
+            self.stream.set_read_timeout(Some(left))?;
             let mut chunk = [0; 16 * 1024];
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -237,10 +222,6 @@ impl Resp {
             None => panic!("INFO has no field {name:?}"),
         }
     }
-
-    pub(crate) fn shutdown_handle(&self) -> io::Result<Stream> {
-        self.stream.try_clone()
-    }
 }
 
 /// The value of a `name:value` line.
@@ -274,59 +255,6 @@ fn decode(value: &[u8], at: &mut usize) -> Reply {
         }
         b'*' => Reply::Array((0..number()).map(|_| decode(value, at)).collect()),
         other => panic!("{:?} is not RESP2", char::from(other)),
-    }
-}
-
-/// Either kind of socket.
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
-            Stream::Unix(stream) => stream.set_read_timeout(Some(timeout)),
-        }
-    }
-
-    fn try_clone(&self) -> io::Result<Stream> {
-        Ok(match self {
-            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
-            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
-        })
-    }
-
-    /// Wakes whoever reads from the socket.
-    pub(crate) fn shutdown(&self) {
-        // Fails only when the other side was faster.
-        let _ = match self {
-            Stream::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(std::net::Shutdown::Both),
-        };
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -71,7 +71,7 @@ fn a_purge_goes_through_a_hundred_thousand_entries_in_slices() {
     bench.release("a:1");
     assert_eq!(bench.holder().as_deref(), Some("f0:1"));
     bench.expire();
-    let monitor = bench.server.monitor();
+    let mut monitor = bench.server.monitor();
     assert_eq!(bench.try_ask("b:1"), BUSY);
     assert_eq!(bench.ask("b:2"), QUEUED);
     assert!(bench.release("b:2") || bench.holder().is_none());
@@ -85,7 +85,7 @@ fn a_purge_goes_through_a_hundred_thousand_entries_in_slices() {
         assert!(looks < 1_000, "it never comes to an end");
     };
     assert_eq!(holder, "ee:1");
-    let scripts = touched(&monitor.stop(), LIVE);
+    let scripts = touched(&monitor.lines(), LIVE);
     assert_eq!(
         bench.raw.cmd(&["ZCARD", QUEUE]).int(),
         LIVE as i64,
@@ -111,7 +111,7 @@ fn the_dead_of_many_locks_are_too_many_for_one_look() {
         fill(&mut bench.raw, [names[1], names[2]], "ee", 1, 1);
         arguments.extend(["1", "ee:1"]);
     }
-    let monitor = bench.server.monitor();
+    let mut monitor = bench.server.monitor();
     let mut looks = 0;
     let mut first_left = 0;
     // A grant may expire while others are still to come.
@@ -132,7 +132,7 @@ fn the_dead_of_many_locks_are_too_many_for_one_look() {
         first_left < DEAD as i64 + 1,
         "the last lock waits for all others"
     );
-    let scripts = touched(&monitor.stop(), DEAD);
+    let scripts = touched(&monitor.lines(), DEAD);
     assert_eq!(scripts.len(), looks);
     let most = scripts.iter().max();
     assert!(most <= Some(&(2 * BOUND)), "{most:?} in one script");

@@ -99,13 +99,13 @@ fn a_full_queue_is_searched_in_parts() {
     fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 6_000);
     fill(&mut bench.raw, [QUEUE, ENTRY], "dd", 1, 10);
     fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 6_001, LIMIT - 6_010);
-    let monitor = bench.server.monitor();
+    let mut monitor = bench.server.monitor();
     let queued = (1..=1_000).find(|number| {
         let verdict = verdict(&bench.ask_limited(&format!("b:{number}"), &LIMIT.to_string()));
         assert!([QUEUED, FULL].contains(&verdict), "{verdict}");
         verdict == QUEUED
     });
-    let scripts = touched(&monitor.stop(), LIMIT);
+    let scripts = touched(&monitor.lines(), LIMIT);
     // Each looks at a hundredth.
     assert!(queued < Some(400), "the dead are not found: {queued:?}");
     assert_eq!(queued, Some(scripts.len()));

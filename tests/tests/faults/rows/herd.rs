@@ -38,7 +38,7 @@ async fn hand_through(waiters: usize) {
             until_queued(&mut raw, "k", number as i64 + 1).await;
         }
     }
-    let monitor = server.monitor();
+    let mut monitor = server.monitor();
     let began = Instant::now();
     let mut last = guard.fencing_token();
     guard.release().await.unwrap();
@@ -51,7 +51,7 @@ async fn hand_through(waiters: usize) {
         }
     }
     let took = began.elapsed();
-    let lines = monitor.stop();
+    let lines = monitor.lines();
     let count = |needle: &str| lines.iter().filter(|line| line.contains(needle)).count();
     until_clean(&mut raw, LONG).await;
     // A message for each grant; a look may repeat one that was not heard of yet.

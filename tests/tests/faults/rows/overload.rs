@@ -123,7 +123,7 @@ fn extensions(lines: &[String], lock: &str) -> Vec<u64> {
 #[test]
 fn overloaded_holders_never_believe_too_long() {
     let server = RedisServer::start();
-    let monitor = server.monitor();
+    let mut monitor = server.monitor();
     let url = server.url();
     let spin = || Worker::spawn(Command::new("sh").args(["-c", "while :; do :; done"]));
     let spinning = [spin(), spin(), spin(), spin()];
@@ -141,7 +141,7 @@ fn overloaded_holders_never_believe_too_long() {
         .map(|(key, worker, rival)| (key, beliefs(&worker, rival)))
         .collect();
     drop(spinning);
-    let lines = monitor.stop();
+    let lines = monitor.lines();
     let (mut holds, mut rivals) = (0, 0);
     for (key, [theirs, ours]) in both {
         let extended = extensions(&lines, &lock_key(&key));
