@@ -106,11 +106,4 @@ mod tests {
         assert_eq!(nearest("warehouse", names), None);
         assert_eq!(nearest("x", ["y"]), None);
     }
-
-    #[test]
-    fn lists_read_like_prose() {
-        assert_eq!(list([]), "");
-        assert_eq!(list(["a"]), "`a`");
-        assert_eq!(list(["a", "b", "c"]), "`a`, `b` and `c`");
-    }
 }

@@ -19,13 +19,7 @@ enum Seen {
 }
 
 fn parse(text: &str) -> Result<Vec<Seen>, Vec<String>> {
-    let scope = super::tests::scope(&PARAMETERS, true);
-    let mut mistakes = Mistakes::default();
-    let text = LitStr::new(text, Span::call_site());
-    let template = Template::parse(&text, &scope, &mut mistakes);
-    if let Err(errors) = mistakes.finish() {
-        return Err(errors.into_iter().map(|error| error.to_string()).collect());
-    }
+    let template = super::tests::read(text, &super::tests::scope(&PARAMETERS, true))?;
     let parts = template.parts.into_iter().map(|part| match part {
         Part::Literal(text) => Seen::Text(text),
         Part::Value {
