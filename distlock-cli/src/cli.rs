@@ -248,18 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_may_have_options_of_its_own() {
-        let cli = Cli::try_parse_from(["distlock", "run", "k", "--", "ls", "--json", "-l"]);
-        let cli = cli.expect("a command line");
-        assert!(!cli.global.json);
-        let Command::Run(run) = cli.command else {
-            panic!("{cli:?}");
-        };
-        assert_eq!(run.command, ["ls", "--json", "-l"]);
-    }
-
-    #[test]
-    fn a_key_may_begin_with_a_dash() {
+    fn keys_and_options_of_the_command_may_begin_with_a_dash() {
         let run = |words: &str| {
             let words = ["distlock", "run"].into_iter().chain(words.split(' '));
             match Cli::try_parse_from(words)?.with_key()?.command {
@@ -276,6 +265,7 @@ mod tests {
                 &["ls", "--", "-l"],
             ),
             ("k -- -k -- ls", "k", &["-k", "--", "ls"]),
+            ("k -- ls --json -l", "k", &["ls", "--json", "-l"]),
         ] {
             let command = command.iter().map(OsString::from).collect();
             assert_eq!(read(words), Ok((key.to_owned(), command)), "{words}");

@@ -557,19 +557,24 @@ impl fmt::Display for Work {
 mod tests {
     use super::*;
 
-    #[test]
-    fn who_waited_for_another_process_may_wait_longer() {
-        let busy = |waited, queue_full| Error::Busy {
-            key: "k".into(),
+    fn busy(key: &str, client: &str, waited: Duration, queue_full: bool) -> Error {
+        let holder = Holder {
+            client: client.into(),
+            held_since: SystemTime::now(),
+            kept_until: None,
+            this_process: false,
+        };
+        Error::Busy {
+            key: key.into(),
             waited,
             queue_full,
-            holders: vec![Holder {
-                client: "host:7".into(),
-                held_since: SystemTime::now(),
-                kept_until: None,
-                this_process: false,
-            }],
-        };
+            holders: vec![holder],
+        }
+    }
+
+    #[test]
+    fn who_waited_for_another_process_may_wait_longer() {
+        let busy = |waited, queue_full| busy("k", "host:7", waited, queue_full);
         let message = busy(Duration::from_secs(5), false).to_string();
         for part in [
             "`k`",
@@ -609,20 +614,11 @@ mod tests {
 
     #[test]
     fn keys_and_names_do_not_reorder_the_message() {
-        let error = Error::Busy {
-            key: "pay\u{202e}oot\u{2066}".into(),
-            waited: Duration::ZERO,
-            queue_full: false,
-            holders: vec![Holder {
-                client: "host\u{2069}:7".into(),
-                held_since: SystemTime::now(),
-                kept_until: None,
-                this_process: false,
-            }],
-        };
+        let key = "pay\u{202e}oot\u{2066}";
+        let error = busy(key, "host\u{2069}:7", Duration::ZERO, false);
         let message = error.to_string();
         let beginning = "lock `pay?oot?` is busy: held by host?:7 for ";
         assert!(message.starts_with(beginning), "{message}");
-        assert_eq!(error.key(), Some("pay\u{202e}oot\u{2066}"));
+        assert_eq!(error.key(), Some(key));
     }
 }

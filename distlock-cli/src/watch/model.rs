@@ -178,31 +178,24 @@ mod tests {
 
     #[test]
     fn what_changes_is_told_once() {
-        let mut model = Model::default();
         let first = seen("k", "a:1", 1, 0);
-        assert_eq!(
-            model.look(vec![first.clone()], SECOND),
-            [Change::Acquired(first.clone())]
-        );
-        assert_eq!(model.look(vec![first], SECOND), []);
         let queued = seen("k", "a:1", 1, 2);
-        assert_eq!(
-            model.look(vec![queued.clone()], SECOND),
-            [Change::Queue(queued.clone())]
-        );
         let kept = Seen {
             kept_until: Some(SystemTime::UNIX_EPOCH + SECOND),
-            ..queued
+            ..queued.clone()
         };
-        for changes in [vec![Change::Kept(kept.clone())], vec![]] {
-            assert_eq!(model.look(vec![kept.clone()], SECOND), changes);
-        }
         let next = seen("k", "b:2", 2, 1);
-        assert_eq!(
-            model.look(vec![next.clone()], SECOND),
-            [Change::Acquired(next.clone())]
-        );
-        assert_eq!(model.look(vec![], SECOND), [Change::Freed(next)]);
+        let mut model = Model::default();
+        for (found, change) in [
+            (vec![first.clone()], Change::Acquired(first)),
+            (vec![queued.clone()], Change::Queue(queued)),
+            (vec![kept.clone()], Change::Kept(kept)),
+            (vec![next.clone()], Change::Acquired(next.clone())),
+            (vec![], Change::Freed(next)),
+        ] {
+            assert_eq!(model.look(found.clone(), SECOND), [change]);
+            assert_eq!(model.look(found, SECOND), []);
+        }
     }
 
     #[test]
@@ -224,14 +217,9 @@ mod tests {
     #[test]
     fn the_longest_queue_comes_first() {
         let mut model = Model::default();
-        model.look(
-            vec![
-                seen("a", "x", 1, 0),
-                seen("b", "x", 2, 7),
-                seen("c", "x", 3, 1),
-            ],
-            SECOND,
-        );
+        let locks = [("a", 0), ("b", 7), ("c", 1)];
+        let locks = locks.map(|(key, waiters)| seen(key, "x", 1, waiters));
+        model.look(locks.to_vec(), SECOND);
         let keys: Vec<_> = model.locks().iter().map(|lock| &*lock.key).collect();
         assert_eq!(keys, ["b", "c", "a"]);
         assert_eq!((model.held(), model.waiting()), (3, 8));

@@ -113,18 +113,14 @@ mod tests {
 
     #[test]
     fn keys_mean_what_they_mean_elsewhere() {
+        let none = KeyModifiers::NONE;
         let pressed = |code, modifiers| Event::Key(KeyEvent::new(code, modifiers));
+        let letter = |letter, modifiers| pressed(KeyCode::Char(letter), modifiers);
         for (event, key) in [
-            (
-                pressed(KeyCode::Char('q'), KeyModifiers::NONE),
-                Some(Key::Quit),
-            ),
-            (
-                pressed(KeyCode::Char('c'), KeyModifiers::CONTROL),
-                Some(Key::Quit),
-            ),
-            (pressed(KeyCode::Char('c'), KeyModifiers::NONE), None),
-            (pressed(KeyCode::Down, KeyModifiers::NONE), Some(Key::Down)),
+            (letter('q', none), Some(Key::Quit)),
+            (letter('c', KeyModifiers::CONTROL), Some(Key::Quit)),
+            (letter('c', none), None),
+            (pressed(KeyCode::Down, none), Some(Key::Down)),
             (Event::Resize(80, 24), Some(Key::Resized)),
         ] {
             assert_eq!(meaning(&event), key, "{event:?}");

@@ -113,41 +113,27 @@ mod tests {
     #[test]
     fn holders_queues_and_rates_are_shown() {
         let mut model = Model::default();
-        let second = Duration::from_secs(1);
-        model.look(
-            vec![
-                seen("shop:1", "host:7", 1, 3),
-                seen("shop:2", "host:8", 2, 12),
-            ],
-            second,
-        );
-        model.look(
-            vec![
-                seen("shop:1", "host:9", 3, 2),
-                seen("shop:2", "host:8", 2, 12),
-            ],
-            second,
-        );
+        let other = seen("shop:2", "host:8", 2, 12);
+        for first in [
+            seen("shop:1", "host:7", 1, 3),
+            seen("shop:1", "host:9", 3, 2),
+        ] {
+            model.look(vec![first, other.clone()], Duration::from_secs(1));
+        }
         let lines = screen(&model, 80, 8, &mut TableState::default());
         assert_eq!(lines[0], "redis://host");
         assert_eq!(lines[1], "2 held, 14 waiting, at least 1.0 acquisitions/s");
         for title in ["KEY", "HOLDER", "HELD", "LEFT", "WAITING", "HANDS"] {
             assert!(lines[2].contains(title), "{lines:?}");
         }
-        let cells = |line: &str| {
-            line.split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        let (first, second) = (cells(&lines[3]), cells(&lines[4]));
-        assert_eq!(
-            [&first[0], &first[1], &first[4]],
-            ["shop:2", "host:8", "12"]
-        );
-        assert_eq!(
-            [&second[0], &second[1], &second[4], &second[5]],
-            ["shop:1", "host:9", "2", "1"]
-        );
+        for (line, [key, holder, waiting, hands]) in [
+            (&lines[3], ["shop:2", "host:8", "12", "0"]),
+            (&lines[4], ["shop:1", "host:9", "2", "1"]),
+        ] {
+            let cells: Vec<_> = line.split_whitespace().collect();
+            assert_eq!(cells[..2], [key, holder], "{line}");
+            assert_eq!(cells[4..], [waiting, hands], "{line}");
+        }
         assert_eq!(lines[7], "q quits, up and down scroll");
     }
 
@@ -180,13 +166,7 @@ mod tests {
         model.look(locks.collect(), Duration::from_secs(1));
         let mut table = TableState::default().with_selected(Some(49));
         let lines = screen(&model, 80, 10, &mut table);
-        assert!(
-            lines.iter().any(|line| line.starts_with("k49")),
-            "{lines:?}"
-        );
-        assert!(
-            !lines.iter().any(|line| line.starts_with("k00")),
-            "{lines:?}"
-        );
+        let shows = |key| lines.iter().any(|line| line.starts_with(key));
+        assert!(shows("k49") && !shows("k00"), "{lines:?}");
     }
 }

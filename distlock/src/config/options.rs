@@ -146,59 +146,30 @@ mod tests {
 
     #[test]
     fn durations_out_of_bounds_say_what_to_set() {
-        let check = |options: Options| options.check("k").unwrap_err().to_string();
-        let base = Options::default();
-        let ms = Duration::from_millis;
-        for (options, word) in [
+        const TOO_LONG: Duration = Duration::from_millis(86_400_001);
+        let cases: [(fn(&mut Options), &str); 6] = [
             (
-                Options {
-                    lease: ms(49),
-                    ..base.clone()
-                },
+                |options| options.lease = Duration::from_millis(49),
                 "at least 50ms",
             ),
+            (|options| options.lease = TOO_LONG, "at most 24h"),
+            (|options| options.wait = TOO_LONG, "at most 24h"),
             (
-                Options {
-                    lease: ms(86_400_001),
-                    ..base.clone()
-                },
-                "at most 24h",
-            ),
-            (
-                Options {
-                    wait: ms(86_400_001),
-                    ..base.clone()
-                },
-                "at most 24h",
-            ),
-            (
-                Options {
-                    max_hold: Some(ms(0)),
-                    ..base.clone()
-                },
+                |options| options.max_hold = Some(Duration::ZERO),
                 "max_hold",
             ),
+            (|options| options.min_hold = Some(TOO_LONG), "min_hold"),
             (
-                Options {
-                    min_hold: Some(ms(86_400_001)),
-                    ..base.clone()
-                },
-                "min_hold",
-            ),
-            (
-                Options {
-                    is_wait_set: true,
-                    min_hold: Some(DEFAULT_WAIT),
-                    ..base
-                },
+                |options| (options.is_wait_set, options.min_hold) = (true, Some(DEFAULT_WAIT)),
                 "less than the min_hold of 10s",
             ),
-        ] {
-            let message = check(options);
-            assert!(
-                message.contains(word) && message.contains("`k`"),
-                "{message}"
-            );
+        ];
+        for (change, word) in cases {
+            let mut options = Options::default();
+            change(&mut options);
+            let message = options.check("k").unwrap_err().to_string();
+            assert!(message.contains(word), "{word:?} is not in {message}");
+            assert!(message.contains("`k`"), "{message}");
         }
     }
 }

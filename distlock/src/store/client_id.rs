@@ -119,12 +119,14 @@ mod tests {
 
     #[test]
     fn a_renamed_client_is_of_the_same_process() {
-        let client = ClientId::new(&SystemRandom);
+        let (client, other) = (ClientId::new(&SystemRandom), ClientId::new(&SystemRandom));
         let renamed = client.renewed(&SystemRandom);
         assert_ne!(renamed, client);
         let owner = |client: &ClientId| format!("{}:7", client.as_str());
         assert_eq!(renamed.recognise(&owner(&renamed)), (true, Some(7)));
         assert_eq!(renamed.recognise(&owner(&client)), (true, None));
+        assert_eq!(renamed.recognise(&owner(&other)), (true, None));
+        assert_eq!(renamed.recognise("00ff:7"), (false, None));
         let known = ProcessNames(Mutex::new(Vec::new()));
         let first = known.latest(&SystemRandom);
         assert_eq!(known.latest(&SystemRandom), first);
@@ -135,14 +137,5 @@ mod tests {
             known.rename(&SystemRandom);
         }
         assert!(!known.is_known(&first) && known.is_known(&second));
-    }
-
-    #[test]
-    fn an_owner_is_recognised() {
-        let (client, other) = (ClientId::new(&SystemRandom), ClientId::new(&SystemRandom));
-        let owner = |client: &ClientId| format!("{}:7", client.as_str());
-        assert_eq!(client.recognise(&owner(&client)), (true, Some(7)));
-        assert_eq!(client.recognise(&owner(&other)), (true, None));
-        assert_eq!(client.recognise("00ff:7"), (false, None));
     }
 }

@@ -67,58 +67,53 @@ fn all_is_well_with_a_server_that_is_set_up_well() {
 
 #[test]
 fn a_server_must_not_be_too_old() {
-    for (version, is) in [
-        ("6.0.16", Verdict::Bad),
-        ("6.2.0", Verdict::Good),
-        ("10.0.1", Verdict::Good),
-        ("nonsense", Verdict::Bad),
+    for (part, version, is) in [
+        (Part::Whole, "6.0.16", Verdict::Bad),
+        (Part::Whole, "6.2.0", Verdict::Good),
+        (Part::Whole, "10.0.1", Verdict::Good),
+        (Part::Whole, "nonsense", Verdict::Bad),
+        (Part::Primary, "7.0.15", Verdict::Good),
+        (Part::Primary, "6.2.14", Verdict::Bad),
     ] {
-        assert_eq!(
-            with(&[("redis_version", version)], "version"),
-            is,
-            "{version}"
-        );
+        let mut facts = facts();
+        facts.part = part;
+        if let Ok(info) = &mut facts.info {
+            info.extend(table(&[("redis_version", version)]));
+        }
+        assert_eq!(verdict(&facts, "version"), is, "{version}");
     }
-    let mut facts = facts();
-    facts.part = Part::Primary;
-    assert_eq!(verdict(&facts, "version"), Verdict::Good);
-    if let Ok(info) = &mut facts.info {
-        info.extend(table(&[("redis_version", "6.2.14")]));
-    }
-    assert_eq!(verdict(&facts, "version"), Verdict::Bad);
 }
 
 #[test]
 fn replicas_may_miss_a_lock_at_a_failover() {
-    let one = [
-        ("connected_slaves", "1"),
-        ("slave0", "ip=h,port=1,state=online,lag=0"),
-    ];
-    let away = [
-        ("connected_slaves", "1"),
-        ("slave0", "ip=h,port=1,state=wait_bgsave"),
-    ];
-    assert_eq!(with(&[("role", "slave")], "replicas"), Verdict::Bad);
-    assert_eq!(with(&[], "replicas"), Verdict::Good);
-    assert_eq!(with(&one, "replicas"), Verdict::Mind);
-    assert_eq!(with(&away, "replicas"), Verdict::Mind);
+    let one = |replica| [("connected_slaves", "1"), ("slave0", replica)];
+    for (fields, is) in [
+        (&[("role", "slave")][..], Verdict::Bad),
+        (&[], Verdict::Good),
+        (&one("ip=h,port=1,state=online,lag=0"), Verdict::Mind),
+        (&one("ip=h,port=1,state=wait_bgsave"), Verdict::Mind),
+    ] {
+        assert_eq!(with(fields, "replicas"), is, "{fields:?}");
+    }
 }
 
 #[test]
 fn a_memory_or_a_list_of_clients_that_is_nearly_full_is_told() {
-    let memory = |used| with(&[("maxmemory", "1000"), ("used_memory", used)], "memory");
-    assert_eq!(
-        (memory("899"), memory("900")),
-        (Verdict::Good, Verdict::Mind)
-    );
-    let clients = |count| {
-        let fields = [("maxclients", "100"), ("connected_clients", count)];
-        with(&fields, "clients")
-    };
-    assert_eq!(
-        (clients("79"), clients("80")),
-        (Verdict::Good, Verdict::Mind)
-    );
+    for (check, limit, used, enough, too_much) in [
+        ("memory", ("maxmemory", "1000"), "used_memory", "899", "900"),
+        (
+            "clients",
+            ("maxclients", "100"),
+            "connected_clients",
+            "79",
+            "80",
+        ),
+    ] {
+        for (used_now, is) in [(enough, Verdict::Good), (too_much, Verdict::Mind)] {
+            let verdict = with(&[limit, (used, used_now)], check);
+            assert_eq!(verdict, is, "{check}: {used_now}");
+        }
+    }
 }
 
 #[test]

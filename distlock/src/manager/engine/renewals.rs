@@ -90,24 +90,19 @@ mod tests {
         let none = || std::iter::empty();
         let slack = Duration::from_millis(7);
         let slow = renewals.trouble(NOBODY.into_iter(), [(1, slack)].into_iter(), at(1_000));
-        let expected = Failing {
-            failed: 0,
+        let failing = |failed| Failing {
+            failed,
             slow: 1,
             slack,
         };
-        assert_eq!(slow, Some(expected));
+        assert_eq!(slow, Some(failing(0)));
         assert_eq!(renewals.trouble([2].into_iter(), none(), at(1_500)), None);
         assert_eq!(
             renewals.trouble([2, 3].into_iter(), none(), at(1_999)),
             None
         );
         let told = renewals.trouble([3].into_iter(), [(1, slack)].into_iter(), at(2_000));
-        let expected = Failing {
-            failed: 2,
-            slow: 1,
-            slack,
-        };
-        assert_eq!(told, Some(expected));
+        assert_eq!(told, Some(failing(2)));
         // What was noted in an outage that is long over is not told in the next one.
         assert_eq!(renewals.trouble([7].into_iter(), none(), at(2_100)), None);
         let told = renewals.trouble([8].into_iter(), none(), at(9_000));

@@ -70,14 +70,33 @@ fn trouble(outage: Outage) -> Trouble {
     Trouble::new(outage, "it happens")
 }
 
-/// A claim that was granted the lock at 2 s with the token 7, while it waited.
-fn granted() -> Claim {
+/// A claim that has got this answer.
+fn answered(answer: Result<AskReply, Trouble>) -> Claim {
     let mut claim = asked();
-    claim.handle_answer(queued(), at(1_010));
+    claim.handle_answer(answer, at(1_010));
+    claim
+}
+
+/// A claim that was granted the lock at 2 s with the token 7, while it waited. Its call has not
+/// seen it.
+fn not_taken() -> Claim {
+    let mut claim = answered(queued());
     assert_eq!(claim.standing(), Standing::Queued);
     claim.handle_grant(&grant(Some(2_000), 7), at(2_010));
+    claim
+}
+
+/// The same, and its call has seen it.
+fn granted() -> Claim {
+    let mut claim = not_taken();
     assert_eq!(claim.poll_outcome(), Some(Outcome::Held));
     claim
+}
+
+#[track_caller]
+fn assert_confirms(claim: &mut Claim, now: Moment) {
+    let action = claim.poll_action(now);
+    assert!(matches!(action, Some(Action::Confirm { .. })), "{action:?}");
 }
 
 #[test]
@@ -105,8 +124,7 @@ fn a_grant_that_overtakes_the_answer_is_taken_with_it() {
 
 #[test]
 fn a_grant_of_unknown_age_is_proven_first() {
-    let mut claim = asked();
-    claim.handle_answer(queued(), at(1_010));
+    let mut claim = answered(queued());
     claim.handle_grant(&grant(None, 7), at(2_000));
     let command = claim.poll_action(at(2_000));
     assert_eq!(command, Some(Action::Confirm { within: SECOND }));
@@ -118,11 +136,9 @@ fn a_grant_of_unknown_age_is_proven_first() {
 fn what_was_granted_is_confirmed_before_it_is_renewed() {
     let mut claim = granted();
     let due = claim.poll_timeout().unwrap();
+    assert!(due <= at(2_040), "{due:?}");
     assert_eq!(claim.poll_action(at(2_011)), None);
-    assert!(matches!(
-        claim.poll_action(due),
-        Some(Action::Confirm { .. })
-    ));
+    assert_confirms(&mut claim, due);
     claim.handle_confirmation(Ok(Some(proof(2_030, 7))), at(2_040));
     let due = claim.poll_timeout().unwrap();
     assert!(due > at(11_000), "{due:?}");
@@ -136,11 +152,7 @@ fn a_grant_is_confirmed_at_once_when_its_holder_waits_for_that() {
     assert!(!claim.is_confirmed());
     claim.confirm_now(at(2_011));
     assert_eq!(claim.poll_timeout(), Some(at(2_011)));
-    let command = claim.poll_action(at(2_011));
-    assert!(
-        matches!(command, Some(Action::Confirm { .. })),
-        "{command:?}"
-    );
+    assert_confirms(&mut claim, at(2_011));
     claim.confirm_now(at(2_012));
     assert_eq!(claim.poll_action(at(2_012)), None, "it is in flight");
     claim.handle_confirmation(Ok(Some(proof(2_011, 7))), at(2_013));
@@ -166,8 +178,7 @@ fn a_hold_that_is_gone_is_told_and_released_once() {
 
 #[test]
 fn a_hold_that_nobody_took_is_no_loss() {
-    let mut claim = asked();
-    claim.handle_answer(held(7), at(1_010));
+    let mut claim = answered(held(7));
     claim.handle_time(at(60_000));
     assert_eq!(
         (claim.standing(), claim.poll_loss()),
@@ -187,19 +198,6 @@ fn a_failed_ask_is_repeated_with_its_id() {
     assert!(matches!(claim.poll_action(again), Some(Action::Ask { .. })));
     claim.handle_answer(held(7), at(2_100));
     assert_eq!(claim.poll_outcome(), Some(Outcome::Held));
-}
-
-#[test]
-fn what_was_never_sent_is_not_undone() {
-    let mut claim = asked();
-    claim.handle_answer(Err(trouble(Outage::Unreachable).unsent()), at(1_001));
-    assert!(!claim.leave(Duration::ZERO, at(1_002)));
-    let mut claim = asked();
-    claim.handle_answer(Err(trouble(Outage::Unreachable)), at(1_001));
-    assert!(
-        claim.leave(Duration::ZERO, at(1_002)),
-        "it may have been applied"
-    );
 }
 
 /// Only the ask that was refused, or not sent, is known to have left nothing.
@@ -232,20 +230,22 @@ fn an_answer_after_a_shutdown_makes_no_hold() {
     assert!(claim.leave(Duration::ZERO, at(1_003)));
 }
 
+/// Whether or not the call runs before it is taken out of the queue.
 #[test]
 fn the_end_of_a_wait_says_what_stood_in_the_way() {
-    let mut claim = asked();
-    claim.handle_answer(queued(), at(1_010));
-    claim.handle_time(at(11_000));
-    let outcome = claim.poll_outcome();
-    assert!(
-        matches!(outcome, Some(Outcome::Refused(Refusal::Busy(Some(_))))),
-        "{outcome:?}"
-    );
-    assert!(
-        claim.leave(Duration::ZERO, at(11_000)),
-        "it stands in the queue"
-    );
+    for runs in [true, false] {
+        let mut claim = answered(queued());
+        claim.handle_time(at(11_000));
+        let early = runs.then(|| claim.poll_outcome()).flatten();
+        assert!(claim.leave(Duration::ZERO, at(11_000)), "{runs}: it waits");
+        let outcome = early.or_else(|| claim.poll_outcome());
+        assert!(
+            matches!(outcome, Some(Outcome::Refused(Refusal::Busy(Some(_))))),
+            "{runs}: {outcome:?}"
+        );
+        let again = claim.leave(Duration::ZERO, at(12_000));
+        assert!(!again, "{runs}: once is enough");
+    }
 }
 
 #[test]
@@ -255,8 +255,7 @@ fn a_release_that_finds_nothing_is_a_loss_while_it_was_believed() {
         again_after: None,
     };
     let released = |answers: &[Result<ReleaseReply, Trouble>], when: u64| {
-        let mut claim = asked();
-        claim.handle_answer(held(7), at(1_010));
+        let mut claim = answered(held(7));
         assert!(claim.leave(Duration::ZERO, at(1_500)));
         let last = answers
             .iter()
@@ -296,8 +295,7 @@ fn a_release_is_given_up_only_when_nothing_can_be_left() {
         assert!(place_until > at(21_000) && claim.is_past(place_until));
         assert!(!claim.is_past(Moment(place_until.0 - 1)));
     }
-    let mut claim = asked();
-    claim.handle_answer(held(7), at(1_010));
+    let mut claim = answered(held(7));
     assert!(claim.leave(Duration::ZERO, at(2_000)));
     let ends = at(2_000) + Timing::new(SECOND * 30).ttl();
     assert!(claim.is_past(ends) && !claim.is_past(Moment(ends.0 - 1)));
@@ -305,20 +303,11 @@ fn a_release_is_given_up_only_when_nothing_can_be_left() {
 
 #[test]
 fn a_repeated_release_keeps_the_key_no_longer() {
-    let mut claim = asked();
-    claim.handle_answer(held(7), at(1_010));
+    let mut claim = answered(held(7));
     assert!(claim.leave(SECOND * 5, at(2_000)));
     assert_eq!(claim.keep(at(2_000)), SECOND * 5);
     assert_eq!(claim.keep(at(5_000)), SECOND * 2);
     assert_eq!(claim.keep(at(9_000)), Duration::ZERO);
-}
-
-/// The same, but its call has not seen it.
-fn not_taken() -> Claim {
-    let mut claim = asked();
-    claim.handle_answer(queued(), at(1_010));
-    claim.handle_grant(&grant(Some(2_000), 7), at(2_010));
-    claim
 }
 
 #[test]
@@ -342,42 +331,15 @@ fn what_is_not_taken_is_not_extended_and_is_given_back() {
 }
 
 #[test]
-fn what_is_taken_in_time_is_confirmed() {
-    let mut claim = not_taken();
-    assert_eq!(claim.poll_outcome(), Some(Outcome::Held));
-    let command = claim.poll_action(at(2_040));
-    assert!(
-        matches!(command, Some(Action::Confirm { .. })),
-        "{command:?}"
-    );
-    assert_eq!(claim.standing(), Standing::Held);
-}
-
-#[test]
 fn what_nobody_hears_of_is_given_back() {
     let mut claim = asked();
     claim.handle_hang(at(3_000));
     assert!(claim.poll_release());
     claim.handle_answer(held(7), at(3_100));
     assert_eq!(claim.standing(), Standing::Over, "it comes too late");
-    let mut waiting = asked();
-    waiting.handle_answer(queued(), at(1_010));
+    let mut waiting = answered(queued());
     waiting.handle_hang(at(3_000));
     assert_eq!(waiting.standing(), Standing::Queued, "it was answered");
-}
-
-#[test]
-fn a_wait_that_is_over_is_taken_back_for_a_call_that_does_not_run() {
-    let mut claim = asked();
-    claim.handle_answer(queued(), at(1_010));
-    claim.handle_time(at(11_000));
-    assert!(claim.leave(Duration::ZERO, at(11_000)));
-    let outcome = claim.poll_outcome();
-    assert!(
-        matches!(outcome, Some(Outcome::Refused(Refusal::Busy(Some(_))))),
-        "{outcome:?}"
-    );
-    assert!(!claim.leave(Duration::ZERO, at(12_000)), "once is enough");
 }
 
 #[test]
@@ -408,43 +370,23 @@ fn who_does_not_go_on_is_taken_back() {
 
 #[test]
 fn how_a_hold_came_is_known_with_it() {
-    let how = |claim: &Claim| {
-        let grip = claim.grip().expect("a hold");
-        (grip.path, grip.granted_at)
+    // Too little is known of the age of these two, so they are confirmed first.
+    let confirmed = |news: fn(&mut Claim)| {
+        let mut claim = answered(queued());
+        news(&mut claim);
+        assert_confirms(&mut claim, at(2_010));
+        claim.handle_confirmation(Ok(Some(proof(2_010, 7))), at(2_020));
+        claim
     };
-    let mut claim = asked();
-    claim.handle_answer(held(7), at(1_010));
-    assert_eq!(how(&claim), (Path::Free, None));
-
-    let mut claim = asked();
-    claim.handle_answer(queued(), at(1_010));
-    claim.handle_grant(&grant(Some(2_000), 7), at(2_010));
-    assert_eq!(how(&claim), (Path::Handed, Some(at(2_000))));
-
-    // Too little is known of its age, so it is confirmed first.
-    let mut claim = asked();
-    claim.handle_answer(queued(), at(1_010));
-    claim.handle_grant(&grant(None, 7), at(2_010));
-    assert!(claim.poll_action(at(2_010)).is_some());
-    claim.handle_confirmation(Ok(Some(proof(2_010, 7))), at(2_020));
-    assert_eq!(how(&claim), (Path::Handed, None));
-
-    let mut claim = asked();
-    claim.handle_answer(queued(), at(1_010));
-    claim.handle_found();
-    assert!(claim.poll_action(at(2_010)).is_some());
-    claim.handle_confirmation(Ok(Some(proof(2_010, 7))), at(2_020));
-    assert_eq!(how(&claim), (Path::Looked, None));
-}
-
-#[test]
-fn a_queue_that_is_full_is_told_apart() {
-    let mut claim = asked();
-    claim.handle_answer(Ok(AskReply::Full(None)), at(1_010));
-    let outcome = claim.poll_outcome();
-    assert_eq!(outcome, Some(Outcome::Refused(Refusal::Full(None))));
-    assert!(
-        !claim.leave(Duration::ZERO, at(1_020)),
-        "it is not in the queue"
-    );
+    let of_unknown_age = confirmed(|claim| claim.handle_grant(&grant(None, 7), at(2_010)));
+    let found = confirmed(|claim| claim.handle_found());
+    for (claim, path, granted_at) in [
+        (answered(held(7)), Path::Free, None),
+        (not_taken(), Path::Handed, Some(at(2_000))),
+        (of_unknown_age, Path::Handed, None),
+        (found, Path::Looked, None),
+    ] {
+        let grip = claim.grip().expect("a hold");
+        assert_eq!((grip.path, grip.granted_at), (path, granted_at));
+    }
 }

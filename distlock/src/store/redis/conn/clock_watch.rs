@@ -134,7 +134,6 @@ mod tests {
             assert_eq!(seen.jump, None);
             watch.next.store(0, Ordering::Relaxed);
         }
-        watch.next.store(0, Ordering::Relaxed);
     }
 
     #[test]

@@ -6,14 +6,38 @@ fn at(ms: u64) -> Moment {
     Moment(ms * 1_000_000)
 }
 
-/// Three nodes, which have been asked.
-fn asked() -> Candidate {
-    let mut candidate = Candidate::new(3, 2, LEASE, Rules::ALL);
-    for node in 0..3 {
-        assert_eq!(candidate.poll(node, at(0)), Some(Say::Ask(Some(0))));
+/// A candidate that has asked all of its `nodes`, with this `floor`.
+fn asked_of(nodes: usize, floor: Token) -> Candidate {
+    let mut candidate = Candidate::new(nodes, nodes / 2 + 1, LEASE, Rules::ALL);
+    candidate.set_floor(floor);
+    for node in 0..nodes {
+        assert_eq!(candidate.poll(node, at(0)), Some(Say::Ask(Some(floor))));
         assert_eq!(candidate.poll(node, at(0)), None, "it is under way");
     }
     candidate
+}
+
+fn asked() -> Candidate {
+    asked_of(3, 0)
+}
+
+/// A candidate whose nodes 0 and 1 have voted with these tokens, and are asked to confirm.
+fn confirming(tokens: [Token; 2]) -> Candidate {
+    let mut candidate = asked();
+    for (node, token) in tokens.into_iter().enumerate() {
+        candidate.answered(node, granted(token), at(1));
+    }
+    let largest = tokens[0].max(tokens[1]);
+    assert_says(&mut candidate, &[0, 1], 1, Some(Say::Confirm(largest)));
+    candidate
+}
+
+/// Asserts that `poll` returns `say` for each of these nodes.
+#[track_caller]
+fn assert_says(candidate: &mut Candidate, nodes: &[usize], now: u64, say: Option<Say>) {
+    for node in nodes {
+        assert_eq!(candidate.poll(*node, at(now)), say, "node {node}");
+    }
 }
 
 fn granted(token: Token) -> Heard {
@@ -31,8 +55,7 @@ fn a_quorum_confirms_the_largest_token() {
     candidate.answered(0, granted(7), at(1));
     assert_eq!(candidate.poll(0, at(1)), None, "one vote is none");
     candidate.answered(2, granted(9), at(2));
-    assert_eq!(candidate.poll(0, at(2)), Some(Say::Confirm(9)));
-    assert_eq!(candidate.poll(2, at(2)), Some(Say::Confirm(9)));
+    assert_says(&mut candidate, &[0, 2], 2, Some(Say::Confirm(9)));
     candidate.answered(2, confirmed(9, 3), at(4));
     assert_eq!(candidate.elected(), None);
     candidate.answered(0, confirmed(9, 2), at(5));
@@ -50,55 +73,44 @@ fn who_is_confirmed_at_once_by_a_quorum_asks_no_more() {
     assert_eq!(candidate.poll(0, at(0)), Some(Say::Ask(Some(50))));
     // All asks name the same.
     candidate.set_floor(60);
-    assert_eq!(candidate.poll(1, at(1)), Some(Say::Ask(Some(50))));
-    assert_eq!(candidate.poll(2, at(1)), Some(Say::Ask(Some(50))));
+    assert_says(&mut candidate, &[1, 2], 1, Some(Say::Ask(Some(50))));
     candidate.answered(1, confirmed(50, 1), at(2));
     assert_eq!(candidate.elected(), None);
     candidate.answered(0, confirmed(50, 0), at(3));
     let elected = candidate.elected().unwrap();
     assert_eq!((elected.token, elected.sent), (50, at(0)));
     candidate.answered(2, confirmed(50, 1), at(4));
-    for node in 0..3 {
-        assert_eq!(candidate.poll(node, at(5)), None);
-    }
+    assert_says(&mut candidate, &[0, 1, 2], 5, None);
 }
 
+/// Whether the other node has confirmed a smaller token, or has handed it on.
 #[test]
-fn where_a_node_knows_of_more_all_are_confirmed_with_that() {
-    let mut candidate = Candidate::new(3, 2, LEASE, Rules::ALL);
-    candidate.set_floor(50);
-    for node in 0..3 {
-        candidate.poll(node, at(0));
+fn where_a_node_votes_with_more_all_are_confirmed_with_that() {
+    let mut named = asked_of(3, 50);
+    named.answered(0, confirmed(50, 0), at(1));
+    named.answered(1, granted(70), at(1));
+    let mut waiting = queued();
+    waiting.hear(0, handed_on(50, 1), at(1));
+    waiting.hear(1, granted(70), at(1));
+    for mut candidate in [named, waiting] {
+        assert_eq!(candidate.elected(), None, "{candidate:?}");
+        assert_says(&mut candidate, &[0, 1], 2, Some(Say::Confirm(70)));
     }
-    candidate.answered(0, confirmed(50, 0), at(1));
-    candidate.answered(1, granted(70), at(1));
-    assert_eq!(candidate.elected(), None);
-    assert_eq!(candidate.poll(0, at(2)), Some(Say::Confirm(70)));
-    assert_eq!(candidate.poll(1, at(2)), Some(Say::Confirm(70)));
 }
 
 #[test]
 fn a_vote_that_comes_meanwhile_raises_the_token() {
-    let mut candidate = asked();
-    candidate.answered(0, granted(7), at(1));
-    candidate.answered(1, granted(6), at(1));
-    assert_eq!(candidate.poll(0, at(1)), Some(Say::Confirm(7)));
-    assert_eq!(candidate.poll(1, at(1)), Some(Say::Confirm(7)));
+    let mut candidate = confirming([7, 6]);
     candidate.answered(0, confirmed(7, 1), at(2));
     candidate.answered(2, granted(20), at(3));
     candidate.answered(1, confirmed(7, 1), at(4));
     assert_eq!(candidate.elected(), None, "somebody may have held with 19");
-    for node in 0..3 {
-        assert_eq!(candidate.poll(node, at(4)), Some(Say::Confirm(20)));
-    }
+    assert_says(&mut candidate, &[0, 1, 2], 4, Some(Say::Confirm(20)));
 }
 
 #[test]
 fn with_too_few_votes_it_yields_exactly_where_a_lower_ticket_waits() {
-    let mut candidate = Candidate::new(5, 3, LEASE, Rules::ALL);
-    for node in 0..5 {
-        candidate.poll(node, at(0));
-    }
+    let mut candidate = asked_of(5, 0);
     candidate.answered(0, granted(7), at(1));
     candidate.answered(1, granted(8), at(1));
     candidate.answered(2, Heard::Queued { at: 1 }, at(1));
@@ -146,9 +158,7 @@ fn what_a_quorum_hands_on_is_held_at_once_and_for_a_short_while() {
     assert_eq!((elected.token, elected.sent), (50, at(100)));
     assert_eq!(elected.lease, LEASE / 4);
     candidate.hear(1, handed_on(50, 101), at(104));
-    for node in 0..3 {
-        assert_eq!(candidate.poll(node, at(105)), None);
-    }
+    assert_says(&mut candidate, &[0, 1, 2], 105, None);
 }
 
 #[test]
@@ -180,15 +190,6 @@ fn what_was_handed_on_before_it_was_given_back_is_not_believed() {
 }
 
 #[test]
-fn where_one_votes_with_more_all_are_confirmed_with_that() {
-    let mut candidate = queued();
-    candidate.hear(0, handed_on(50, 1), at(2));
-    candidate.hear(1, granted(70), at(2));
-    assert_eq!(candidate.elected(), None);
-    assert_eq!(candidate.poll(0, at(3)), Some(Say::Confirm(70)));
-}
-
-#[test]
 fn what_a_minority_has_confirmed_is_given_back_for_a_vote() {
     let mut candidate = asked();
     candidate.answered(0, confirmed(50, 0), at(1));
@@ -206,11 +207,7 @@ fn what_a_minority_has_confirmed_is_given_back_for_a_vote() {
 
 #[test]
 fn a_confirmation_that_came_too_late_is_asked_for_again() {
-    let mut candidate = asked();
-    candidate.answered(0, granted(7), at(1));
-    candidate.answered(1, granted(7), at(1));
-    candidate.poll(0, at(1));
-    candidate.poll(1, at(1));
+    let mut candidate = confirming([7, 7]);
     candidate.answered(0, confirmed(7, 1), at(500));
     candidate.answered(1, confirmed(7, 1), at(1_500));
     assert_eq!(candidate.elected(), None);
@@ -223,11 +220,7 @@ fn a_confirmation_that_came_too_late_is_asked_for_again() {
 
 #[test]
 fn a_node_that_knows_of_more_is_confirmed_with_that() {
-    let mut candidate = asked();
-    candidate.answered(0, granted(7), at(1));
-    candidate.answered(1, granted(8), at(1));
-    candidate.poll(0, at(1));
-    candidate.poll(1, at(1));
+    let mut candidate = confirming([7, 8]);
     candidate.answered(0, Heard::Newer { token: 30 }, at(2));
     assert_eq!(candidate.poll(0, at(2)), Some(Say::Confirm(30)));
     candidate.answered(1, confirmed(8, 1), at(3));
