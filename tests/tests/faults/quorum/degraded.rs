@@ -14,15 +14,7 @@ const PLACE: usize = 1;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_the_first_notice_nothing_costs_a_deadline() {
-    let faults = [
-        Fault::Kill,
-        Fault::Freeze,
-        Fault::Cut,
-        Fault::RequestsLost,
-        Fault::RepliesLost,
-        Fault::Slow,
-    ];
-    for_each(&faults, |fault| async move {
+    for_each(&Fault::ALL, |fault| async move {
         let stage = Stage::new(fault, &[PLACE]).await;
         stage.strike();
         stage.goes_on().await;
