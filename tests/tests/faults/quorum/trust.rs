@@ -81,6 +81,6 @@ async fn a_user_needs_the_same_rights_and_info() {
 async fn all_members_are_told_the_credentials_of_the_moment() {
     let quorum = three();
     let members: Vec<_> = quorum.servers().iter().collect();
-    are_told_to_all(&quorum.url(), &members, &["k".to_owned()]).await;
+    let _manager = are_told_to_all(&quorum.url(), &members, &["k".to_owned()]).await;
     until_clean(&quorum).await;
 }

@@ -9,8 +9,11 @@ use crate::kit::{
     until_clean,
 };
 
+/// Begins a partition.
+type Cut = fn(&ProxyHandle);
+
 /// A holder and a caller that are cut off, and somebody who is not.
-async fn partitioned(begin: fn(&ProxyHandle)) {
+async fn partitioned(begin: Cut) {
     let server = RedisServer::start();
     let proxy = server.proxy();
     let mut raw = server.client();
@@ -56,7 +59,7 @@ async fn partitioned(begin: fn(&ProxyHandle)) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_cut_off_is_told_and_comes_back() {
-    let kinds: [(&str, fn(&ProxyHandle)); 3] = [
+    let kinds: [(&str, Cut); 3] = [
         ("sockets hang", |proxy| proxy.stop_reading(Way::Both, true)),
         ("requests are lost", |proxy| {
             proxy.drop_data(Way::ToServer, true)
