@@ -33,23 +33,13 @@ pub(super) fn become_user(cluster: &RedisCluster, rights: &[&str]) -> String {
     cluster.url_of(&format!("redis+cluster://{}@", user()))
 }
 
-fn all_denied(cluster: &RedisCluster) -> Vec<String> {
-    cluster
-        .nodes()
-        .flat_map(|node| denied(&mut node.client()))
-        .collect()
-}
-
 /// Everything that differs in a cluster, each step once.
-async fn exercise(
-    cluster: &RedisCluster,
-    url: &str,
-    key: &str,
-    to: &RedisServer,
-) -> Result<(), Error> {
+async fn exercise(cluster: &RedisCluster, url: &str, key: &str) -> Result<(), Error> {
     let (first, second) = (connect_patiently(url).await?, connect_patiently(url).await?);
     let slot = cluster.slot(key);
     let from = cluster.owner(slot);
+    let other = |node: &&RedisServer| node.port() != from.port();
+    let to = cluster.masters.iter().find(other).unwrap();
     let lease = HELD;
     let guard = first.lock(key).lease(lease).acquire().await?;
     renewed(&guard).await?;
@@ -88,11 +78,9 @@ async fn a_user_needs_these_rights_no_more_and_no_less() {
         let url = become_user(&cluster, &fewer);
         // Another key each time, in a slot that was not touched.
         let key = format!("{index}{}", keys[0]);
-        let from = cluster.owner_of(&key).port();
-        let other = |node: &&RedisServer| node.port() != from;
-        let to = cluster.masters.iter().find(other).unwrap();
-        let result = exercise(&cluster, &url, &key, to).await;
-        let denied = all_denied(&cluster);
+        let result = exercise(&cluster, &url, &key).await;
+        let denied = cluster.nodes().flat_map(|node| denied(&mut node.client()));
+        let denied: Vec<_> = denied.collect();
         let is_denied = MORE.contains(missing);
         assert_eq!(denied.is_empty(), !is_denied, "{missing}: {denied:?}");
         assert!(is_denied || result.is_ok(), "{result:?}");

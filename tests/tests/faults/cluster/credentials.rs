@@ -1,6 +1,6 @@
 //! Credentials from a source, for all servers that a manager uses.
 
-use distlock::Credentials;
+use distlock::{Credentials, LockManager};
 use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 
 use crate::credentials::{Vault, add_user, users};
@@ -14,8 +14,13 @@ async fn each_node_is_told_the_credentials_of_the_moment() {
     are_told_to_all(&cluster.url(), &nodes, &cluster.key_on_each("k")).await;
 }
 
-/// The keys have their locks on these servers, and a manager has two connections to each of them.
-pub(crate) async fn are_told_to_all(url: &str, servers: &[&RedisServer], keys: &[String]) {
+/// The keys have their locks on these servers, and a manager has two connections to each of them. What is left is
+/// released in the background while it lives.
+pub(crate) async fn are_told_to_all(
+    url: &str,
+    servers: &[&RedisServer],
+    keys: &[String],
+) -> LockManager {
     for server in servers {
         add_user(&mut server.client(), "one", "first");
         add_user(&mut server.client(), "two", "second");
@@ -56,4 +61,5 @@ pub(crate) async fn are_told_to_all(url: &str, servers: &[&RedisServer], keys: &
     for key in keys {
         taken_once(&manager, key).await;
     }
+    manager
 }

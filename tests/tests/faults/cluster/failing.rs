@@ -3,6 +3,8 @@
 use distlock::{Error, LockManager};
 use distlock_tests::{RedisCluster, RedisServer, eventually_async, within};
 
+use futures::future::join_all;
+
 use crate::cluster::callers::{Queue, served};
 use crate::cluster::{queued, until_all_clean, until_renewed};
 use crate::kit::{HELD, LONG, acquire_later, connect, give_back, lock_key, ms, until_queued};
@@ -23,8 +25,8 @@ async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) 
     // The lease outlasts the failover, and is renewed soon after it.
     let queue = Queue::start(&url, master, key, ms(20_000), 1).await;
     let other = connect(&url).await;
-    let unconcerned = other.lock(&keys[0]).lease(HELD).acquire().await;
-    let unconcerned = unconcerned.unwrap();
+    let elsewhere = other.lock(&keys[0]).lease(HELD);
+    let unconcerned = elsewhere.acquire().await.unwrap();
     // This one ends before it, and its holder is told.
     let short = format!("short{{{key}}}");
     let lost = Queue::start(&url, master, &short, ms(700), 0).await.guard;
@@ -43,9 +45,7 @@ async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) 
     assert!(error.is_lost(), "{error:?}");
     cluster.until_promoted(replica, cluster.slot(key));
     // Who asked meanwhile is answered, what is held is renewed, and who waits stands in the queue.
-    for asking in asking {
-        within(LONG, give_back(asking)).await;
-    }
+    within(LONG, join_all(asking.map(give_back))).await;
     let mut raw = replica.client();
     until_renewed(&mut raw, key).await;
     assert!(queue.guard.is_held() && unconcerned.is_held());

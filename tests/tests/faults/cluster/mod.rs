@@ -45,18 +45,16 @@ fn queued(raw: &mut Resp, key: &str) -> i64 {
     }
 }
 
-/// When a lock expires at a node, whichever node has the slot.
-fn expires(raw: &mut Resp, key: &str) -> i64 {
-    raw.cmd(&["ASKING"]);
-    match raw.cmd(&["PEXPIRETIME", &lock_key(key)]) {
-        Reply::Int(when) => when,
-        _ => 0,
-    }
-}
-
-/// Waits until a lock that is at this node is renewed there.
+/// Waits until a lock that is at this node is renewed there, whichever node has the slot.
 async fn until_renewed(raw: &mut Resp, key: &str) {
-    eventually_async(LONG, async || expires(raw, key) > 0).await;
-    let before = expires(raw, key);
-    eventually_async(LONG, async || expires(raw, key) > before).await;
+    let mut expires = || {
+        raw.cmd(&["ASKING"]);
+        match raw.cmd(&["PEXPIRETIME", &lock_key(key)]) {
+            Reply::Int(when) => when,
+            _ => 0,
+        }
+    };
+    eventually_async(LONG, async || expires() > 0).await;
+    let before = expires();
+    eventually_async(LONG, async || expires() > before).await;
 }

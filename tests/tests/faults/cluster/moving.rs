@@ -135,8 +135,7 @@ async fn the_end_of_a_subscription_is_nobodys_answer() {
     const ASKED: usize = 20;
     let cluster = RedisCluster::start(3);
     let (from, to) = (&cluster.masters[0], &cluster.masters[1]);
-    let id = to.client().cmd(&["CLUSTER", "MYID"]);
-    let id = id.text().unwrap();
+    let id = cluster.name_of(to);
     let is_there = |key: &String| cluster.owner_of(key).port() == from.port();
     let mut keys = (0..)
         .map(|number| format!("answer{number}"))
@@ -155,7 +154,7 @@ async fn the_end_of_a_subscription_is_nobodys_answer() {
         let mut raw = from.client();
         from.stop_process();
         let text = slot.to_string();
-        raw.send(&["CLUSTER", "SETSLOT", &text, "NODE", id])
+        raw.send(&["CLUSTER", "SETSLOT", &text, "NODE", &id])
             .unwrap();
         let asking = asked.iter().map(|key| {
             let lock = client.lock(key).lease(ms(5_000)).wait(LONG);

@@ -11,10 +11,8 @@ use crate::rows::outage_of;
 async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
     let cluster = RedisCluster::with_replicas(3);
     let builder = LockManager::builder().url(cluster.url()).min_replicas(1);
-    let (first, second) = (
-        builder.clone().connect().await.unwrap(),
-        builder.connect().await.unwrap(),
-    );
+    let first = builder.clone().connect().await.unwrap();
+    let second = builder.connect().await.unwrap();
     let keys = cluster.key_on_each("k");
     // Taken, renewed and handed on: its replica has heard of each.
     let nodes = cluster.masters.iter().zip(&cluster.replicas);

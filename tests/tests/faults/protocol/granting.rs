@@ -157,11 +157,6 @@ fn a_foreign_value_is_never_touched() {
     assert_eq!(bench.run(RENEW, &[LOCK], &["a:1 1", TTL]).array().len(), 1);
     assert_eq!(bench.raw.get(LOCK).as_deref(), Some("theirs"));
     assert_eq!(bench.raw.pttl(LOCK), -1);
-    bench.raw.cmd(&["DEL", LOCK]);
-    bench.raw.cmd(&["HSET", LOCK, "a", "1"]);
-    assert!(bench.ask_with("a:1", LEASE, "0", WHENEVER).is_error());
-    bench.release("a:1");
-    assert_eq!(bench.raw.cmd(&["HGET", LOCK, "a"]).text(), Some("1"));
 }
 
 /// `min_hold` keeps a key after its release; what was sent before it must not touch that.

@@ -4,25 +4,19 @@ use std::time::Instant;
 
 use distlock_tests::{eventually_async, within};
 
-use crate::cluster::callers::{Crowd, Queue, served_in_order};
+use crate::cluster::callers::{Crowd, served_in_order};
 use crate::kit::{HELD, LONG, acquire_later, give_back, grace, ms, until_renewed_twice};
 use crate::quorum::stage::{Fault, LEASE, Stage, for_each};
-use crate::quorum::{three, until_clean, until_held_at, until_queued_at, until_queued_everywhere};
+use crate::quorum::{
+    connect, three, until_clean, until_held_at, until_queued_at, until_queued_everywhere,
+};
 
 /// Which of the three suffers.
 const PLACE: usize = 1;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_the_first_notice_nothing_costs_a_deadline() {
-    let faults = [
-        Fault::Kill,
-        Fault::Freeze,
-        Fault::Cut,
-        Fault::RequestsLost,
-        Fault::RepliesLost,
-        Fault::Slow,
-    ];
-    for_each(&faults, |fault| async move {
+    for_each(&Fault::ALL, |fault| async move {
         let stage = Stage::new(fault, &[PLACE]).await;
         stage.strike();
         stage.goes_on().await;
@@ -100,9 +94,14 @@ async fn what_is_repaired_is_released_as_well() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_keeps_the_order() {
     let quorum = three();
-    let queue = Queue::start(&quorum.url(), quorum.server(2), "k", LEASE, 4).await;
-    let (guard, mut waiting) = (queue.guard, queue.waiting);
-    until_queued_everywhere(&quorum, "k", 4).await;
+    let [holder, waiter] = [connect(&quorum).await, connect(&quorum).await];
+    let guard = holder.lock("k").lease(LEASE).acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    // The tickets of one client rise; those of several are as exact as their clocks.
+    for place in 1..=4 {
+        waiting.push(acquire_later(&waiter, "k", LEASE, LONG * 3));
+        until_queued_everywhere(&quorum, "k", place).await;
+    }
     quorum.server(1).restart();
     quorum.vote_at(1, "distlock");
     // The first of them has its vote.

@@ -22,10 +22,8 @@ async fn all_members_take_the_password_of_the_url() {
     let quorum = RedisQuorum::of([server(), server(), server()]);
     quorum.vote("distlock");
     let url = url_of(&quorum, ":hunter2");
-    let (first, second) = (
-        connect_patiently(&url).await.unwrap(),
-        connect_patiently(&url).await.unwrap(),
-    );
+    let first = connect_patiently(&url).await.unwrap();
+    let second = connect_patiently(&url).await.unwrap();
     works(&quorum, &first, &second).await;
     // One of them has another one: told at connect, with its name, and with no secret.
     let odd = quorum.server(2);
@@ -62,10 +60,8 @@ fn become_user(quorum: &RedisQuorum) -> String {
 async fn a_user_needs_the_same_rights_and_info() {
     let quorum = three();
     let url = become_user(&quorum);
-    let (first, second) = (
-        connect_patiently(&url).await.unwrap(),
-        connect_patiently(&url).await.unwrap(),
-    );
+    let first = connect_patiently(&url).await.unwrap();
+    let second = connect_patiently(&url).await.unwrap();
     works(&quorum, &first, &second).await;
     let guard = first.lock("held").lease(HELD).acquire().await.unwrap();
     let mut raw = quorum.server(1).client();
@@ -85,6 +81,6 @@ async fn a_user_needs_the_same_rights_and_info() {
 async fn all_members_are_told_the_credentials_of_the_moment() {
     let quorum = three();
     let members: Vec<_> = quorum.servers().iter().collect();
-    are_told_to_all(&quorum.url(), &members, &["k".to_owned()]).await;
+    let _manager = are_told_to_all(&quorum.url(), &members, &["k".to_owned()]).await;
     until_clean(&quorum).await;
 }

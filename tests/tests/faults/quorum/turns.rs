@@ -19,15 +19,9 @@ async fn what_each_server_has_is_seen() {
     until_held_at(&quorum, 0..3, &queue.guard).await;
     until_queued_everywhere(&quorum, "k", 1).await;
     quorum.server(1).kill();
-    let mut seen = None;
-    eventually_async(LONG, async || {
-        let state = manager.inspect("k").await.unwrap();
-        let notices = state.servers()[1].trouble().is_some();
-        seen = Some(state);
-        notices
-    })
-    .await;
-    let seen = seen.unwrap();
+    let seen = async || manager.inspect("k").await.unwrap();
+    eventually_async(LONG, async || seen().await.servers()[1].trouble().is_some()).await;
+    let seen = seen().await;
     assert_eq!((seen.holders().len(), seen.servers().len()), (1, 3));
     for (place, server) in seen.servers().iter().enumerate() {
         let port = quorum.server(place).port().to_string();

@@ -46,15 +46,6 @@ fn runtime() -> Runtime {
         .expect("a runtime")
 }
 
-/// How a hold ended, in one line.
-fn outcome(result: &Result<(), Error>) -> String {
-    match result {
-        Ok(()) => "ok".into(),
-        Err(Error::Lost { completed, .. }) => format!("lost {completed}"),
-        Err(other) => format!("{other:?}"),
-    }
-}
-
 /// Why the store cannot be used, if an error says that.
 pub(crate) fn outage_of(error: &Error) -> Option<Outage> {
     match error {

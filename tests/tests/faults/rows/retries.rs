@@ -16,10 +16,8 @@ async fn a_link_that_breaks_all_the_time_is_asked_a_bounded_number_of_times() {
     warm(&server).await;
     let proxy = server.proxy();
     let mut raw = server.client();
-    let (near, far) = (
-        connect(&server.url()).await,
-        connect(&server.url_via(&proxy)).await,
-    );
+    let near = connect(&server.url()).await;
+    let far = connect(&server.url_via(&proxy)).await;
     let guard = near.lock("k").acquire().await.unwrap();
     let mut monitor = server.monitor();
     let (wait, asked) = (ms(8_000), Instant::now());

@@ -46,17 +46,10 @@ async fn each_caller_has_its_own(lanes: usize, fault: After) {
                 let _ = guard.release().await;
             });
         }
-        within(LONG, async {
-            while let Some(call) = calls.join_next().await {
-                call.unwrap();
-            }
-        })
-        .await;
+        within(LONG, calls.join_all()).await;
     }
-    assert!(
-        proxy.stats().accepted > accepted,
-        "no connection was replaced"
-    );
+    let replaced = proxy.stats().accepted - accepted;
+    assert!(replaced > 0, "no connection was replaced");
     proxy.heal();
     until_clean(&mut server.client(), LONG).await;
     manager.shutdown().await;
@@ -94,9 +87,7 @@ async fn an_inserted_reply_to_a_renewal_extends_nothing_and_ends_no_other_hold()
     assert_eq!(*reason, LossReason::Gone);
     expiry_after_renewal(&mut raw, "other").await;
     assert!(other.is_held());
-    assert!(
-        proxy.stats().accepted > accepted,
-        "no connection was replaced"
-    );
+    let replaced = proxy.stats().accepted - accepted;
+    assert!(replaced > 0, "no connection was replaced");
     manager.shutdown().await;
 }
