@@ -1,7 +1,8 @@
-//! Whatever a server replies or pushes: nothing panics, and nothing becomes a hold that the bytes do not prove.
+//! Whatever a server replies or pushes: nothing panics, and nothing becomes a hold that the bytes
+//! do not prove.
 //!
-//! What they prove is judged by [`oracle`], which shares nothing with the code that reads them. What a whole manager
-//! makes of such bytes on its connections is shown by `tests/fuzz`.
+//! What they prove is judged by [`oracle`], which shares nothing with the code that reads them.
+//! What a whole manager makes of such bytes on its connections is shown by `tests/fuzz`.
 
 use std::cell::Cell;
 use std::fmt::Debug;

@@ -228,7 +228,8 @@ impl Case {
         loop {
             let now = Instant::now();
             let is_held = guard.is_held();
-            // A hold is believed from the send of a command on, which is before the server received it.
+            // A hold is believed from the send of a command on, which is before the server received
+            // it.
             if is_held
                 && let Some(proven) = self.server.proven_at(plan.key, token)
                 && now > proven + plan.lease
@@ -262,8 +263,8 @@ async fn within<T>(
     ended.map_err(|_| format!("{what} did not end within {limit:?}"))
 }
 
-/// Checks everything that a program may show of an error: the text of a server reaches no log uncut, and no terminal
-/// with what controls it.
+/// Checks everything that a program may show of an error: the text of a server reaches no log
+/// uncut, and no terminal with what controls it.
 fn check(error: &Error) -> Result<(), String> {
     let mut next: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = next {

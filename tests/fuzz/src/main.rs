@@ -1,15 +1,18 @@
-//! A server that answers garbage, against a real `LockManager`. Nothing panics, not even on the I/O thread, and no
-//! reply is read without a limit. No call gets a guard that the server's bytes do not prove, no renewal extends one,
-//! every call ends in time, and every error can be shown. When the server is honest again, it is used again.
+//! A server that answers garbage, against a real `LockManager`. Nothing panics, not even on the I/O
+//! thread, and no reply is read without a limit. No call gets a guard that the server's bytes do
+//! not prove, no renewal extends one, every call ends in time, and every error can be shown. When
+//! the server is honest again, it is used again.
 //!
-//! `cargo run --release -p fuzz -- --seconds 60 --seed 1` runs cases until the time is over, each from a seed
-//! of its own; `--seed N --cases 1` runs one again. `cargo test -p fuzz` runs a bounded number of them.
+//! `cargo run --release -p fuzz -- --seconds 60 --seed 1` runs cases until the time is over, each
+//! from a seed of its own; `--seed N --cases 1` runs one again. `cargo test -p fuzz` runs a bounded
+//! number of them.
 //!
-//! The garbage is that of `distlock_tests::garbage`, which `tests/inside/garbage.rs` shares; there, single replies are
-//! judged and shrunk. No libFuzzer: it needs a nightly compiler and a workspace of its own, and its mutations of bytes
-//! hardly ever get past the RESP parser. What is drawn here is right but for one thing, so it reaches the code that
-//! decides. The same seed draws the same garbage in the same order; which command it answers also depends on the timing
-//! of the two connections.
+//! The garbage is that of `distlock_tests::garbage`, which `tests/inside/garbage.rs` shares; there,
+//! single replies are judged and shrunk. No libFuzzer: it needs a nightly compiler and a workspace
+//! of its own, and its mutations of bytes hardly ever get past the RESP parser. What is drawn here
+//! is right but for one thing, so it reaches the code that decides. The same seed draws the same
+//! garbage in the same order; which command it answers also depends on the timing of the two
+//! connections.
 
 mod case;
 mod server;

@@ -41,10 +41,11 @@ impl Dice {
 pub(crate) enum Mood {
     /// Every lock is free, and every hold goes on.
     Honest,
-    /// Another client has every lock for ever, and releases may never end: only the callers' own deadlines end anything.
+    /// Another client has every lock for ever, and releases may never end: only the callers' own
+    /// deadlines end anything.
     Stubborn { endless: bool },
-    /// Each answer is drawn. So many percent of the replies to scripts are right, are no replies but bytes, and belong
-    /// to another request; so many percent of the other answers are odd.
+    /// Each answer is drawn. So many percent of the replies to scripts are right, are no replies
+    /// but bytes, and belong to another request; so many percent of the other answers are odd.
     Mixed {
         right: u32,
         bytes: u32,
@@ -83,7 +84,8 @@ struct Proof {
     lock: String,
     /// A renewal names none.
     token: Option<u64>,
-    /// When the command was received. A pushed grant is as old as its message, which may wait anywhere.
+    /// When the command was received. A pushed grant is as old as its message, which may wait
+    /// anywhere.
     at: Option<Instant>,
 }
 
@@ -133,7 +135,8 @@ impl Server {
         proofs.any(|proof| proof.token == Some(token) && proof.lock == name(key))
     }
 
-    /// Returns when a command was last received whose answer proves the hold; `None` if that cannot be said.
+    /// Returns when a command was last received whose answer proves the hold; `None` if that cannot
+    /// be said.
     pub(crate) fn proven_at(&self, key: &str, token: u64) -> Option<Instant> {
         let record = lock(&self.record);
         let of_hold = |proof: &&Proof| proof.token.is_none_or(|of| of == token);

@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-/// One value of RESP2 or RESP3, right or wrong. The character is the first byte, which names the type.
+/// One value of RESP2 or RESP3, right or wrong. The character is the first byte, which names the
+/// type.
 #[derive(Clone)]
 pub enum Frame {
     /// A line: `+`, `-`, `:`, `_`, `,`, `#` or `(`.
     Line(char, String),
     /// Bytes after their length: `$`, `=` or `!`.
     Blob(char, Vec<u8>),
-    /// Values after their count: `*`, `~`, `>`, or `%` with keys and values in turn. After `|` come a key and a value
-    /// that describe the value behind them.
+    /// Values after their count: `*`, `~`, `>`, or `%` with keys and values in turn. After `|` come
+    /// a key and a value that describe the value behind them.
     List(char, Vec<Frame>),
     /// These bytes.
     Raw(Vec<u8>),
@@ -58,7 +59,8 @@ impl Frame {
         }
     }
 
-    /// The text of a string, simple or bulk, if it is UTF-8. The client library makes `+OK` a value of its own.
+    /// The text of a string, simple or bulk, if it is UTF-8. The client library makes `+OK` a value
+    /// of its own.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Frame::Blob('$', bytes) => std::str::from_utf8(bytes).ok(),
@@ -104,7 +106,8 @@ impl Frame {
         }
     }
 
-    /// Returns the reply with the number of its request at the end, if it is a list or a text: others have none.
+    /// Returns the reply with the number of its request at the end, if it is a list or a text:
+    /// others have none.
     #[must_use]
     pub fn numbered(mut self, number: &str) -> Self {
         match &mut self {

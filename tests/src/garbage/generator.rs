@@ -50,8 +50,8 @@ const ERRORS: &[&str] = &[
     "NOSCRIPT No matching script",
 ];
 
-/// Bytes that are no RESP, that lie about their length, or that only look like a reply. The last ones would be right in
-/// answer to another request: a hold, an empty list of failures, a release.
+/// Bytes that are no RESP, that lie about their length, or that only look like a reply. The last
+/// ones would be right in answer to another request: a hold, an empty list of failures, a release.
 const LIES: &[&str] = &[
     "",
     "\r\n",
@@ -161,22 +161,8 @@ impl Names {
 
 /// Numbers at which something may break.
 fn edge_number() -> BoxedStrategy<i64> {
-    let edges = vec![
-        0,
-        1,
-        -1,
-        2,
-        6,
-        7,
-        1_000,
-        1_001,
-        (1 << 53) + 1,
-        1 << 32,
-        i64::MAX - 1,
-        i64::MAX,
-        i64::MIN,
-    ];
-    prop_oneof![3 => select(edges), 1 => any::<i64>(), 1 => -10..10i64].boxed()
+    let edges = vec![1_001, 1 << 32, (1 << 53) + 1, i64::MAX, i64::MIN];
+    prop_oneof![1 => select(edges), 1 => any::<i64>(), 3 => -10..10i64].boxed()
 }
 
 /// A word that is wrong wherever it is, or nearly.
@@ -245,7 +231,7 @@ fn nearly(right: BoxedStrategy<Frame>, names: &Names) -> BoxedStrategy<Frame> {
         1 => Just(Change::Remove),
         1 => Just(Change::Double),
     ];
-    let changes = prop::collection::vec((any::<Index>(), change), 0..4);
+    let changes = prop::collection::vec((any::<usize>(), change), 0..4);
     let changed = (right, changes).prop_map(|(mut frame, changes)| {
         for (at, change) in changes {
             apply(&mut frame, at, change);
@@ -255,15 +241,15 @@ fn nearly(right: BoxedStrategy<Frame>, names: &Names) -> BoxedStrategy<Frame> {
     changed.boxed()
 }
 
-fn apply(frame: &mut Frame, at: Index, change: Change) {
+fn apply(frame: &mut Frame, at: usize, change: Change) {
     match (frame, change) {
         // The value itself is changed only if there is nothing in it: that is more interesting.
         (Frame::List(_, items), change) if !items.is_empty() => {
-            let place = at.index(items.len());
+            let (deeper, place) = (at / items.len(), at % items.len());
             match change {
                 Change::Remove => drop(items.remove(place)),
                 Change::Double => items.insert(place, items[place].clone()),
-                change => apply(&mut items[place], at, change),
+                change => apply(&mut items[place], deeper, change),
             }
         }
         (frame, Change::Replace(other)) => *frame = other,
@@ -278,17 +264,15 @@ fn apply(frame: &mut Frame, at: Index, change: Change) {
     }
 }
 
-/// The replies that a server could give to a script about so many locks, from the best one for the client to the worst.
+/// The replies that a server could give to a script about so many locks, from the best one for the
+/// client to the worst.
 pub fn right(verb: Verb, locks: usize, names: &Names) -> Vec<Frame> {
-    let (micros, int, text) = (Impostor::micros(), Frame::int, |text: &str| {
-        Frame::text(text)
-    });
+    let micros = Impostor::micros();
+    let (int, text) = (Frame::int, |text: &str| Frame::text(text));
     let (now, nothing) = (int(micros), text(""));
     let of = |owner: &str| Frame::text(format!("2 {owner} 1700 30250 1700 name"));
-    let ours = names
-        .asks
-        .first()
-        .map_or(nothing.clone(), |(owner, _)| of(owner));
+    let first = names.asks.first();
+    let ours = first.map_or(nothing.clone(), |(owner, _)| of(owner));
     match verb {
         Verb::Ask => vec![
             Frame::text(format!("held {micros}")),
@@ -310,25 +294,20 @@ pub fn right(verb: Verb, locks: usize, names: &Names) -> Vec<Frame> {
                 Frame::array([]),
                 Frame::array([failed(0, "")]),
                 Frame::array([failed(0, "OOM x"), failed(locks - 1, "REVOKED")]),
-                Frame::array(
-                    (0..locks)
-                        .map(|index| failed(index, ""))
-                        .collect::<Vec<_>>(),
-                ),
+                Frame::array([failed(locks - 1, ""), failed(0, "")]),
             ]
         }
         Verb::Release => ["1", "3", "2", "0"].map(text).to_vec(),
         Verb::Look => {
-            let missing = |of_lock: &[i64]| {
-                Frame::array(of_lock.iter().copied().map(int).collect::<Vec<_>>())
-            };
+            let seen =
+                |value, missing: &[Frame]| Frame::array([value, int(100), Frame::array(missing)]);
             let seen = [
-                Frame::array([nothing, int(-2), missing(&[0])]),
-                Frame::array([ours, int(100), missing(&[])]),
+                seen(nothing, &[int(0)]),
+                seen(ours, &[]),
                 text("OOM x"),
                 text("FOREIGN x"),
-                Frame::array([of(OTHER), int(100), missing(&[1])]),
-                Frame::array([of(OTHER), int(100), missing(&[])]),
+                seen(of(OTHER), &[int(1), int(0)]),
+                seen(of(OTHER), &[]),
             ];
             seen.map(|seen| Frame::array([vec![now.clone()], vec![seen; locks]].concat()))
                 .to_vec()
@@ -362,14 +341,7 @@ pub fn reply(verb: Verb, locks: usize, names: &Names) -> BoxedStrategy<Frame> {
 
 /// A message on the client's channel: a grant of what it has asked for, or nearly.
 pub fn push(names: &Names) -> BoxedStrategy<Frame> {
-    let kinds = vec![
-        "message",
-        "message",
-        "message",
-        "smessage",
-        "pmessage",
-        "invalidate",
-    ];
+    let kinds = vec!["message", "message", "message", "smessage", "pmessage"];
     let channel = format!("distlock:client:{}", names.client);
     let age = select(vec![0, 0, 0, 500_000, -3_600_000_000]);
     let grant = (select(kinds), select(names.asks.clone()), 1..i64::MAX, age);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -42,8 +42,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Reads `EVAL source n keys args`, or `EVALSHA`. `None` for other commands, and for a script that is
-    /// only tried.
+    /// Reads `EVAL source n keys args`, or `EVALSHA`. `None` for other commands, and for a script
+    /// that is only tried.
     fn read(words: &[String]) -> Option<Call> {
         if !words[0].eq_ignore_ascii_case("EVAL") && !words[0].eq_ignore_ascii_case("EVALSHA") {
             return None;
@@ -140,7 +140,6 @@ pub struct Impostor {
 struct Shared {
     react: Box<React>,
     is_closed: AtomicBool,
-    commands: AtomicU64,
     most_sent: AtomicUsize,
 }
 
@@ -148,8 +147,8 @@ impl Impostor {
     /// The most that is sent to a client that does not hang up.
     const MAX_REPEATED: usize = 128 << 20;
 
-    /// Starts one. `react` gets a command's name and, of a script, the call; what it leaves is answered as
-    /// Redis would answer it, but a script's call is refused.
+    /// Starts one. `react` gets a command's name and, of a script, the call; what it leaves is
+    /// answered as Redis would answer it, but a script's call is refused.
     ///
     /// # Panics
     ///
@@ -162,7 +161,6 @@ impl Impostor {
         let shared = Arc::new(Shared {
             react: Box::new(react),
             is_closed: AtomicBool::new(false),
-            commands: AtomicU64::new(0),
             most_sent: AtomicUsize::new(0),
         });
         let accepting = shared.clone();
@@ -182,11 +180,6 @@ impl Impostor {
     /// `redis://127.0.0.1:<port>`
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    /// How many commands it has read.
-    pub fn commands(&self) -> u64 {
-        self.shared.commands.load(Ordering::Acquire)
     }
 
     /// The most bytes that a client has taken of one answer.
@@ -209,7 +202,6 @@ impl Shared {
         loop {
             while let Some(length) = request_len(&buffer).map_err(io::Error::other)? {
                 let request: Vec<u8> = buffer.drain(..length).collect();
-                self.commands.fetch_add(1, Ordering::AcqRel);
                 let reaction = self.answer(&words(&request));
                 connection.write_all(&reaction.bytes)?;
                 match reaction.then {

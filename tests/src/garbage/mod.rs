@@ -1,6 +1,7 @@
 //! Garbage from a server: RESP values of every kind, and replies that are right but for one thing.
 //!
-//! They are made by proptest strategies, so that a test shrinks them and a runner draws them from a seed.
+//! They are made by proptest strategies, so that a test shrinks them and a runner draws them from a
+//! seed.
 
 mod frame;
 mod generator;

@@ -1,10 +1,10 @@
-//! What the bytes prove: strict, slow, and written from `lua/` alone, so that it shares nothing with the code
-//! that it judges.
+//! What the bytes prove: strict, slow, and written from `lua/` alone, so that it shares nothing
+//! with the code that it judges.
 
 use super::Frame;
 
-/// Returns the token in `{1, now, token}`, the reply to a confirmation. The client library refuses a reply that has an
-/// error anywhere.
+/// Returns the token in `{1, now, token}`, the reply to a confirmation. The client library refuses
+/// a reply that has an error anywhere.
 pub fn confirmed(reply: &Frame) -> Option<u64> {
     if reply.has_error() {
         return None;
@@ -40,7 +40,8 @@ pub fn owner_of_value(client: &str, value: &str) -> Option<u64> {
     owner(client, value.strip_prefix("2 ")?.split(' ').next()?)
 }
 
-/// Returns what a renewal says of a batch: `{{index, error} ...}`, in the batch's order; whether each is gone.
+/// Returns what a renewal says of a batch: `{{index, error} ...}`, in the batch's order; whether
+/// each is gone.
 pub fn failures(reply: &Frame, batch: usize) -> Option<Vec<(usize, bool)>> {
     if reply.has_error() {
         return None;

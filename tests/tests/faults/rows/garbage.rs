@@ -1,4 +1,5 @@
-//! Messages that any publisher may send to a client. What a server may answer or push is tested by `tests/fuzz`.
+//! Messages that any publisher may send to a client. What a server may answer or push is tested by
+//! `tests/fuzz`.
 
 use std::time::Duration;
 
