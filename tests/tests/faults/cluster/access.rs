@@ -40,11 +40,10 @@ async fn exercise(cluster: &RedisCluster, url: &str, key: &str) -> Result<(), Er
     let from = cluster.owner(slot);
     let other = |node: &&RedisServer| node.port() != from.port();
     let to = cluster.masters.iter().find(other).unwrap();
-    let lease = HELD;
-    let guard = first.lock(key).lease(lease).acquire().await?;
+    let guard = first.lock(key).lease(HELD).acquire().await?;
     renewed(&guard).await?;
     inspected(&first, key).await?;
-    let mut waiting = acquire_later(&second, key, lease, LONG / 2);
+    let mut waiting = acquire_later(&second, key, HELD, LONG / 2);
     let (mut raw, mut there) = (from.client(), to.client());
     tokio::select! {
         refused = &mut waiting => return refused.unwrap().0.map(drop),
@@ -87,10 +86,8 @@ async fn a_user_needs_these_rights_no_more_and_no_less() {
         if ["+cluster|slots", "+ssubscribe"].contains(missing) {
             // Connecting ends at once, and names the command.
             let (error, named) = (result.unwrap_err(), missing[1..].replace('|', " "));
-            assert!(
-                matches!(error, Error::Config { .. }),
-                "{missing}: {error:?}"
-            );
+            let is_config = matches!(error, Error::Config { .. });
+            assert!(is_config, "{missing}: {error:?}");
             let is_named = error.to_string().contains(&named.to_uppercase());
             assert!(is_named, "{missing}: {error}");
         }

@@ -126,7 +126,8 @@ impl Crowd {
         turns.min().unwrap_or_default()
     }
 
-    /// Ends after every call has had some turns more. What is left is released in the background while the managers live.
+    /// Ends after every call has had some turns more. What is left is released in the background
+    /// while the managers live.
     pub(crate) async fn end(self) -> Vec<LockManager> {
         let before = self.turns();
         eventually_async(LONG * 2, async || self.turns() > before + 5).await;

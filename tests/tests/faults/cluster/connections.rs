@@ -34,8 +34,8 @@ async fn those_that_are_killed_are_replaced() {
     }
 }
 
-/// A new connection listens in every slot in which somebody waits before it counts as up, so that what is handed on from
-/// then on is heard.
+/// A new connection listens in every slot in which somebody waits before it counts as up, so that
+/// what is handed on from then on is heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_connection_listens_where_somebody_waits() {
     let cluster = RedisCluster::start(3);
@@ -67,7 +67,8 @@ async fn a_new_connection_listens_where_somebody_waits() {
     until_all_clean(&cluster).await;
 }
 
-/// A node that nobody has needed for a minute is left, and others are not; it is opened again when it is needed.
+/// A node that nobody has needed for a minute is left, and others are not; it is opened again when
+/// it is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_not_used_is_left_and_opened_again_at_need() {
     let cluster = RedisCluster::start(3);

@@ -14,8 +14,8 @@ async fn each_node_is_told_the_credentials_of_the_moment() {
     are_told_to_all(&cluster.url(), &nodes, &cluster.key_on_each("k")).await;
 }
 
-/// The keys have their locks on these servers, and a manager has two connections to each of them. What is left is
-/// released in the background while it lives.
+/// The keys have their locks on these servers, and a manager has two connections to each of them.
+/// What is left is released in the background while it lives.
 pub(crate) async fn are_told_to_all(
     url: &str,
     servers: &[&RedisServer],

@@ -8,8 +8,9 @@ use crate::kit::{
     LONG, acquire_later, calls, connect, connect_patiently, ms, taken_once, until_queued,
 };
 
-/// A node that has a slot no more, and does not know it, hands a lock on to who waits there: a client that knows better
-/// takes nothing from it, for at the other node somebody else may have the lock.
+/// A node that has a slot no more, and does not know it, hands a lock on to who waits there: a
+/// client that knows better takes nothing from it, for at the other node somebody else may have the
+/// lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     let cluster = RedisCluster::start(2);
@@ -39,7 +40,8 @@ async fn a_grant_counts_only_from_the_node_that_has_the_slot() {
     let url = format!("redis+cluster://127.0.0.1:{}", new.port());
     let second = connect_patiently(url).await.unwrap();
     let other = second.lock(key).lease(LONG).acquire().await.unwrap();
-    // A command that nobody executes has the waiter ask where slots are. It goes to the new node, and waits there too.
+    // A command that nobody executes has the waiter ask where slots are. It goes to the new node,
+    // and waits there too.
     let asking = acquire_later(&waiter, unserved, LONG, ms(1_000));
     until_queued(&mut new.client(), key, 1).await;
     asking.abort();

@@ -16,7 +16,8 @@ async fn until_copied(replica: &RedisServer, lock: &str) {
     eventually_async(LONG, async || raw.exists(lock)).await;
 }
 
-/// A master is lost while its locks are held, waited for and asked for, and its replica takes its place.
+/// A master is lost while its locks are held, waited for and asked for, and its replica takes its
+/// place.
 async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) {
     let cluster = RedisCluster::with_replicas(3);
     let keys = cluster.key_on_each("k");
@@ -36,10 +37,8 @@ async fn is_survived(lose: impl FnOnce(&RedisServer)) -> (RedisCluster, String) 
     lose(master);
     // Any node that lives says where the slots are.
     let fresh = format!("fresh{{{key}}}");
-    let newcomers = [
-        connect(&url).await,
-        LockManager::connect_lazy(&url).unwrap(),
-    ];
+    let lazy = LockManager::connect_lazy(&url).unwrap();
+    let newcomers = [connect(&url).await, lazy];
     let asking = newcomers.map(|manager| acquire_later(&manager, &fresh, LONG, LONG * 3));
     let error = within(LONG, lost.lost()).await;
     assert!(error.is_lost(), "{error:?}");

@@ -20,7 +20,8 @@ async fn first_come_first_served_across_managers() {
     until_all_clean(&cluster).await;
 }
 
-/// Each lock is in the node that has its slot. A call on a free lock is one command, and subscribes to nothing.
+/// Each lock is in the node that has its slot. A call on a free lock is one command, and subscribes
+/// to nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_free_lock_costs_one_command_and_no_subscription() {
     const TURNS: u64 = 100;

@@ -26,8 +26,8 @@ async fn until_all_clean(cluster: &RedisCluster) {
     }
 }
 
-/// The channels in the slot of a key that somebody is subscribed to at a node: those who wait, and maybe a connection that
-/// tries out there what it may do.
+/// The channels in the slot of a key that somebody is subscribed to at a node: those who wait, and
+/// maybe a connection that tries out there what it may do.
 fn channels(cluster: &RedisCluster, raw: &mut Resp, key: &str) -> HashSet<String> {
     let slot = cluster.slot(key);
     let channels = raw.cmd(&["PUBSUB", "SHARDCHANNELS"]);

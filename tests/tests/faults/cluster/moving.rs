@@ -45,8 +45,8 @@ fn assert_has(raw: &mut Resp, guard: &LockGuard) {
     assert_eq!(token, guard.fencing_token().to_string(), "{guard:?}");
 }
 
-/// A waiter has time to subscribe at the node that has the slot now. A release that came before it would take the waiter for
-/// dead.
+/// A waiter has time to subscribe at the node that has the slot now. A release that came before it
+/// would take the waiter for dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_gives_waiters_time_to_subscribe_where_the_slot_is() {
     let cluster = RedisCluster::start(3);
@@ -68,8 +68,8 @@ async fn a_release_gives_waiters_time_to_subscribe_where_the_slot_is() {
     until_all_clean(&cluster).await;
 }
 
-/// It is renewed where its key is, and no other client gets it: no subscription counts where a slot is on its way to, so
-/// that an ask or a release there would take all waiters for dead.
+/// It is renewed where its key is, and no other client gets it: no subscription counts where a slot
+/// is on its way to, so that an ask or a release there would take all waiters for dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_in_a_slot_that_is_on_its_way_is_held_on() {
     let cluster = RedisCluster::start(3);
@@ -128,7 +128,8 @@ async fn a_lock_on_its_way_to_a_node_without_slots_is_held_on() {
     assert!(new.client().exists("distlock:fence:{k}"));
 }
 
-/// A node that gives a slot away says so with a push that looks like an answer, while commands are under way.
+/// A node that gives a slot away says so with a push that looks like an answer, while commands are
+/// under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_subscription_is_nobodys_answer() {
     const ROUNDS: usize = 5;

@@ -1,4 +1,5 @@
-//! Where a command goes that is not executed where it was sent, and what of it may be left behind there.
+//! Where a command goes that is not executed where it was sent, and what of it may be left behind
+//! there.
 
 use distlock_tests::{RedisCluster, RedisServer, eventually_async};
 
@@ -38,8 +39,8 @@ async fn a_slot_that_has_moved_is_followed_by_the_redirect_alone() {
     until_all_clean(&cluster).await;
 }
 
-/// A slot goes to another node and comes back while an ask is on its way. What that takes then, after it was given back at
-/// the other node, is given back once more.
+/// A slot goes to another node and comes back while an ask is on its way. What that takes then,
+/// after it was given back at the other node, is given back once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ask_that_is_applied_where_the_slot_is_again_is_taken_back_there() {
     const ROUNDS: usize = 20;

@@ -1,4 +1,5 @@
-//! What one script touches is bounded, however long the queue is, and what it leaves the next one does.
+//! What one script touches is bounded, however long the queue is, and what it leaves the next one
+//! does.
 
 use distlock_tests::Resp;
 

@@ -51,7 +51,8 @@ fn without_a_fence_nobody_is_passed_or_forgotten() {
     assert_eq!(bench.holder().as_deref(), Some("d:1"));
 }
 
-/// No lock without a token, and it is not overwritten, also if it is as long as a token and below the server's time.
+/// No lock without a token, and it is not overwritten, also if it is as long as a token and below
+/// the server's time.
 #[test]
 fn a_foreign_fence_grants_nothing() {
     let mut bench = Bench::queued(&["b"], &["b:1"]);

@@ -37,8 +37,9 @@ impl Bench {
     }
 }
 
-/// So that the holder's proof ends before its key does, whatever the lease. A grant that outlives its TTL, as after a
-/// backward step of the clock, is cut to what a grant may last, and not to a lease.
+/// So that the holder's proof ends before its key does, whatever the lease. A grant that outlives
+/// its TTL, as after a backward step of the clock, is cut to what a grant may last, and not to a
+/// lease.
 #[test]
 fn a_grant_lasts_for_its_short_lease_and_the_grace() {
     for (lease, ttl, granted) in [("600000", "610000", 1_000), ("300", "5300", 300)] {
@@ -68,7 +69,8 @@ fn a_grant_lasts_for_its_short_lease_and_the_grace() {
     }
 }
 
-/// Somebody's PERSIST, a restore without TTLs, or a backward step of the clock: it would not be free for long, or never.
+/// Somebody's PERSIST, a restore without TTLs, or a backward step of the clock: it would not be
+/// free for long, or never.
 #[test]
 fn a_lock_that_outlives_its_ttl_is_cut_down_by_whoever_finds_it() {
     for lasts in [&["PERSIST", LOCK][..], &["PEXPIRE", LOCK, "3600000"]] {
@@ -112,7 +114,8 @@ fn whoever_cancels_is_not_granted_the_lock_that_its_cancel_finds_free() {
     assert_eq!(bench.holder().as_deref(), Some("c:1"));
 }
 
-/// An entry is served for a second longer than its caller waits, and its queue outlives it and a grant.
+/// An entry is served for a second longer than its caller waits, and its queue outlives it and a
+/// grant.
 #[test]
 fn a_queue_outlives_its_longest_wait() {
     let mut bench = Bench::queued(&[], &[]);
@@ -172,7 +175,8 @@ fn whoever_was_granted_the_lock_waits_no_more() {
     assert_eq!(waiters(&mut bench), 1, "one is marked");
 }
 
-/// Without memory nothing new may be written, but what ends an older state may be: grants and purges go on.
+/// Without memory nothing new may be written, but what ends an older state may be: grants and
+/// purges go on.
 #[test]
 fn looks_hand_on_and_purge_without_memory() {
     let mut bench = Bench::queued(&["f0", "ee"], &["f0:1"]);

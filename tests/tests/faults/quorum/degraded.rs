@@ -1,4 +1,5 @@
-//! As many servers are away as may be: nothing costs a deadline, and who comes back has a vote again.
+//! As many servers are away as may be: nothing costs a deadline, and who comes back has a vote
+//! again.
 
 use std::time::Instant;
 
@@ -47,23 +48,22 @@ async fn after_the_first_notice_nothing_costs_a_deadline() {
 async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
     let faults = [Fault::Kill, Fault::Freeze, Fault::Flush, Fault::Cut];
     for_each(&faults, |fault| async move {
-        let lease = HELD;
-        let stage = Stage::with_leases_up_to(lease, fault, &[PLACE]).await;
-        let lock = stage.subject.lock("held").lease(lease);
+        let stage = Stage::with_leases_up_to(HELD, fault, &[PLACE]).await;
+        let lock = stage.subject.lock("held").lease(HELD);
         let guard = lock.acquire().await.unwrap();
         // Who waits has its vote first, and has to do without.
-        let waiting = acquire_later(&stage.other, "held", lease, LONG);
+        let waiting = acquire_later(&stage.other, "held", HELD, LONG);
         until_queued_everywhere(&stage.quorum, "held", 1).await;
         stage.strike();
         if fault == Fault::Freeze || fault == Fault::Cut {
             // It has run out there.
-            tokio::time::sleep(lease + grace(lease) + ms(500)).await;
+            tokio::time::sleep(HELD + grace(HELD) + ms(500)).await;
         }
         stage.stop();
         until_held_at(&stage.quorum, PLACE..PLACE + 1, &guard).await;
         stage.quorum.server(0).kill();
         until_renewed_twice(&guard).await;
-        let lock = stage.other.lock("k").lease(lease).wait(LONG);
+        let lock = stage.other.lock("k").lease(HELD).wait(LONG);
         within(LONG, lock.run(async |_| ())).await.unwrap();
         guard.release().await.unwrap();
         within(LONG, give_back(waiting)).await;
@@ -72,8 +72,8 @@ async fn who_comes_back_votes_again_and_what_is_held_is_repaired_there() {
     .await;
 }
 
-/// Whatever is held at the moment in which a server is back is repaired there, but not after it was released: nobody would
-/// release that.
+/// Whatever is held at the moment in which a server is back is repaired there, but not after it was
+/// released: nobody would release that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_repaired_is_released_as_well() {
     let stage = Stage::new(Fault::RestartEmpty, &[PLACE]).await;

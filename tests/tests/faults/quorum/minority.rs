@@ -1,4 +1,5 @@
-//! Too few servers are left: nothing is granted, whoever asks is told so, and nothing is left behind.
+//! Too few servers are left: nothing is granted, whoever asks is told so, and nothing is left
+//! behind.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,8 @@ use crate::kit::{Acquiring, LONG, SLACK, acquire_later, lock_key, ms};
 use crate::quorum::stage::{Fault, LEASE, Phase, Stage, for_each};
 use crate::quorum::{connect, three, until_clean_at, until_queued_at};
 
-/// Two of three that forget a lock, or of which the clocks step, are more than a quorum can bear: those are not here. Who has
-/// forgotten everything knows that.
+/// Two of three that forget a lock, or of which the clocks step, are more than a quorum can bear:
+/// those are not here. Who has forgotten everything knows that.
 const FAULTS: [Fault; 7] = [
     Fault::Kill,
     Fault::Freeze,
@@ -150,7 +151,8 @@ async fn while_somebody_waits() {
     .await;
 }
 
-/// Whoever hears that a quorum has handed the lock on has it, and loses it soon if it cannot say so.
+/// Whoever hears that a quorum has handed the lock on has it, and loses it soon if it cannot say
+/// so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_somebody_waits_who_only_hears() {
     // On a slow machine it has heard too little of the servers' clocks to know since when.

@@ -1,4 +1,5 @@
-//! A lock over independent servers, while some of them are away, slow, or have forgotten everything.
+//! A lock over independent servers, while some of them are away, slow, or have forgotten
+//! everything.
 
 mod degraded;
 pub(crate) mod members;
@@ -74,7 +75,8 @@ async fn until_queued_everywhere(quorum: &RedisQuorum, key: &str, count: i64) {
     }
 }
 
-/// Waits until these servers know who holds a lock. Two are enough for it to be held; the third is told as well.
+/// Waits until these servers know who holds a lock. Two are enough for it to be held; the third is
+/// told as well.
 async fn until_held_at(quorum: &RedisQuorum, places: Range<usize>, guard: &LockGuard) {
     let held = format!(" {} ", guard.fencing_token());
     let is_held = |value: String| value.starts_with("3 held ") && value.contains(&held);
@@ -92,9 +94,8 @@ async fn serves(manager: &LockManager) {
 
 /// Held, renewed and handed on.
 pub(crate) async fn works(quorum: &RedisQuorum, first: &LockManager, second: &LockManager) {
-    let lease = HELD;
-    let guard = first.lock("k").lease(lease).acquire().await.unwrap();
-    let waiting = acquire_later(second, "k", lease, LONG);
+    let guard = first.lock("k").lease(HELD).acquire().await.unwrap();
+    let waiting = acquire_later(second, "k", HELD, LONG);
     until_queued_at(quorum, 0, "k", 1).await;
     until_renewed_twice(&guard).await;
     guard.release().await.unwrap();

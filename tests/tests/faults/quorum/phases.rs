@@ -1,5 +1,5 @@
-//! Anything that happens to one of three servers, or on one client's way to it, at any moment of an acquisition, a hold and a
-//! hand-off: nobody notices.
+//! Anything that happens to one of three servers, or on one client's way to it, at any moment of an
+//! acquisition, a hold and a hand-off: nobody notices.
 
 use distlock_tests::within;
 

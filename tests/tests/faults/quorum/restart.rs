@@ -37,7 +37,8 @@ fn votes_in(error: &Error) -> f64 {
     field(behind, 0).parse().unwrap()
 }
 
-/// A try finds that it lasts for longer than so many seconds, once the servers are found to be back.
+/// A try finds that it lasts for longer than so many seconds, once the servers are found to be
+/// back.
 async fn until_votes_in(manager: &LockManager, seconds: f64) {
     eventually_async(LONG, async || {
         let error = manager.lock("k").try_acquire().await.unwrap_err();
@@ -46,7 +47,8 @@ async fn until_votes_in(manager: &LockManager, seconds: f64) {
     .await;
 }
 
-/// Nobody tells it when: it counts from the first that asks, and then has its vote, and what was forgotten is repaired.
+/// Nobody tells it when: it counts from the first that asks, and then has its vote, and what was
+/// forgotten is repaired.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_forgot_does_not_vote_until_the_longest_lease_is_over() {
     for_each(&[Fault::RestartEmpty, Fault::Flush], |fault| async move {
@@ -78,7 +80,8 @@ async fn who_forgot_does_not_vote_until_the_longest_lease_is_over() {
     .await;
 }
 
-/// One server never had the lock, and one has forgotten it: these two are most of three, and the holder may believe in its lock.
+/// One server never had the lock, and one has forgotten it: these two are most of three, and the
+/// holder may believe in its lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_two_of_three_do_not_know_is_not_granted_twice() {
     for_each(&[Fault::RestartEmpty, Fault::Flush], |fault| async move {
@@ -101,7 +104,8 @@ async fn what_two_of_three_do_not_know_is_not_granted_twice() {
     .await;
 }
 
-/// The token of a clock that is ahead is above the other clocks, and what is forgotten of it may not be gone below.
+/// The token of a clock that is ahead is above the other clocks, and what is forgotten of it may
+/// not be gone below.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_forgot_does_not_vote_before_its_clock_has_reached_all_tokens() {
     let hour = Duration::from_secs(3_600);
@@ -166,10 +170,10 @@ async fn servers_that_never_forget_vote_as_soon_as_they_are_back() {
     until_clean(&quorum).await;
 }
 
-/// The setting is about servers that lose something: one that has lost everything is found out. Without the setting a
-/// server that has forgotten nothing is not believed either.
+/// The setting is about servers that lose something: one that has lost everything is found out.
+/// Without the setting a server that has forgotten nothing is not believed either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_lost_everything_or_is_not_trusted_does_not_vote() {
+async fn a_server_that_lost_everything_or_is_not_trusted_does_not_vote() {
     for is_trusted in [true, false] {
         let quorum = durable();
         let manager = if is_trusted {

@@ -1,4 +1,5 @@
-//! Three servers, a client that suffers from what happens to one of them or on the way there, and one that goes straight.
+//! Three servers, a client that suffers from what happens to one of them or on the way there, and
+//! one that goes straight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -192,7 +193,8 @@ impl Stage {
         }
     }
 
-    /// Keeps back what the one who suffers says, has it say something to each server, and then strikes.
+    /// Keeps back what the one who suffers says, has it say something to each server, and then
+    /// strikes.
     pub(super) async fn strike_before_it_is_said(&self, says: impl FnOnce()) {
         let said = |way: &Proxy| way.stats().requests_held;
         let before: Vec<_> = self.ways.iter().map(said).collect();
@@ -203,7 +205,8 @@ impl Stage {
             way.hold_requests();
         }
         says();
-        // On a busy machine a connection may have been replaced meanwhile, and nothing is said on the old one.
+        // On a busy machine a connection may have been replaced meanwhile, and nothing is said on
+        // the old one.
         let until_said = async {
             for (way, before) in self.ways.iter().zip(before) {
                 eventually_async(LONG, async || said(way) > before).await;
@@ -211,7 +214,8 @@ impl Stage {
         };
         let _ = tokio::time::timeout(LONG / 3, until_said).await;
         self.strike();
-        // A connection that is silent for long is replaced, and on the new one nothing was kept back.
+        // A connection that is silent for long is replaced, and on the new one nothing was kept
+        // back.
         let has_slipped = dialed() != dialed_before;
         self.has_slipped.store(has_slipped, Ordering::SeqCst);
         for (place, way) in self.ways.iter().enumerate() {
@@ -248,7 +252,8 @@ impl Stage {
         asking
     }
 
-    /// The servers know of a token above any that a client would name: they vote, and are to confirm in a second round.
+    /// The servers know of a token above any that a client would name: they vote, and are to
+    /// confirm in a second round.
     fn have_a_token_ahead(&self) {
         for place in 0..3 {
             let mut raw = self.quorum.server(place).client();
@@ -264,7 +269,8 @@ impl Stage {
         self.queue(&self.other, &self.subject, wait).await
     }
 
-    /// The one who suffers hands on to the other one, and what happens does so before it has said it.
+    /// The one who suffers hands on to the other one, and what happens does so before it has said
+    /// it.
     pub(super) async fn handed_on(&self) -> (Acquiring, JoinHandle<Result<(), Error>>) {
         let (guard, waiting) = self.queue(&self.subject, &self.other, LONG).await;
         let mut releasing = None;

@@ -54,8 +54,8 @@ fn become_user(quorum: &RedisQuorum) -> String {
     url_of(quorum, &user())
 }
 
-/// No more and no less than one server needs, but for INFO, which every member must answer. Without a run id a script
-/// would take its server for a restarted one, which does not vote.
+/// No more and no less than one server needs, but for INFO, which every member must answer. Without
+/// a run id a script would take its server for a restarted one, which does not vote.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_needs_the_same_rights_and_info() {
     let quorum = three();

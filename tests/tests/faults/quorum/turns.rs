@@ -37,8 +37,8 @@ async fn what_each_server_has_is_seen() {
     until_clean(&quorum).await;
 }
 
-/// Also while one of the servers goes away: with two left, callers that have one vote each get no further unless one of
-/// them gives way.
+/// Also while one of the servers goes away: with two left, callers that have one vote each get no
+/// further unless one of them gives way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_contention_nobody_is_starved_and_nobody_shares() {
     let quorum = three();
@@ -55,7 +55,8 @@ async fn connect_by(quorum: &RedisQuorum, way: &Proxy) -> LockManager {
     kit::connect(&RedisQuorum::url_at([one, two, way.port()])).await
 }
 
-/// Who comes second may come first to a server, and has its lock at once. The holder that could not ask there has it in the end.
+/// Who comes second may come first to a server, and has its lock at once. The holder that could not
+/// ask there has it in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_waiter_has_at_one_server_goes_to_the_holder() {
     let quorum = three();
@@ -104,7 +105,8 @@ async fn what_is_handed_on_while_it_is_asked_for_lasts_for_the_whole_lease() {
     until_clean(&quorum).await;
 }
 
-/// The first server that marks it tells its holder, whose release is at the others before the operator is.
+/// The first server that marks it tells its holder, whose release is at the others before the
+/// operator is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_released_before_all_have_marked_it_is_no_failure() {
     let quorum = three();

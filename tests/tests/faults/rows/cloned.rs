@@ -1,6 +1,6 @@
-//! A machine that is cloned while it runs (a snapshot that is started twice): all clones have the same
-//! memory, and so the same name in the store. Who has nothing there takes another name with its next
-//! connection, and so clones do not take each other's locks for their own.
+//! A machine that is cloned while it runs (a snapshot that is started twice): all clones have the
+//! same memory, and so the same name in the store. Who has nothing there takes another name with
+//! its next connection, and so clones do not take each other's locks for their own.
 
 use distlock::Error;
 use distlock_tests::{RedisServer, Resp, eventually_async, within};

@@ -23,7 +23,8 @@ fn entry() {
     let Some([role, url, lease]) = child() else {
         return;
     };
-    // What `panic = "abort"` does: the hook, and no unwinding. A panic of a task would go unnoticed otherwise.
+    // What `panic = "abort"` does: the hook, and no unwinding. A panic of a task would go unnoticed
+    // otherwise.
     std::panic::set_hook(Box::new(|panic| {
         println!("{panic}");
         std::process::abort();
@@ -121,15 +122,14 @@ async fn leaves_its_lease(role: &str, end: impl Fn(&mut Worker) -> ExitStatus) -
     let server = RedisServer::start();
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
-    let lease = HELD;
-    let (mut worker, token) = start(role, &server, lease);
-    let waiting = acquire_later(&manager, "k", lease, LONG);
+    let (mut worker, token) = start(role, &server, HELD);
+    let waiting = acquire_later(&manager, "k", HELD, LONG);
     until_queued(&mut raw, "k", 1).await;
     let status = end(&mut worker);
     let ended = Instant::now();
     let left = raw.pttl(&lock_key("k"));
     assert!(left > 0, "{role}: it was released, or has no TTL: {left}");
-    let longest = lease + grace(lease);
+    let longest = HELD + grace(HELD);
     assert!(left <= longest.as_millis() as i64, "{role}: {left} ms left");
     let (next, acquired) = within(LONG, give_back(waiting)).await;
     let waited = acquired - ended;
@@ -161,7 +161,8 @@ async fn a_process_that_shuts_down_hands_on_at_once() {
     until_clean(&mut raw, LONG).await;
 }
 
-/// A runtime in a `thread_local!` is dropped at the end of its thread, with the bodies that run in it.
+/// A runtime in a `thread_local!` is dropped at the end of its thread, with the bodies that run in
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_thread_releases_what_its_runtime_held() {
     let server = RedisServer::start();

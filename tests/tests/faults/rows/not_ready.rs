@@ -28,8 +28,8 @@ async fn a_server_that_loads_is_waited_for() {
     const KEYS: u32 = 60;
     let server = Arc::new(
         RedisServer::builder()
-            // In microseconds for each key, and it answers after every two megabytes: loading takes a quarter of a
-            // minute, unless it is told to be faster.
+            // In microseconds for each key, and it answers after every two megabytes: loading takes
+            // a quarter of a minute, unless it is told to be faster.
             .arg("--key-load-delay", "250000")
             .arg("--rdbcompression", "no")
             .start(),

@@ -1,5 +1,6 @@
-//! Four outages in a log at INFO: each is logged once when it begins and once when it has ended, with the key or the
-//! template, the address, and the remedy; renewals that fail once a second, and each lock that was lost.
+//! Four outages in a log at INFO: each is logged once when it begins and once when it has ended,
+//! with the key or the template, the address, and the remedy; renewals that fail once a second, and
+//! each lock that was lost.
 
 use distlock_tests::{RedisServer, Reply};
 
@@ -22,7 +23,8 @@ const ADVICE: &[(&str, &str)] = &[
     (RECONNECTED, "look at the server's log"),
 ];
 
-/// Lives through an outage: tries until the store is lost, does something else, and tries until it is back.
+/// Lives through an outage: tries until the store is lost, does something else, and tries until it
+/// is back.
 fn live_through(
     begins: impl Fn(&RedisServer),
     meanwhile: impl Fn(&mut Service),

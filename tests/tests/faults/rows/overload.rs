@@ -25,7 +25,8 @@ struct Belief {
     to: u64,
 }
 
-/// Takes the lock again and again. A process with a pause holds it for less than that, and then leaves it to its rival.
+/// Takes the lock again and again. A process with a pause holds it for less than that, and then
+/// leaves it to its rival.
 #[test]
 fn entry() {
     let Some([url, key, lease, busy, pause]) = child() else {

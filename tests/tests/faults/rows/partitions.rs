@@ -17,15 +17,14 @@ async fn partitioned(begin: Cut) {
     let server = RedisServer::start();
     let proxy = server.proxy();
     let mut raw = server.client();
-    let lease = HELD;
     let far = connect(&server.url_via(&proxy)).await;
     let near = connect(&server.url()).await;
-    let guard = far.lock("k").lease(lease).acquire().await.unwrap();
-    let rival = acquire_later(&near, "k", lease, LONG);
+    let guard = far.lock("k").lease(HELD).acquire().await.unwrap();
+    let rival = acquire_later(&near, "k", HELD, LONG);
     crate::kit::until_queued(&mut raw, "k", 1).await;
     let expires = expiry_after_renewal(&mut raw, "k").await;
     // The reply has come, too.
-    eventually_async(LONG, async || guard.remaining() > lease * 8 / 10).await;
+    eventually_async(LONG, async || guard.remaining() > HELD * 8 / 10).await;
     begin(&proxy);
     let cut = Instant::now();
     let promised = believed_until(&guard);
@@ -41,14 +40,14 @@ async fn partitioned(begin: Cut) {
     );
     within(LONG, guard.lost()).await;
     let lost = Instant::now();
-    assert!(lost - cut < lease + SLACK, "told after {:?}", lost - cut);
+    assert!(lost - cut < HELD + SLACK, "told after {:?}", lost - cut);
     assert!(guard.release().await.unwrap_err().is_lost());
     proxy.heal();
     let (next, acquired) = within(LONG, rival).await.unwrap();
     let next = next.unwrap();
     assert!(acquired > promised && next.is_held(), "two at once");
     // Whoever was cut off comes back by itself, and nothing that it had sent comes to life.
-    let waiting = acquire_later(&far, "k", lease, LONG);
+    let waiting = acquire_later(&far, "k", HELD, LONG);
     crate::kit::until_queued(&mut raw, "k", 1).await;
     assert!(next.is_held());
     next.release().await.unwrap();
@@ -58,7 +57,7 @@ async fn partitioned(begin: Cut) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_cut_off_is_told_and_comes_back() {
+async fn a_client_that_is_cut_off_is_notified_and_comes_back() {
     let kinds: [(&str, Cut); 3] = [
         ("sockets hang", |proxy| proxy.stop_reading(Way::Both, true)),
         ("requests are lost", |proxy| {

@@ -1,4 +1,5 @@
-//! Rights that are missing in the middle of a script, and credentials that change while a lock is held.
+//! Rights that are missing in the middle of a script, and credentials that change while a lock is
+//! held.
 
 use std::time::Instant;
 
@@ -56,17 +57,17 @@ async fn a_script_that_fails_half_way_leaves_no_lock() {
     }
 }
 
-/// A new password, or no user at all: what is connected goes on, and what is lost is not retried for ever.
+/// A new password, or no user at all: what is connected goes on, and what is lost is not retried
+/// for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credentials_that_change_while_a_lock_is_held() {
     let server = RedisServer::start();
     let mut raw = server.client();
-    let lease = HELD;
     let create = [&["reset", "on", ">secret"], PLACES].concat();
     for delete in [false, true] {
         set_user(&mut raw, &create);
         let manager = connect_patiently(url(&server, "secret")).await.unwrap();
-        let guard = manager.lock("k").lease(lease).acquire().await.unwrap();
+        let guard = manager.lock("k").lease(HELD).acquire().await.unwrap();
         if delete {
             // The server ends its connections.
             assert_eq!(raw.cmd(&["ACL", "DELUSER", "app"]).int(), 1);
@@ -82,7 +83,7 @@ async fn credentials_that_change_while_a_lock_is_held() {
         let error = within(LONG, guard.lost()).await;
         assert!(error.is_lost(), "{error:?}");
         let told = refused.elapsed();
-        assert!(told < lease + SLACK, "told after {told:?}");
+        assert!(told < HELD + SLACK, "told after {told:?}");
         let (asked, lock) = (Instant::now(), manager.lock("other").wait(LONG));
         let error = lock.acquire().await.unwrap_err();
         assert!(asked.elapsed() < LONG / 2, "{:?}", asked.elapsed());
@@ -91,7 +92,7 @@ async fn credentials_that_change_while_a_lock_is_held() {
         assert_eq!(outage_of(&error), Some(Outage::Denied), "{error:?}");
         // The old credentials are right again: it comes back by itself.
         set_user(&mut raw, &create);
-        let again = manager.lock("k").lease(lease).wait(LONG);
+        let again = manager.lock("k").lease(HELD).wait(LONG);
         eventually_async(LONG, async || again.acquire().await.is_ok()).await;
         drop(guard);
         manager.shutdown().await;

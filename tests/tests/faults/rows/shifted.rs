@@ -1,5 +1,5 @@
-//! A reply that is lost or inserted on a connection that stays open: every later reply reaches the wrong caller. No network does
-//! this, but client libraries and proxies have done it.
+//! A reply that is lost or inserted on a connection that stays open: every later reply reaches the
+//! wrong caller. No network does this, but client libraries and proxies have done it.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,8 @@ fn stored_token(raw: &mut Resp, key: &str) -> Option<u64> {
     value.text()?.split(' ').nth(2)?.parse().ok()
 }
 
-/// Many callers at once, on keys of their own, and in each round one fault: whoever has a guard has what is stored.
+/// Many callers at once, on keys of their own, and in each round one fault: whoever has a guard has
+/// what is stored.
 async fn each_caller_has_its_own(lanes: usize, fault: After) {
     let server = RedisServer::start();
     let proxy = server.proxy();
@@ -65,8 +66,8 @@ async fn behind_a_lost_or_inserted_reply_no_caller_gets_anothers_hold() {
     }
 }
 
-/// An empty reply says that a whole batch was renewed. Before the reply for a hold that is gone it would extend that one, and the
-/// reply itself would end another hold.
+/// An empty reply says that a whole batch was renewed. Before the reply for a hold that is gone it
+/// would extend that one, and the reply itself would end another hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inserted_reply_to_a_renewal_extends_nothing_and_ends_no_other_hold() {
     let server = RedisServer::start();

@@ -49,7 +49,8 @@ impl Machine {
         }
     }
 
-    /// Stands still until another client has the lock and has used the resource, and for at least so long.
+    /// Stands still until another client has the lock and has used the resource, and for at least
+    /// so long.
     async fn sleep_through(
         &mut self,
         manager: &LockManager,
@@ -85,7 +86,8 @@ fn entry() {
     });
 }
 
-/// Asks a guard right after the sleep, and writes to a fenced resource whatever it says: no check could know better.
+/// Asks a guard right after the sleep, and writes to a fenced resource whatever it says: no check
+/// could know better.
 async fn guard(lock: Lock, resource: &str) {
     let mut resource = Resp::connect(resource.parse().unwrap()).unwrap();
     let guard = lock.acquire().await.unwrap();
@@ -117,7 +119,8 @@ fn write(resource: &mut Resp, token: u64, value: &str) -> Reply {
     resource.cmd(&["EVAL", FENCED, "1", "resource", &token.to_string(), value])
 }
 
-/// What a guard says when its process wakes up: whether it knows that it slept, and whether it takes itself for the holder.
+/// What a guard says when its process wakes up: whether it knows that it slept, and whether it
+/// takes itself for the holder.
 async fn woken(clocks: Clocks) -> (bool, bool) {
     let (server, resource) = (RedisServer::start(), RedisServer::start());
     let mut raw = resource.client();

@@ -8,7 +8,8 @@ const TABLE: &str = include_str!("../../../FAULTS.md");
 
 const GUIDE: &str = include_str!("../../../../docs/topologies.md");
 
-/// The modules that the macros of the conformance suite make, which run one function on several stores.
+/// The modules that the macros of the conformance suite make, which run one function on several
+/// stores.
 const STORES: [&str; 6] = [
     "redis",
     "memory",
@@ -81,8 +82,8 @@ fn is_module(filter: &str) -> bool {
     is_store || file_of(binary, &modules).is_some()
 }
 
-/// Whether a test of that path is written: a function with the attribute of a test, or one that a macro makes for
-/// several stores.
+/// Whether a test of that path is written: a function with the attribute of a test, or one that a
+/// macro makes for several stores.
 fn is_test(test: &str) -> bool {
     let Some((binary, path)) = test.split_once(' ') else {
         return false;
