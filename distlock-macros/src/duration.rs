@@ -173,19 +173,37 @@ mod tests {
         total(text).unwrap_err()
     }
 
-    /// The cases that `tests/compile-fail/ui/args` does not have.
+    #[test]
+    fn every_unit_and_their_sums() {
+        assert_eq!(total("500ms"), Ok(500));
+        assert_eq!(total("15s"), Ok(15_000));
+        assert_eq!(total("2m"), Ok(120_000));
+        assert_eq!(total("1h"), Ok(3_600_000));
+        assert_eq!(total("1m30s"), Ok(90_000));
+        assert_eq!(total("1h2m3s4ms"), Ok(3_723_004));
+        assert_eq!(total("90s"), Ok(90_000));
+        assert_eq!(total("0s"), Ok(0));
+    }
+
     #[test]
     fn each_mistake_has_its_own_message() {
         let mistakes = [
             ("", "is empty"),
+            ("-5s", "is negative"),
+            ("15 s", "write \"15s\""),
+            ("15", "write \"15s\" for seconds"),
             ("1m30", "write \"1m30s\""),
+            ("1.5s", "has a fraction"),
             ("10us", "smallest unit is the millisecond"),
             ("soon enough", "a number with a unit"),
             ("1 5 seconds", "a number with a unit"),
             ("15parsecs 3s", "a number with a unit"),
             ("15parsec", "unknown unit `parsec`"),
             ("soon", "a number comes before"),
+            ("30s1m", "out of order"),
             ("1s1s", "out of order"),
+            ("99999999999999999h", "more milliseconds"),
+            ("99999999999999999999s", "more milliseconds"),
         ];
         for (text, expected) in mistakes {
             let message = message(text);
@@ -198,11 +216,26 @@ mod tests {
         for (meant, spellings) in [
             (
                 "15s",
-                &["15 second", "15 secs", "15sec", "15S", " 15s", "15 Seconds"][..],
+                &[
+                    "15 seconds",
+                    "15 second",
+                    "15 secs",
+                    "15sec",
+                    "15 s",
+                    "15S",
+                    " 15s",
+                    "15 Seconds",
+                ][..],
             ),
             (
                 "500ms",
-                &["500 millis", "500milliseconds", "500 msec", "500MS"],
+                &[
+                    "500 ms",
+                    "500 millis",
+                    "500milliseconds",
+                    "500 msec",
+                    "500MS",
+                ],
             ),
             ("5m", &["5 minutes", "5min", "5 mins", "5 m", "5M"]),
             ("2h", &["2 hours", "2hr", "2 hrs", "2 H"]),
@@ -234,7 +267,18 @@ mod tests {
         assert_eq!(parse("wait", "24h", WAIT), Ok(DAY));
         assert_eq!(parse("max_hold", "48h", MAX_HOLD), Ok(2 * DAY));
         assert_eq!(parse("min_hold", "1ms", MIN_HOLD), Ok(1));
-        assert!(parse("lease", "49ms", LEASE).is_err());
-        assert!(parse("lease", "24h1ms", LEASE).is_err());
+
+        for (argument, text, range, expected) in [
+            ("lease", "49ms", LEASE, "write at least \"50ms\""),
+            ("lease", "0s", LEASE, "`lease` of zero"),
+            ("lease", "24h1ms", LEASE, "write at most \"24h\""),
+            ("wait", "25h", WAIT, "`wait` is at most one day"),
+            ("max_hold", "0s", MAX_HOLD, "to have no limit"),
+            ("min_hold", "0ms", MIN_HOLD, "does nothing"),
+            ("min_hold", "25h", MIN_HOLD, "`min_hold` is at most one day"),
+        ] {
+            let message = parse(argument, text, range).unwrap_err();
+            assert!(message.contains(expected), "{argument} {text}: {message}");
+        }
     }
 }

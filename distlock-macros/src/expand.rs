@@ -454,6 +454,24 @@ mod tests {
     use syn::parse_quote;
 
     #[test]
+    fn after_a_mistake_the_item_is_still_there() {
+        let item = quote!(
+            pub async fn reserve(item_id: u64) -> Result<u64, Error> {
+                Ok(item_id)
+            }
+        );
+        for args in [
+            quote!(),
+            quote!(key = "<itm_id>"),
+            quote!(key = "k", lease = "1"),
+        ] {
+            let output = distributed_lock(args, &item).to_string();
+            assert!(output.contains("compile_error"), "{output}");
+            assert!(output.ends_with(&item.to_string()), "{output}");
+        }
+    }
+
+    #[test]
     fn attributes_and_signature_stay() {
         let item = quote! {
             /// Docs.

@@ -55,17 +55,35 @@ fn every_argument() {
     );
 }
 
-/// The cases that `tests/compile-fail/ui/args` does not have.
 #[test]
 fn each_mistake_has_its_own_message() {
-    let waits = "use a `Lock` of your `LockManager` for what is known only at run time:\n";
     let cases = [
+        (quote!(), "`key` is missing"),
+        (quote!("inventory"), "write `key = \"inventory\"`"),
+        (quote!(key = KEY), "must be a string literal"),
         (quote!(key = "k", key = "l"), "`key` is given twice"),
         (quote!(key), "write `key = \"inventory:<item_id>\"`"),
+        (quote!(key = , wait = "1s"), "`key` has no value"),
         (quote!(key = "k", lease("15s")), "write `lease = \"30s\"`"),
+        (quote!(key = "k", lease = 15), "write `lease = \"15s\"`"),
+        (quote!(key = "k", wait = -1), "cannot be negative"),
+        (quote!(key = "k", wait = secs(1)), "checked at compile time"),
         (
             quote!(key = "k", wait = self.waits[0].of::<T>(Unit::Second)),
-            waits,
+            "use a `Lock` of your `LockManager` for what is known only at run time:\n",
+        ),
+        (
+            quote!(key = "k", lease = self.lease),
+            "    let lock = locks.lock(key).lease(self.lease);\n",
+        ),
+        (
+            quote!(key = "k", min_replicas = "1"),
+            "write it without quotes",
+        ),
+        (quote!(key = "k", min_replicas = -1), "cannot be negative"),
+        (
+            quote!(key = "k", min_replicas = N),
+            "`LockManagerBuilder::min_replicas`",
         ),
         (
             quote!(key = "k", min_replicas = 1.5),
@@ -75,7 +93,26 @@ fn each_mistake_has_its_own_message() {
             quote!(key = "k", min_replica = 1),
             "did you mean `min_replicas`?",
         ),
+        (
+            quote!(key = "k" wait = "1s"),
+            "a comma is missing before `wait`",
+        ),
         (quote!(key = "k"; wait = "1s"), "expected `,`"),
+        (quote!(key = "k", ttl = "1s"), "did you mean `lease`?"),
+        (
+            quote!(key = "k", min_hod = "1s"),
+            "did you mean `min_hold`?",
+        ),
+        (
+            quote!(key = "k", colour = "1s"),
+            "the arguments are `key`, `lease`",
+        ),
+        (quote!(key = "k", on_lost = "stop"), "\"cancel\""),
+        (quote!(key = "k", on_lost = Cancel), "\"finish\""),
+        (quote!(key = "k", on_fail = "f"), "without quotes"),
+        (quote!(key = "k", crate = "::x"), "without quotes"),
+        (quote!(key = "k", crate = x::y), "write `crate = ::x::y`"),
+        (quote!(key = "k", crate = super::x), "from the crate's root"),
         (quote!(key = "k", crate = 1), "the path of the crate"),
     ];
     for (tokens, expected) in cases {
@@ -84,6 +121,12 @@ fn each_mistake_has_its_own_message() {
         assert_eq!(found.len(), 1, "{text}: {found:?}");
         assert!(found[0].contains(expected), "{text}: {found:?}");
     }
+}
+
+#[test]
+fn one_mistake_does_not_hide_the_next() {
+    let found = mistakes(quote!(lease = "15", waits = "5s", on_lost = "x", key = 1));
+    assert_eq!(found.len(), 4, "{found:?}");
 }
 
 #[test]

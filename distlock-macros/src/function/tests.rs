@@ -61,15 +61,40 @@ fn a_boxed_async_block_is_a_body() {
     assert!(boxed.statements.to_string().ends_with("after ()"));
 }
 
-/// `tests/compile-fail/ui/item` has the other ways to return a future.
 #[test]
-fn an_async_block_in_another_box_is_no_body() {
-    let found = parse(quote! {
-        fn f() -> Pin<Box<dyn Future<Output = u8>>> {
-            Box::new(async move { 1 })
-        }
-    });
-    let found = found.err().expect("a mistake");
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].contains("write `async fn f("), "{found:?}");
+fn other_futures_are_no_body() {
+    for item in [
+        quote!(
+            fn f() -> impl Future<Output = u8> {
+                async { 1 }
+            }
+        ),
+        quote!(
+            fn f() -> BoxFuture<'static, u8> {
+                Box::pin(async { 1 })
+            }
+        ),
+        quote!(
+            fn f() -> Pin<Box<dyn Future<Output = u8>>> {
+                Box::pin(later())
+            }
+        ),
+        quote!(
+            fn f() -> Pin<Box<dyn Future<Output = u8>>> {
+                Box::new(async move { 1 })
+            }
+        ),
+    ] {
+        let found = parse(item).err().expect("a mistake");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("write `async fn f("), "{found:?}");
+    }
+    assert!(
+        parse(quote!(
+            fn f() {}
+        ))
+        .err()
+        .expect("a mistake")[0]
+            .contains("`async fn f`")
+    );
 }

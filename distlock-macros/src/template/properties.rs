@@ -8,9 +8,6 @@ use super::*;
 
 const PARAMETERS: [&str; 4] = ["item_id", "order", "r#type", "N"];
 
-/// What a placeholder can begin with.
-const NAMES: [&str; 5] = ["self", "item_id", "order", "type", "N"];
-
 /// A template as its reader sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
@@ -19,7 +16,22 @@ enum Seen {
 }
 
 fn parse(text: &str) -> Result<Vec<Seen>, Vec<String>> {
-    let template = super::tests::read(text, &super::tests::scope(&PARAMETERS, true))?;
+    let span = Span::call_site();
+    let scope = Scope {
+        function: Ident::new("reserve", span),
+        names: PARAMETERS
+            .iter()
+            .map(|name| identifier(name, span))
+            .collect(),
+        receiver: Some(Token![self](span)),
+        patterns_are_hidden: false,
+        hidden: Vec::new(),
+    };
+    let mut mistakes = Mistakes::default();
+    let template = Template::parse(&LitStr::new(text, span), &scope, &mut mistakes);
+    if let Err(errors) = mistakes.finish() {
+        return Err(errors.into_iter().map(|error| error.to_string()).collect());
+    }
     let parts = template.parts.into_iter().map(|part| match part {
         Part::Literal(text) => Seen::Text(text),
         Part::Value {
@@ -87,12 +99,27 @@ fn values_have_ends(parts: &[Seen]) -> bool {
 /// Not empty, not too long, no braces or one pair around what is a hash tag, and no other
 /// language's placeholders.
 fn is_legal(parts: &[Seen]) -> bool {
-    // A value has no braces, and is one byte long at least; this stands for it.
-    let texts = parts.iter().map(|part| match part {
-        Seen::Text(text) => text.as_str(),
-        Seen::Value(_) => "\0",
-    });
-    let key: String = texts.collect();
+    let least: usize = parts
+        .iter()
+        .map(|part| {
+            if let Seen::Text(text) = part {
+                text.len()
+            } else {
+                1
+            }
+        })
+        .sum();
+    // A value has no braces; this stands for it.
+    let key: String = parts
+        .iter()
+        .map(|part| {
+            if let Seen::Text(text) = part {
+                text
+            } else {
+                "\0"
+            }
+        })
+        .collect();
     let braces: String = key.chars().filter(|c| "{}".contains(*c)).collect();
     let tagged = match &*braces {
         "" => !has_signs(&key),
@@ -113,11 +140,12 @@ fn is_legal(parts: &[Seen]) -> bool {
         }
         _ => false,
     };
-    !parts.is_empty() && key.len() <= 512 && tagged
+    !parts.is_empty() && least <= 512 && tagged
 }
 
 fn names_a_parameter(word: &str) -> bool {
-    NAMES.contains(&word.strip_prefix("r#").unwrap_or(word)) || nearest(word, NAMES).is_some()
+    let names = ["self", "item_id", "order", "type", "N"];
+    names.contains(&word.strip_prefix("r#").unwrap_or(word)) || nearest(word, names).is_some()
 }
 
 fn first_word(text: &str) -> String {
@@ -143,7 +171,7 @@ fn may_be_code(tag: &str) -> bool {
         None if word == tag => names_a_parameter(&word) || tag.parse::<u64>().is_ok(),
         None => tag
             .split(|c: char| !c.is_alphanumeric() && c != '_')
-            .any(|word| NAMES.contains(&word)),
+            .any(|word| ["self", "item_id", "order", "type", "N"].contains(&word)),
         Some(format) => {
             let digits = format
                 .trim_start_matches('-')
@@ -173,7 +201,8 @@ fn has_signs(text: &str) -> bool {
             '#' | '$' => names_a_parameter(&word),
             ':' => {
                 (at == 0 || text[..at].ends_with('/'))
-                    && NAMES.contains(&word.trim_start_matches("r#"))
+                    && ["self", "item_id", "order", "type", "N"]
+                        .contains(&word.trim_start_matches("r#"))
             }
             _ => false,
         }
@@ -183,8 +212,14 @@ fn has_signs(text: &str) -> bool {
 fn is_placeholder(inside: &str) -> bool {
     let mut steps = inside.split('.');
     let root = steps.next().unwrap_or_default();
-    let is_known = NAMES.contains(&root.strip_prefix("r#").unwrap_or(root));
-    is_known && root != "r#self" && steps.all(is_step)
+    let known = |name: &str| {
+        PARAMETERS.contains(&name)
+            || PARAMETERS.contains(&&*format!("r#{name}"))
+            || name
+                .strip_prefix("r#")
+                .is_some_and(|name| PARAMETERS.contains(&name))
+    };
+    (root == "self" || known(root)) && steps.all(is_step)
 }
 
 fn is_step(step: &str) -> bool {

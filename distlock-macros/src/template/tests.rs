@@ -1,6 +1,6 @@
 use super::*;
 
-pub(super) fn scope(names: &[&str], has_self: bool) -> Scope {
+fn scope(names: &[&str], has_self: bool) -> Scope {
     let span = Span::call_site();
     Scope {
         function: Ident::new("reserve", span),
@@ -11,24 +11,20 @@ pub(super) fn scope(names: &[&str], has_self: bool) -> Scope {
     }
 }
 
-pub(super) fn read(key: &str, scope: &Scope) -> Result<Template, Vec<String>> {
+fn parse(key: &str, scope: &Scope) -> Result<Vec<(String, String)>, Vec<String>> {
     let mut mistakes = Mistakes::default();
     let key = LitStr::new(key, Span::call_site());
     let template = Template::parse(&key, scope, &mut mistakes);
-    match mistakes.finish() {
-        Ok(()) => Ok(template),
-        Err(errors) => Err(errors.into_iter().map(|error| error.to_string()).collect()),
-    }
-}
-
-fn parse(key: &str, scope: &Scope) -> Result<Vec<(String, String)>, Vec<String>> {
-    let parts = read(key, scope)?.parts.into_iter().map(|part| match part {
+    let parts = template.parts.into_iter().map(|part| match part {
         Part::Literal(text) => (text, String::new()),
         Part::Value {
             placeholder, expr, ..
         } => (placeholder, expr.to_string().replace(' ', "")),
     });
-    Ok(parts.collect())
+    match mistakes.finish() {
+        Ok(()) => Ok(parts.collect()),
+        Err(errors) => Err(errors.into_iter().map(|error| error.to_string()).collect()),
+    }
 }
 
 fn parts(key: &str) -> Vec<(String, String)> {
@@ -41,6 +37,29 @@ fn literal(text: &str) -> (String, String) {
 
 fn value(placeholder: &str, expr: &str) -> (String, String) {
     (placeholder.to_owned(), expr.to_owned())
+}
+
+#[test]
+fn literals_and_values_alternate() {
+    assert_eq!(parts("nightly"), [literal("nightly")]);
+    assert_eq!(
+        parts("inventory:<item_id>:<N>"),
+        [
+            literal("inventory:"),
+            value("item_id", "&item_id"),
+            literal(":"),
+            value("N", "&N"),
+        ]
+    );
+    assert_eq!(
+        parts("{tenant:<self.tenant()>}:<order.0.id>"),
+        [
+            literal("{tenant:"),
+            value("self.tenant()", "&self.tenant()"),
+            literal("}:"),
+            value("order.0.id", "&order.0.id"),
+        ]
+    );
 }
 
 #[test]
@@ -62,6 +81,15 @@ fn keywords_go_by_either_name() {
 }
 
 #[test]
+fn doubled_angle_brackets_are_literal() {
+    assert_eq!(parts("a<<b>>c"), [literal("a<b>c")]);
+    assert_eq!(
+        parts("<<<item_id>>>"),
+        [literal("<"), value("item_id", "&item_id"), literal(">")]
+    );
+}
+
+#[test]
 fn capacity_is_enough_for_every_legal_key() {
     for (key, capacity) in [
         ("nightly", "nightly".len()),
@@ -69,38 +97,86 @@ fn capacity_is_enough_for_every_legal_key() {
         ("<item_id>", LONGEST_KEY),
         ("inventory:<item_id>", LONGEST_KEY),
     ] {
-        let template = read(key, &scope(&["item_id"], false)).expect(key);
-        assert_eq!(template.capacity, capacity, "{key}");
+        let key = LitStr::new(key, Span::call_site());
+        let template = Template::parse(&key, &scope(&["item_id"], false), &mut Mistakes::default());
+        assert_eq!(template.capacity, capacity, "{}", key.value());
     }
 }
 
-/// The cases that `tests/compile-fail/ui/key` does not have.
 #[test]
 fn each_mistake_has_its_own_message() {
     let scope = scope(&["item_id", "order"], false);
     let long = "x".repeat(513);
     let cases = [
+        ("", "the key is empty"),
         (long.as_str(), "at least 513 bytes"),
+        ("a\nb", "control character '\\n'"),
+        ("a:<item_id", "never closed"),
         ("a:<item_id<order>", "never closed"),
+        ("a:item_id>", "closes no placeholder"),
+        ("a:<>", "`<>` names no parameter: write `<item_id>`"),
+        ("a:<0>", "not by position"),
+        ("a:<item_id:04>", "write `<item_id>`"),
+        ("a:<item_id + 1>", "is not a placeholder"),
+        ("a:<order.id(1)>", "is not a placeholder"),
+        ("a:<order.await>", "is not a placeholder"),
+        ("a:<order.007>", "is not a placeholder"),
+        ("a:<_>", "is not a placeholder"),
         ("a:<Order::id>", "is not a placeholder"),
+        ("a:<itm_id>", "did you mean `<item_id>`?"),
         ("a:<ordr.id>", "did you mean `<order.id>`?"),
+        (
+            "a:<warehouse>",
+            "it has `item_id` and `order`: insert a parameter, such as `<item_id>`",
+        ),
+        ("a:<self.id>", "`reserve` has no `self`"),
+        (
+            "a:{item_id}",
+            "write `<item_id>` to insert the value, or `{<item_id>}`",
+        ),
+        ("a:{order.id}", "write `<order.id>`"),
         ("a:{self.id}", "write `<item_id>`"),
+        (
+            "a:{itm_id}",
+            "write `<item_id>` to insert the value, `{<item_id>}` to insert it and hash only it, \
+             or `{itm_id:}` for a hash tag of that text",
+        ),
         ("a:{itm_id}:<order>", "write `<item_id>`"),
         ("a:{itemId}:<order>", "write `<item_id>`"),
         ("a:{ordr.id}:<order>", "write `<order.id>`"),
         ("a:{Order::ID}:<order>", "write `<order>`"),
         ("a:{stock.id}:<order>", "write `<item_id>`"),
+        (
+            "a:{item_id:?}",
+            "a placeholder takes no format: write `<item_id>`",
+        ),
         ("a:{itm_id:04}:<order>", "write `<item_id>`"),
         ("a:{stock:04}:<order>", "write `<item_id>`"),
         ("a:{stock:?}:<order>", "write `<item_id>`"),
         ("a:{:?}:<order>", "write `<item_id>`"),
+        (
+            "a:{item_id + 1}",
+            "write `<item_id>` to insert the value, and pass what takes more",
+        ),
         ("a:{itm_id:>4}", "closes no placeholder"),
         ("a:{item_id-1}:<order>", "write `<item_id>`"),
         ("a:{f(order)}:<order>", "write `<order>`"),
         ("a:{ item_id }", "write `<item_id>`"),
         ("a:{ }:<order>", "write `<item_id>`"),
+        (
+            "a:{0}",
+            "not by position: write `<item_id>` to insert a parameter, or `{0:}` for a hash tag",
+        ),
         ("a:{0}:<order>", "not by position: write `<item_id>`"),
+        (
+            "a:{stock}",
+            "write `<item_id>` to insert a parameter, or `{stock:}` for a hash tag",
+        ),
         ("a:{stock:eu}", "or `{stock:eu:}` for a hash tag"),
+        (
+            "a:#item_id",
+            "`#item_id` inserts nothing: write `<item_id>`",
+        ),
         (
             "a:#itm_id:<order>",
             "`#itm_id` inserts nothing: write `<item_id>`",
@@ -109,17 +185,25 @@ fn each_mistake_has_its_own_message() {
         ("a:#{itemId}:<order>", "write `<item_id>`"),
         ("a:#{item_id:}:<order>", "write `<item_id>`"),
         (
+            "a:$item_id",
+            "`$item_id` inserts nothing: write `<item_id>`",
+        ),
+        (
             "a:$ordr.id().x:<order>",
             "`$ordr.id().x` inserts nothing: write `<order.id().x>`",
         ),
         ("a:${item_id}", "write `<item_id>`"),
+        (":item_id", "`:item_id` inserts nothing: write `<item_id>`"),
         ("/:item_id", "`:item_id` inserts nothing: write `<item_id>`"),
         (
             "a/:order.id",
             "`:order.id` inserts nothing: write `<order.id>`",
         ),
+        ("a:{}", "empty hash tag"),
+        ("a:{b", "never closed"),
         ("a:b}", "`}` has no partner"),
         ("a:{{b}}", "`{` has no partner"),
+        ("{a}:<order>:{b}", "2 pairs of braces"),
     ];
     for (key, expected) in cases {
         let found = parse(key, &scope).expect_err(key);
@@ -152,12 +236,16 @@ fn a_value_ends_where_the_text_before_the_next_begins() {
         ("{<item_id>}-<order>", vec![None, None]),
         ("<item_id>{<order>} <N>", vec![None, None, None]),
     ] {
-        let template = read(key, &scope(&["item_id", "order", "N"], false)).expect(key);
+        let key = LitStr::new(key, Span::call_site());
+        let scope = scope(&["item_id", "order", "N"], false);
+        let mut mistakes = Mistakes::default();
+        let template = Template::parse(&key, &scope, &mut mistakes);
+        assert!(mistakes.finish().is_ok(), "{}", key.value());
         let found = template.parts.iter().filter_map(|part| match part {
             Part::Literal(_) => None,
             Part::Value { end, .. } => Some(*end),
         });
-        assert_eq!(found.collect::<Vec<_>>(), ends, "{key}");
+        assert_eq!(found.collect::<Vec<_>>(), ends, "{}", key.value());
     }
 }
 
@@ -181,12 +269,25 @@ fn text_that_is_meant_stays_text() {
         "a#<order>",
         "a@order",
     ] {
-        let text = parts(key).into_iter().map(|(text, expr)| match &*expr {
-            "" => text,
-            _ => format!("<{text}>"),
-        });
-        assert_eq!(text.collect::<String>(), key);
+        let parts = parts(key);
+        let text: String = parts
+            .iter()
+            .map(|(text, expr)| {
+                if expr.is_empty() {
+                    text.clone()
+                } else {
+                    format!("<{text}>")
+                }
+            })
+            .collect();
+        assert_eq!(text, key);
     }
+}
+
+#[test]
+fn a_function_without_parameters_is_told_so() {
+    let found = parse("<item_id>", &scope(&[], false)).unwrap_err();
+    assert!(found[0].contains("it has none"), "{found:?}");
 }
 
 #[test]
@@ -208,5 +309,19 @@ fn hidden_patterns_are_explained() {
         let found = parse(key, &scope).expect_err(key);
         assert_eq!(found.len(), 1, "{key}: {found:?}");
         assert!(found[0].contains("`#[async_trait]`"), "{key}: {found:?}");
+    }
+}
+
+#[test]
+fn self_is_proposed_where_there_is_one() {
+    for (key, expected) in [
+        (
+            "<slef.shop>",
+            "it has `self` and `item_id`: did you mean `<self.shop>`?",
+        ),
+        ("<tenant>", "write `<self.tenant>` if that is a field"),
+    ] {
+        let mistakes = parse(key, &scope(&["item_id"], true)).expect_err(key);
+        assert!(mistakes[0].contains(expected), "{mistakes:?}");
     }
 }

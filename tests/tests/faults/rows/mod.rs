@@ -6,6 +6,7 @@ mod dropped;
 mod ending;
 mod garbage;
 mod herd;
+mod names;
 mod not_ready;
 mod outage_lines;
 mod overload;
@@ -56,17 +57,4 @@ pub(crate) fn outage_of(error: &Error) -> Option<Outage> {
 
 fn millis(text: &str) -> Duration {
     Duration::from_millis(text.parse().expect("milliseconds"))
-}
-
-/// Random enough for tests (xorshift): another number at each call.
-#[derive(Debug)]
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
 }
