@@ -147,7 +147,8 @@ mod tests {
     #[test]
     fn durations_out_of_bounds_say_what_to_set() {
         const TOO_LONG: Duration = Duration::from_millis(86_400_001);
-        let cases: [(fn(&mut Options), &str); 6] = [
+        type Change = fn(&mut Options);
+        let cases: [(Change, &str); 6] = [
             (
                 |options| options.lease = Duration::from_millis(49),
                 "at least 50ms",
