@@ -251,18 +251,3 @@ impl Drop for Group {
         let _ = self.0.wait();
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::on_free_ports;
-
-    #[test]
-    fn a_port_is_the_same_everywhere() {
-        let commands = on_free_ports("a 7001 b 127.0.0.1:7001 17001 6379");
-        let words: Vec<_> = commands.split([' ', ':']).collect();
-        assert_eq!(words[1], words[4]);
-        assert_ne!(words[1], "7001");
-        assert_eq!(words[5], "17001");
-        assert_ne!(words[6], "6379");
-    }
-}

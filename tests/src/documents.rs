@@ -88,7 +88,7 @@ pub fn blocks(text: &str) -> Vec<Block> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Block, blocks, typed};
+    use super::{Block, blocks};
 
     #[test]
     fn blocks_are_found_with_their_names() {
@@ -106,18 +106,5 @@ mod tests {
                 block("sh", "one", "ls\n  -l\n", 7),
             ]
         );
-    }
-
-    #[test]
-    #[should_panic(expected = "README.md has no `cargo run --bin nobody -- -x`")]
-    fn a_command_that_a_document_does_not_have_is_told() {
-        assert_eq!(typed("examples/README.md", "cargo run"), [""; 0]);
-        typed("examples/README.md", "cargo run --bin nobody -- -x");
-    }
-
-    #[test]
-    #[should_panic(expected = "the block of line 2 has no end")]
-    fn a_block_without_an_end_is_told() {
-        blocks("a\n```sh\nls\n");
     }
 }

@@ -222,85 +222,13 @@ mod tests {
 
     const SECONDS: Duration = Duration::from_secs(20);
 
-    fn cat() -> Worker {
-        Worker::spawn(&mut Command::new("cat"))
-    }
-
-    #[test]
-    fn lines_go_in_and_come_out() {
-        let mut worker = cat();
-        worker.send("noise");
-        worker.send("token 7");
-        assert_eq!(worker.expect_line("token", SECONDS), "7");
-        worker.send("more");
-        assert_eq!(worker.next_line(SECONDS), "more");
-        assert!(worker.wait(SECONDS).success());
-    }
-
-    #[test]
-    fn a_stopped_process_is_silent_until_it_goes_on() {
-        let mut worker = cat();
-        worker.stop_process();
-        worker.send("hello");
-        std::thread::sleep(Duration::from_millis(30));
-        assert!(worker.drain_lines().is_empty());
-        worker.cont_process();
-        assert_eq!(worker.next_line(SECONDS), "hello");
-    }
-
-    #[test]
-    fn killing_returns_the_lines_written_before() {
-        let mut worker = Worker::spawn(Command::new("sh").args(["-c", "echo a; echo b; exec cat"]));
-        worker.send("c");
-        // Only cat echoes, so everything before was written.
-        assert_eq!(worker.next_line(SECONDS), "a");
-        assert_eq!(worker.next_line(SECONDS), "b");
-        assert_eq!(worker.next_line(SECONDS), "c");
-        let pid = worker.pid();
-        assert_eq!(worker.kill(), Vec::<String>::new());
-        assert!(!Path::new(&format!("/proc/{pid}")).exists());
-    }
-
-    #[test]
-    fn a_terminated_process_may_say_goodbye() {
-        let mut worker = Worker::spawn(Command::new("sh").args([
-            "-c",
-            "trap 'echo bye; exit 3' TERM; echo ready; while :; do read -r line; done",
-        ]));
-        worker.expect_line("ready", SECONDS);
-        assert_eq!(worker.terminate(SECONDS).code(), Some(3));
-        assert_eq!(worker.next_line(SECONDS), "bye");
-    }
-
     #[test]
     fn dropping_a_stopped_process_ends_it() {
-        let mut worker = cat();
+        let mut worker = Worker::spawn(&mut Command::new("cat"));
         let pid = worker.pid();
         worker.stop_process();
         drop(worker);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
-    }
-
-    /// The child of the next test.
-    #[test]
-    fn child_entry() {
-        if is_child() {
-            println!("args {}", child_args().join(","));
-            let mut line = String::new();
-            std::io::stdin().read_line(&mut line).expect("a line");
-            println!("got {line}");
-        }
-    }
-
-    #[test]
-    fn a_test_can_run_in_a_process_of_its_own() {
-        let mut command = this_test_binary("process::tests::child_entry", &["x", "y z"]);
-        let mut worker = Worker::spawn(&mut command);
-        assert_eq!(worker.expect_line("args ", SECONDS), "x,y z");
-        worker.send("ping");
-        assert_eq!(worker.expect_line("got ", SECONDS), "ping");
-        assert!(worker.wait(SECONDS).success());
-        assert!(!is_child() && child_args().is_empty());
     }
 
     /// The child of the next test: a parent that dies without cleaning up.

@@ -181,18 +181,6 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_of_all_values_splits_into_them() {
-        let stream = VALUES.concat();
-        let mut rest = stream.as_bytes();
-        for value in VALUES {
-            let len = value_len(rest).unwrap().expect("complete");
-            assert_eq!(&rest[..len], value.as_bytes());
-            rest = &rest[len..];
-        }
-        assert!(rest.is_empty());
-    }
-
-    #[test]
     fn other_protocols_are_malformed() {
         for bytes in [
             "HTTP/1.1 200 OK\r\n",

@@ -110,19 +110,4 @@ mod tests {
             assert_eq!(spread.percentile(percent), value, "p{percent}");
         }
     }
-
-    #[test]
-    fn one_value_is_every_percentile() {
-        let spread = Spread::of_millis([Duration::from_micros(1500)]);
-        assert_eq!(
-            spread.to_string(),
-            "n 1, min 1.500, mean 1.500, p50 1.500, p99 1.500, max 1.500"
-        );
-    }
-
-    #[test]
-    #[should_panic(expected = "the spread of nothing")]
-    fn nothing_has_no_spread() {
-        Spread::of([]);
-    }
 }

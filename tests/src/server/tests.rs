@@ -64,69 +64,6 @@ fn nothing_is_kept_over_a_restart_unless_asked_for() {
 }
 
 #[test]
-fn stopping_freezes_and_continuing_thaws() {
-    let server = RedisServer::start();
-    let mut client = server.client();
-    server.stop_process();
-    client.send(&["PING"]).expect("the kernel still takes it");
-    let silence = client.read_reply(Duration::from_millis(50));
-    assert_eq!(silence.expect_err("frozen").kind(), io::ErrorKind::TimedOut);
-    server.cont_process();
-    let reply = client.read_reply(DEADLINE).expect("it goes on");
-    assert_eq!(reply, Reply::Status("PONG".into()));
-}
-
-#[test]
-fn options_reach_the_server() {
-    let server = RedisServer::builder()
-        .requirepass("secret")
-        .unix_socket()
-        .arg("--maxmemory", "1")
-        .args(["--client-output-buffer-limit", "pubsub", "4096", "0", "0"])
-        .start();
-    assert_eq!(
-        server.url(),
-        format!("redis://:secret@127.0.0.1:{}", server.port())
-    );
-    let mut client = server.client();
-    let refused = client.cmd(&["SET", "a", "1"]);
-    assert!(
-        matches!(&refused, Reply::Error(e) if e.starts_with("OOM")),
-        "{refused:?}"
-    );
-    let limits = client.cmd(&["CONFIG", "GET", "client-output-buffer-limit"]);
-    let limits = limits.array()[1].text().map(str::to_owned);
-    assert!(limits.is_some_and(|limits| limits.contains("pubsub 4096 0 0")));
-    std::os::unix::net::UnixStream::connect(server.unix_path()).expect("it listens");
-    assert!(server.unix_url().ends_with("/redis.sock?pass=secret"));
-}
-
-#[test]
-fn a_taken_port_is_told_apart() {
-    let first = RedisServer::start();
-    let port = first.port();
-    let second = std::panic::catch_unwind(|| RedisServer::builder().port(port).start());
-    let panic = second.expect_err("the port is taken");
-    let message = panic.downcast_ref::<String>().expect("a message");
-    assert_eq!(*message, format!("port {port} is taken"));
-}
-
-#[test]
-fn a_server_that_cannot_start_shows_its_reason() {
-    let start = || {
-        RedisServer::builder()
-            .arg("--maxmemory-policy", "nonsense")
-            .start()
-    };
-    let panic = std::panic::catch_unwind(start).expect_err("no such policy");
-    let message = panic.downcast_ref::<String>().expect("a message");
-    assert!(
-        message.contains("redis-server ended at its start"),
-        "{message}"
-    );
-}
-
-#[test]
 fn the_clock_can_be_stepped_both_ways() {
     let server = RedisServer::builder().own_clock().start();
     let mut client = server.client();
@@ -147,13 +84,4 @@ fn the_clock_can_be_stepped_both_ways() {
     assert!((-3605..=-3595).contains(&ahead()));
     server.set_clock(true, Duration::ZERO);
     assert!((-5..=5).contains(&ahead()));
-}
-
-#[test]
-fn an_orderly_end_is_waited_for() {
-    let server = RedisServer::builder().append_only().start();
-    let pid = server.pid();
-    server.terminate();
-    eventually(Duration::from_secs(1), || !exists(pid));
-    assert!(server.log().contains("bye bye"), "{}", server.log());
 }

@@ -88,15 +88,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_wait_of_a_thread_is_that_of_its_process() {
-        let waits = |of: &[((u32, u32), Nanos)]| of.iter().copied().collect::<Waits>();
-        let before = waits(&[((1, 1), 5), ((1, 2), 90), ((2, 2), 7)]);
-        let after = waits(&[((1, 1), 25), ((1, 2), 91), ((2, 2), 7), ((3, 3), 4)]);
-        let expected = [(1, 20), (2, 0), (3, 4)].into();
-        assert_eq!(longest(&before, &after), expected);
-    }
-
-    #[test]
     fn this_process_and_its_children_are_observed() {
         let server = distlock_tests::RedisServer::start();
         let processes = longest(&Waits::new(), &waits(&mut HashMap::new()));

@@ -59,8 +59,6 @@ pub(super) fn check(run: &Run) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::check::testing::{Call, History};
     use crate::history::{Call as Door, Outcome};
@@ -139,32 +137,6 @@ mod tests {
             let belief = history.build().ops[0].belief();
             let until = belief.map(|belief| belief.until / 1_000_000);
             assert_eq!(until, expected, "{call:?}");
-        }
-    }
-
-    /// Quadratic: whether each belief begins during an earlier one.
-    fn reference(beliefs: &[(u64, u64)]) -> usize {
-        (0..beliefs.len())
-            .filter(|&later| {
-                (0..beliefs.len()).any(|earlier| {
-                    let (a, b) = (beliefs[earlier], beliefs[later]);
-                    earlier != later && (a, earlier) < (b, later) && b.0 < a.1
-                })
-            })
-            .count()
-    }
-
-    proptest! {
-        #[test]
-        fn agrees_with_a_quadratic_reference(
-            beliefs in prop::collection::vec((0u64..300, 1u64..40), 0..25)
-        ) {
-            let beliefs: Vec<_> = beliefs.into_iter().map(|(from, long)| (from, from + long)).collect();
-            let mut history = History::default();
-            for (op, &(from, until)) in beliefs.iter().enumerate() {
-                history.call(Call::new(1, op as u64, "k", 0).held(from, until, op as u64));
-            }
-            prop_assert_eq!(found(&history), (reference(&beliefs) as u64, 0));
         }
     }
 }

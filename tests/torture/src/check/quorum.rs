@@ -96,20 +96,6 @@ mod tests {
     }
 
     #[test]
-    fn so_many_at_once() {
-        let spans = |of: &[(u64, u64)]| Spans::of(of.iter().map(|(a, b)| Span::new(*a, *b)));
-        let each = [
-            spans(&[(1, 5), (10, 20)]),
-            spans(&[(4, 12)]),
-            spans(&[(11, 11)]),
-        ];
-        let found = |count| at_once(&each, count).iter().collect::<Vec<_>>();
-        assert_eq!(found(1), [Span::new(1, 20)]);
-        assert_eq!(found(2), [Span::new(4, 5), Span::new(10, 12)]);
-        assert_eq!(found(3), [Span::new(11, 11)]);
-    }
-
-    #[test]
     fn one_server_of_three_excuses_nothing_and_two_do() {
         let mut history = History::default();
         history.fault_at(0, 100, 5_000, Kind::ServerStop, None);

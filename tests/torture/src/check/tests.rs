@@ -72,7 +72,6 @@ fn a_clean_run_passes() {
     let verdict = judged(clean(5), killed).unwrap();
     assert_eq!(verdict.violated(), []);
     assert!(verdict.passed());
-    assert_eq!(verdict.findings.len(), 10);
 }
 
 #[test]

@@ -110,8 +110,6 @@ pub(super) fn check(run: &Run) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::check::testing::{Call, History};
     use crate::kind::Kind;
@@ -144,41 +142,6 @@ mod tests {
                 expected,
                 "{first} {second} {invoked} {flushed}"
             );
-        }
-    }
-
-    /// Quadratic: whether any call that came before has a token that is not smaller.
-    fn reference(calls: &[(u64, u64, u64, u64)]) -> usize {
-        (0..calls.len())
-            .filter(|&later| {
-                (0..calls.len()).any(|earlier| {
-                    let ((_, a_from, a_until, a), (b_called, b_from, _, b)) =
-                        (calls[earlier], calls[later]);
-                    earlier != later && a > b && (a_from < b_called || a_until <= b_from)
-                })
-            })
-            .count()
-    }
-
-    proptest! {
-        #[test]
-        fn agrees_with_a_quadratic_reference(
-            calls in prop::collection::vec((0u64..200, 0u64..50, 1u64..50), 0..20),
-            shift in 0usize..20,
-        ) {
-            let calls: Vec<_> = calls
-                .iter()
-                .enumerate()
-                .map(|(i, &(called, waited, long))| {
-                    let token = ((i + shift) % calls.len()) as u64 + 1;
-                    (called, called + waited, called + waited + long, token)
-                })
-                .collect();
-            let mut history = History::default();
-            for (op, &(called, from, until, token)) in calls.iter().enumerate() {
-                history.call(Call::new(1, op as u64, "k", called).held(from, until, token));
-            }
-            prop_assert_eq!(found(&history), reference(&calls) as u64);
         }
     }
 }

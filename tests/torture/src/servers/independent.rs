@@ -134,31 +134,3 @@ pub(crate) fn terms(profile: &Profile) -> Quorum {
         .max_lease(Duration::from_millis(profile.longest_lease().max(1_000)))
         .servers_never_forget(profile.forgetful)
 }
-
-#[cfg(test)]
-mod tests {
-    use distlock_tests::eventually;
-
-    use super::*;
-
-    #[test]
-    fn a_server_that_has_forgotten_does_not_vote() {
-        let voters = Independent::start(&RedisServer::builder(), 3, Needs::default());
-        assert!(voters.all_vote().unwrap());
-        let server = voters.quorum.server(1);
-        server.client().cmd(&["DEL", "distlock:epoch"]);
-        assert!(!voters.all_vote().unwrap());
-        voters.quorum.vote_at(1, NAMESPACE);
-        assert!(voters.all_vote().unwrap());
-        server.kill();
-        server.restart();
-        assert!(!voters.all_vote().unwrap());
-        let run = server.client().info_field("run_id");
-        let soon = "local t = redis.call('TIME') \
-                    redis.call('SET', KEYS[1], ARGV[1] .. string.format(' %.0f', t[1] * 1000000 + t[2] + 300000))";
-        let set = ["EVAL", soon, "1", "distlock:epoch", &run];
-        server.client().cmd(&set);
-        assert!(!voters.all_vote().unwrap());
-        eventually(Duration::from_secs(30), || voters.all_vote().unwrap());
-    }
-}

@@ -378,38 +378,3 @@ fn move_keys(slot: u16, from: &RedisServer, to: &RedisServer, count: u32) -> any
 fn text(reply: &Reply) -> String {
     reply.text().unwrap_or_default().to_owned()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::worker::all_keys;
-
-    #[test]
-    fn slots_move_with_their_keys_from_a_shard_that_has_enough() {
-        let mut sharded = Sharded::start(RedisServer::builder(), all_keys(64).collect());
-        for choice in (0..8).map(|number| number * 7_919) {
-            let fault = Planned {
-                at: Duration::ZERO,
-                length: Duration::ZERO,
-                worker: None,
-                node: None,
-                kind: Kind::SlotsMove,
-                by: Duration::ZERO,
-                flag: false,
-                choice,
-            };
-            let keys = sharded.keys(&fault).unwrap();
-            assert!((2..=8).contains(&keys.len()), "{keys:?}");
-            let to = sharded.destination(&fault);
-            assert_ne!(to, sharded.shard(&fault));
-            let mut owner = sharded.cluster.owner_of(&keys[0]).client();
-            owner.cmd(&["SET", &keys[0], "value"]);
-            sharded.begin(&fault).unwrap();
-            sharded.middle(&fault).unwrap();
-            assert!(sharded.end(&fault).unwrap());
-            let new = sharded.pair(to).0;
-            assert_eq!(new.client().get(&keys[0]).as_deref(), Some("value"));
-            distlock_tests::eventually(PATIENCE, || sharded.is_in_order().unwrap());
-        }
-    }
-}

@@ -93,18 +93,3 @@ fn is_master(connection: &mut Resp) -> bool {
         _ => false,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn redirects_are_followed_and_errors_are_not() {
-        let of = |text: &str| redirect(&Reply::Error(text.into()));
-        let there = ([127, 0, 0, 1], 7_001).into();
-        assert_eq!(of("MOVED 12 127.0.0.1:7001"), Some((there, false)));
-        assert_eq!(of("ASK 12 127.0.0.1:7001"), Some((there, true)));
-        assert_eq!(of("CLUSTERDOWN The cluster is down"), None);
-        assert_eq!(redirect(&Reply::Nil), None);
-    }
-}
