@@ -229,7 +229,7 @@ fn table(run: &Run, seen: &Seen, resource: &Resource, excused: u64) -> Vec<Figur
         (
             "  outages of replicas",
             count(&Kind::is_of_replica),
-            least(4.0 * minutes).filter(|_| topology == "replicas"),
+            least(3.0 * minutes).filter(|_| topology == "replicas"),
         ),
         (
             "  keys moved with slots",
