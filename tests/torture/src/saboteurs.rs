@@ -84,7 +84,7 @@ const SABOTEURS: &[Saboteur] = &[
     saboteur("del-without-token", "pause", 8, &[Invariant::Exclusion]).short(),
     saboteur("renew-by-set", "oom", 8, &[Invariant::Calm]),
     saboteur("watchdog-on-user-runtime", "calm", 8, &[Invariant::Calm]).short(),
-    saboteur("fence-not-on-read", "stale", 24, &[Invariant::Fencing]).short(),
+    saboteur("fence-not-on-read", "stale", 24, &[Invariant::Fencing]),
     saboteur("instant-instead-of-boottime", "suspend", 8, BELIEFS),
     saboteur("acks-ignored", "behind", 24, BELIEFS).under(Topology::Replicas),
     saboteur("minority-elects", "calm", 8, &[Invariant::Exclusion])
