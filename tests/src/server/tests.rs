@@ -1,8 +1,7 @@
 //! Servers that are started, frozen, killed and told the time.
 
 use super::*;
-use crate::client::Reply;
-use crate::{eventually, is_child, this_test_binary};
+use crate::{is_child, this_test_binary};
 
 fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
