@@ -66,15 +66,20 @@ for_each_store! {
         let waiter = store.waiter("k").await;
         let (lock, short) = (hasty.lock("k"), newcomer.lock("k").wait(ms(20)));
         let mut tries = 0;
-        within(PATIENCE, async {
+        // At the same time: tries one after the other hit the moment in which the lock is free.
+        let trying = async {
             while !waiter.0.is_finished() {
                 let passed = store.tried(&lock).await;
                 assert!(passed.is_none(), "a try passed the queue");
-                assert!(short.acquire().await.is_err(), "a newcomer passed the queue");
                 tries += 1;
             }
-        })
-        .await;
+        };
+        let coming = async {
+            while !waiter.0.is_finished() {
+                assert!(short.acquire().await.is_err(), "a newcomer passed the queue");
+            }
+        };
+        within(PATIENCE, async { tokio::join!(trying, coming) }).await;
         let guard = waiter.guard().await;
         assert!(guard.is_held() && tries > 0);
         guard.release().await.unwrap();
