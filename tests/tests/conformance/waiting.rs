@@ -69,8 +69,7 @@ for_each_store! {
         // At the same time: tries one after the other hit the moment in which the lock is free.
         let trying = async {
             while !waiter.0.is_finished() {
-                let passed = store.tried(&lock).await;
-                assert!(passed.is_none(), "a try passed the queue");
+                assert!(store.tried(&lock).await.is_none(), "a try passed");
                 tries += 1;
             }
         };
