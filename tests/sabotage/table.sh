@@ -46,14 +46,14 @@ first_failure() {
         bash -c 'cd tests; echo $$ >"$0"; exec timeout 1200 "$@"' "$log.pid" $(suite "$1" "$2") >"$log" 2>&1 &
     session=$!
     while kill -0 "$session" 2>/dev/null; do
-        failure=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p; s/^caught  [^ ]* *\(.*[^ ]\) *[0-9]* s$/\1/p' "$log" | head -1)
+        failure=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p; s/^caught  [^ ]* *\(.*[^ ]\)  *[0-9]* s$/\1/p' "$log" | head -1)
         [ -z "$failure" ] || break
         sleep 1
     done
     # Servers that the tests started are in the same session.
     pkill -KILL -s "$(cat "$log.pid")" || true
     wait "$session" 2>/dev/null || true
-    failure=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p; s/^caught  [^ ]* *\(.*[^ ]\) *[0-9]* s$/\1/p' "$log" | head -1)
+    failure=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p; s/^caught  [^ ]* *\(.*[^ ]\)  *[0-9]* s$/\1/p' "$log" | head -1)
     if [ -z "$failure" ] && ! grep -q '^test result: ok\|^MISSED\|no such saboteur' "$log"; then
         failure="(no result within 20 minutes)"
     fi
@@ -63,8 +63,8 @@ first_failure() {
 table() {
     printf '# What notices each saboteur\n\n'
     printf 'Written by `tests/sabotage/table.sh`. Each suite ran with each saboteur (`Rules`, design.md section 2) built in, until\n'
-    printf 'its first failing test, which the table names. `-`: all tests pass. The model explores without the rule, and its\n'
-    printf 'tests expect a counter-example.\n\n'
+    printf 'its first failing test, which the table names. `-`: all tests pass. `not run`: nothing is known. The model explores\n'
+    printf 'without the rule, and its tests expect a counter-example.\n\n'
     printf '| saboteur | model | %s |\n|---|---|%s\n' "$(printf '%s | ' "${suites[@]}" | sed 's/ | $//')" "$(printf -- '---|%.0s' "${suites[@]}")"
     local name one cell
     for name in $(saboteurs); do

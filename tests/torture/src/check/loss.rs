@@ -66,8 +66,10 @@ fn unnoticed(op: &Op) -> bool {
 pub(super) fn check(run: &Run) -> Finding {
     let mut finding = Finding::new(Invariant::Losses);
     let mut late = Vec::new();
-    for op in run.ops.iter().filter(|op| op.acquired.is_some()) {
-        let (acquired, _) = op.acquired.expect("filtered");
+    for op in &run.ops {
+        let Some((acquired, _)) = op.acquired else {
+            continue;
+        };
         let whole = Span::new(acquired, op.whole().until);
         let mut wrong = |span: Span, what: &str| {
             finding.violation(run, Violation::of(run, &[op], span, what.to_owned()));

@@ -161,8 +161,7 @@ impl Sharded {
     fn begin_move(&self, fault: &Planned) -> anyhow::Result<()> {
         let from = self.pair(self.shard(fault)).0;
         let to = self.pair(self.destination(fault)).0;
-        let id = |node| Ok::<_, anyhow::Error>(text(&ask(node, &["CLUSTER", "MYID"])?));
-        let (from_id, to_id) = (id(from)?, id(to)?);
+        let (from_id, to_id) = (self.cluster.name_of(from), self.cluster.name_of(to));
         for place in self.concerned(fault) {
             let slot = self.slots[place].number.to_string();
             ask(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id])?;
@@ -373,8 +372,4 @@ fn move_keys(slot: u16, from: &RedisServer, to: &RedisServer, count: u32) -> any
         ask(from, &words)?;
     }
     Ok(keys.len())
-}
-
-fn text(reply: &Reply) -> String {
-    reply.text().unwrap_or_default().to_owned()
 }

@@ -270,7 +270,8 @@ impl Target for Watched {
     }
 
     fn is_in_order(&mut self) -> anyhow::Result<bool> {
-        Ok(self.group.is_complete() && self.stayed().map(|()| true)?)
+        self.stayed()?;
+        Ok(self.group.is_complete())
     }
 
     fn last_words(&self) -> String {
