@@ -23,7 +23,7 @@ use crate::run::program::this_program;
 /// A timer may sleep through a suspend of the machine: the clock is looked at as often as this.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The size of what is told: a group in the upper half, and a moment in the lower.
+/// The size of a deadline: its group in the upper half, and its moment in the lower.
 const WORD: usize = 16;
 
 /// The end of the switch that `run` holds.
@@ -35,10 +35,15 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Starts it, in a process group of its own, so that what the terminal sends does not reach it.
-    pub(super) fn start() -> Result<Self, Failure> {
-        let (line, other) = UnixStream::pair()?;
+    /// A deadline that is already known is there before the keeper is: this process may be stopped
+    /// in between.
+    pub(super) fn start(deadline: Option<Deadline>) -> Result<Self, Failure> {
+        let (mut line, other) = UnixStream::pair()?;
         // A keeper that does not read is not waited for.
         line.set_nonblocking(true)?;
+        if let Some(deadline) = deadline {
+            line.write_all(&deadline.to_word())?;
+        }
         let keeper = Command::new(this_program()?)
             .arg("keeper")
             .stdin(Stdio::from(OwnedFd::from(other)))
@@ -56,13 +61,10 @@ impl Keeper {
         })
     }
 
-    /// Tells it until when the group may live.
-    pub(super) fn extend(&mut self, group: Group, until: Duration) {
-        let id = u128::from(group.leader().as_raw().unsigned_abs());
-        let nanos = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
-        let word = id << 64 | u128::from(nanos);
-        // It is told again soon, and one that is dead is replaced.
-        let _ = self.line.write_all(&word.to_le_bytes());
+    /// Sends it a new deadline.
+    pub(super) fn extend(&mut self, deadline: Deadline) {
+        // The next one is sent soon, and a keeper that is dead is replaced.
+        let _ = self.line.write_all(&deadline.to_word());
     }
 
     /// Ends it. The group must be gone.
@@ -72,17 +74,23 @@ impl Keeper {
     }
 }
 
-/// What a keeper was told last.
+/// Until when a group may live, by the keeper's clock.
 #[derive(Clone, Copy, Debug)]
-struct Told {
-    group: Group,
-    until: Duration,
+pub(super) struct Deadline {
+    pub(super) group: Group,
+    pub(super) until: Duration,
 }
 
-impl Told {
+impl Deadline {
+    fn to_word(self) -> [u8; WORD] {
+        let id = u128::from(self.group.leader().as_raw().unsigned_abs());
+        let nanos = u64::try_from(self.until.as_nanos()).unwrap_or(u64::MAX);
+        (id << 64 | u128::from(nanos)).to_le_bytes()
+    }
+
     fn read(word: [u8; WORD]) -> Option<Self> {
         let word = u128::from_le_bytes(word);
-        Some(Told {
+        Some(Deadline {
             group: Group::of(u32::try_from(word >> 64).ok()?)?,
             // The lower half.
             until: Duration::from_nanos(word as u64),
@@ -99,14 +107,14 @@ pub(crate) fn main() -> Result<ExitCode, Failure> {
         // All of it: a keeper that stood still itself must not judge by what it was told first.
         line.set_nonblocking(true)?;
         while heard.read(&mut line)? {}
-        match heard.told {
-            Some(told) if told.group.is_gone() && heard.is_over => return Ok(ExitCode::SUCCESS),
-            Some(told) if heard.is_over => {
-                told.group.stop(Signal::SIGKILL);
+        match heard.deadline {
+            Some(last) if last.group.is_gone() && heard.is_over => return Ok(ExitCode::SUCCESS),
+            Some(last) if heard.is_over => {
+                last.group.stop(Signal::SIGKILL);
                 return ended("the process that had the lock was killed, and so was the command");
             }
-            Some(told) if told.until <= now() => {
-                told.group.stop(Signal::SIGKILL);
+            Some(last) if last.until <= now() => {
+                last.group.stop(Signal::SIGKILL);
                 return ended(
                     "the process that has the lock stood still until it was lost; the command was killed",
                 );
@@ -114,7 +122,7 @@ pub(crate) fn main() -> Result<ExitCode, Failure> {
             None if heard.is_over => return Ok(ExitCode::SUCCESS),
             _ => {}
         }
-        let until = heard.told.map_or(Duration::MAX, |told| told.until);
+        let until = heard.deadline.map_or(Duration::MAX, |last| last.until);
         let left = until.saturating_sub(now());
         line.set_nonblocking(false)?;
         line.set_read_timeout(Some(left.clamp(Duration::from_millis(1), TICK)))?;
@@ -125,7 +133,8 @@ pub(crate) fn main() -> Result<ExitCode, Failure> {
 /// What has come over the line.
 #[derive(Debug, Default)]
 struct Heard {
-    told: Option<Told>,
+    /// The last one that was received.
+    deadline: Option<Deadline>,
     /// Nobody is at the other end.
     is_over: bool,
     word: [u8; WORD],
@@ -143,7 +152,7 @@ impl Heard {
             Ok(read) => {
                 self.filled += read;
                 if self.filled == WORD {
-                    self.told = Told::read(self.word);
+                    self.deadline = Deadline::read(self.word);
                     self.filled = 0;
                 }
                 Ok(true)

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use crate::cli::OnLost;
 use crate::exit::{Failure, LOST};
 use crate::run::group::{self, Exit, Group, LOOK_EVERY, News};
-use crate::run::keeper::{self, Keeper};
+use crate::run::keeper::{self, Deadline, Keeper};
 use crate::run::signals::{Event, Signals};
 use crate::run::{program, terminal};
 
@@ -128,7 +128,7 @@ impl Supervisor {
 
     fn start(&self, command: &[OsString], key: &str) -> Result<Running, Failure> {
         group::adopt_orphans();
-        let mut keeper = Keeper::start()?;
+        let mut keeper = Keeper::start(None)?;
         let child = program::start(command, key, self.guard.fencing_token());
         let group = child.and_then(|child| {
             Group::of(child.id())
@@ -142,7 +142,7 @@ impl Supervisor {
             }
         };
         let until = self.believed_until();
-        keeper.extend(group, until);
+        keeper.extend(Deadline { group, until });
         Ok(Running {
             group,
             keeper: Some(keeper),
@@ -269,11 +269,14 @@ impl Running {
         }
     }
 
-    /// Tells the keeper until when the group may live. Where there is none, another one is tried
-    /// each time.
+    /// Sends the deadline to the keeper. Where there is none, each call tries to start another one.
     fn watch(&mut self) {
+        let deadline = Deadline {
+            group: self.group,
+            until: self.until,
+        };
         if self.keeper.is_none() {
-            match Keeper::start() {
+            match Keeper::start(Some(deadline)) {
                 Ok(keeper) => self.keeper = Some(keeper),
                 Err(failure) if !self.is_told_of => {
                     self.is_told_of = true;
@@ -283,7 +286,7 @@ impl Running {
             }
         }
         if let Some(keeper) = &mut self.keeper {
-            keeper.extend(self.group, self.until);
+            keeper.extend(deadline);
         }
     }
 
