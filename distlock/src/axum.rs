@@ -19,7 +19,7 @@ use crate::error::Error;
 /// | [`ShutDown`](Error::ShutDown) | 503 Service Unavailable | `lock-shut-down` | 1, for another instance | this lock was not taken |
 /// | [`Lost`](Error::Lost) | 409 Conflict | `lock-lost` | none | it was done, in whole or in part: look before you repeat it |
 /// | [`HoldLimit`](Error::HoldLimit) | 409 Conflict | `lock-hold-limit` | none | the same |
-/// | all others | 500 Internal Server Error | `lock-misused` | none | a mistake of the service; this lock was not taken |
+/// | all others | 500 Internal Server Error | `lock-misconfigured` | none | a mistake of the service; this lock was not taken |
 ///
 /// With a second locked call, after the first or within it, half of the work may be done when that
 /// one is [`Busy`](Error::Busy): the answer is 423 all the same, and a client that repeats the
@@ -109,7 +109,7 @@ fn problem(error: &Error) -> (StatusCode, String) {
         | Error::NotInstalled
         | Error::AlreadyInstalled => (
             StatusCode::INTERNAL_SERVER_ERROR,
-            "lock-misused",
+            "lock-misconfigured",
             "the service uses its locks wrongly; this lock was not taken",
         ),
     };
@@ -208,11 +208,11 @@ mod tests {
             (lost(true), 409, false, "lock-lost"),
             (lost(false), 409, false, "lock-lost"),
             (limit, 409, false, "lock-hold-limit"),
-            (invalid, 500, false, "lock-misused"),
-            (foreign, 500, false, "lock-misused"),
-            (config, 500, false, "lock-misused"),
-            (Error::NotInstalled, 500, false, "lock-misused"),
-            (Error::AlreadyInstalled, 500, false, "lock-misused"),
+            (invalid, 500, false, "lock-misconfigured"),
+            (foreign, 500, false, "lock-misconfigured"),
+            (config, 500, false, "lock-misconfigured"),
+            (Error::NotInstalled, 500, false, "lock-misconfigured"),
+            (Error::AlreadyInstalled, 500, false, "lock-misconfigured"),
         ] {
             let told = error.to_string();
             let (actual, retry_after, body) = answer(error);

@@ -1,15 +1,13 @@
-//! Metrics of every manager, through the facade [`metrics`]: install an exporter, and there they
-//! are.
+//! Metrics of all managers, recorded through the facade [`metrics`]: install an exporter to see them.
 //!
 //! [docs/operations/observing.md](https://github.com/distlock/distlock/blob/main/docs/operations/observing.md)
-//! has the table of all of them. Each manager records them from its first event on; calls and holds
-//! are labelled by the name of their lock (`lock`: the template, or the label), never by the key,
-//! and at most 500 names for each manager: further ones are `other`. All times are in seconds, and
-//! histograms want [`BUCKETS`].
+//! lists them. Calls and holds have the label `lock`, the name of their lock: its template or its
+//! label, never its key. Each manager uses up to 500 names; further ones become `other`. All times
+//! are in seconds. Histograms need [`BUCKETS`].
 //!
 //! ```
-//! // At start-up, whichever the exporter is: here one that forgets all.
-//! metrics::set_global_recorder(metrics::NoopRecorder).expect("it is the first");
+//! // At startup, with your exporter in place of this recorder:
+//! metrics::set_global_recorder(metrics::NoopRecorder).expect("the first recorder");
 //! let locks = distlock::LockManager::memory();
 //! ```
 
@@ -23,12 +21,11 @@ use metrics::{
 };
 
 use crate::observer::Observer;
-use crate::observer::event::{Event, Loss, Path, Refused};
+use crate::observer::event::{AcquireFailure, AcquirePath, Event, LossKind};
 
-/// Bounds of histograms for all of these times, in seconds: from 100 µs to 30 s, two for each power
-/// of ten.
+/// Upper bounds for the buckets of histograms, in seconds: from 100 µs to 30 s, two per power of ten.
 ///
-/// An exporter writes each of them once for every lock and outcome. For the exporter of Prometheus:
+/// An exporter writes one line per bucket, lock and outcome. With the exporter for Prometheus:
 /// `PrometheusBuilder::new().with_recommended_naming(true).set_buckets(distlock::metrics::BUCKETS)`,
 /// because the shipped alerts and dashboard use the recommended names.
 ///
@@ -39,14 +36,15 @@ pub const BUCKETS: &[f64] = &[
     0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0,
 ];
 
-/// So many names of locks are labels.
-const MOST_NAMES: usize = 500;
+/// Upper limit of the names of locks that are used as labels.
+const MAX_NAMES: usize = 500;
 
-/// The name of the rest.
+/// The label of all further locks.
 const OTHER: &str = "other";
 
-/// Says what each metric is, for a recorder that is installed after the first manager was made; for
-/// the one that is there then it is done by the manager.
+/// Describes all metrics to the current recorder.
+///
+/// Managers do this when they are created. Call it if you install a recorder later.
 ///
 /// ```
 /// distlock::metrics::describe();
@@ -64,7 +62,7 @@ pub fn describe() {
     describe_gauge!(
         "distlock.store.clock_offset",
         Unit::Seconds,
-        "How far a server's clock is ahead of ours."
+        "How far the clock of a server is ahead of the local one."
     );
 }
 
@@ -72,19 +70,19 @@ pub fn describe() {
 const HISTOGRAMS: &[(&str, &str)] = &[
     (
         "distlock.acquire.duration",
-        "From a call's beginning until it has its lock, or fails.",
+        "Time from the start of a call until it has its lock or fails.",
     ),
     (
         "distlock.hold.duration",
-        "From the acquisition of a lock until its hold is over.",
+        "Time from the acquisition of a lock until its hold ends.",
     ),
     (
         "distlock.handoff.duration",
-        "From the server's grant of a lock that was handed on until its new holder has it.",
+        "Time from the server's grant of a lock that is handed off until its new holder has it.",
     ),
     (
         "distlock.renewal.duration",
-        "The time in which a batch of renewals was answered.",
+        "Time until the reply to a batch of renewals.",
     ),
     (
         "distlock.renewal.slack",
@@ -92,55 +90,58 @@ const HISTOGRAMS: &[(&str, &str)] = &[
     ),
     (
         "distlock.release.duration",
-        "The time in which the first attempt of a release was answered.",
+        "Time until the reply to the first attempt of a release.",
     ),
     (
-        "distlock.store.call.duration",
-        "The time in which the store answered a command.",
+        "distlock.store.command.duration",
+        "Time until the reply to a command.",
     ),
 ];
 
 const GAUGES: &[(&str, &str)] = &[
-    ("distlock.held", "Locks that are held."),
+    ("distlock.locks.held", "Locks that this process holds."),
     (
-        "distlock.waiting",
-        "Calls that ask or wait for their locks.",
+        "distlock.acquire.pending",
+        "Calls that have started and not acquired their lock yet.",
     ),
     (
         "distlock.queue.length",
-        "How many waited for a lock, over all processes, when it was last inspected.",
+        "Waiters of a lock in all processes when it was last inspected.",
     ),
     (
-        "distlock.store.lost",
-        "Whether a server cannot be used, as often as there are managers that need it.",
+        "distlock.store.unavailable",
+        "Managers of this process that cannot use a server.",
     ),
-    ("distlock.store.up", "Connections to a server that are up."),
+    (
+        "distlock.store.connections",
+        "Open connections to a server.",
+    ),
 ];
 
 const COUNTERS: &[(&str, &str)] = &[
     (
-        "distlock.lost",
+        "distlock.locks.lost",
         "Locks that were lost while they were held.",
     ),
     (
-        "distlock.lost.after_completion",
-        "Locks whose release found that they were gone, after their work had ended.",
+        "distlock.locks.lost.after_completion",
+        "Locks that were gone when their holder, already finished, released them.",
     ),
     (
         "distlock.renewal.failures",
-        "Renewals of single holds that failed, and are tried again.",
+        "Renewals of single holds that failed and are retried.",
     ),
     (
         "distlock.store.reconnects",
-        "Connections that were opened again.",
+        "Connections that replaced another one.",
     ),
     (
-        "distlock.missed",
-        "Events that were told to no observer, these metrics among them.",
+        "distlock.events.skipped",
+        "Events that were dropped because the observers, of which these metrics are one, are too slow.",
     ),
 ];
 
-/// Records what happens.
+/// Records events as metrics.
 pub(crate) struct Metrics {
     names: Mutex<BTreeSet<Cow<'static, str>>>,
 }
@@ -148,29 +149,33 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn new() -> Self {
         describe();
-        // There before anything is missed: a counter that appears does not rise.
-        counter!("distlock.missed").increment(0);
+        // Prometheus sees no increase in a counter that first appears with its first event.
+        counter!("distlock.events.skipped").increment(0);
         counter!("distlock.renewal.failures").increment(0);
         Metrics {
             names: Mutex::default(),
         }
     }
 
-    /// The label of a lock. A name that was one stays one.
+    /// Returns the label of a lock. A name that has been a label remains one.
     fn label(&self, lock: Cow<'static, str>) -> Cow<'static, str> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if names.contains(&lock) {
             return lock;
         }
-        let label = if names.len() < MOST_NAMES {
+        let label = if names.len() < MAX_NAMES {
             lock
         } else {
             Cow::Borrowed(OTHER)
         };
         if names.insert(label.clone()) {
-            // There before the first loss: a counter that begins with it does not rise, and nobody
-            // is called.
-            for reason in [Loss::Expired, Loss::Gone, Loss::Revoked, Loss::Closed] {
+            // Before the first loss, which no alert would see otherwise (see `new`).
+            for reason in [
+                LossKind::NotRenewed,
+                LossKind::Gone,
+                LossKind::Revoked,
+                LossKind::ShutDown,
+            ] {
                 lost(label.clone(), reason).increment(0);
             }
             lost_after_completion(label.clone()).increment(0);
@@ -179,25 +184,25 @@ impl Metrics {
     }
 }
 
-fn lost(lock: Cow<'static, str>, reason: Loss) -> Counter {
-    counter!("distlock.lost", "lock" => lock, "reason" => reason.as_str())
+fn lost(lock: Cow<'static, str>, reason: LossKind) -> Counter {
+    counter!("distlock.locks.lost", "lock" => lock, "reason" => reason.as_str())
 }
 
 fn lost_after_completion(lock: Cow<'static, str>) -> Counter {
-    counter!("distlock.lost.after_completion", "lock" => lock)
+    counter!("distlock.locks.lost.after_completion", "lock" => lock)
 }
 
-/// The outcome of a call that did not get its lock: what its manager or the hold around it cut
-/// short is like a call that was dropped.
-fn refusal(outcome: Refused) -> &'static str {
+/// Returns the label of a call without its lock. A call that ended with its manager or its outer
+/// hold counts as dropped.
+fn failure(outcome: AcquireFailure) -> &'static str {
     match outcome {
-        Refused::Closed | Refused::Lost => Refused::Cancelled.as_str(),
+        AcquireFailure::ShutDown | AcquireFailure::Lost => AcquireFailure::Cancelled.as_str(),
         _ => outcome.as_str(),
     }
 }
 
 fn acquired(lock: Cow<'static, str>, took: Duration, outcome: &'static str, path: &'static str) {
-    gauge!("distlock.waiting", "lock" => lock.clone()).decrement(1.0);
+    gauge!("distlock.acquire.pending", "lock" => lock.clone()).decrement(1.0);
     histogram!("distlock.acquire.duration", "lock" => lock, "outcome" => outcome, "path" => path)
         .record(took);
 }
@@ -205,8 +210,9 @@ fn acquired(lock: Cow<'static, str>, took: Duration, outcome: &'static str, path
 impl Observer for Metrics {
     fn observe(&self, event: &Event) {
         match event {
-            Event::Asking { lock, .. } => {
-                gauge!("distlock.waiting", "lock" => self.label(lock.clone())).increment(1.0);
+            Event::AcquireStarted { lock, .. } => {
+                gauge!("distlock.acquire.pending", "lock" => self.label(lock.clone()))
+                    .increment(1.0);
             }
             Event::Acquired {
                 lock,
@@ -221,24 +227,24 @@ impl Observer for Metrics {
                     histogram!("distlock.handoff.duration", "lock" => lock.clone())
                         .record(*handoff);
                 }
-                if *path != Path::Reentered {
-                    gauge!("distlock.held", "lock" => lock).increment(1.0);
+                if *path != AcquirePath::Reentered {
+                    gauge!("distlock.locks.held", "lock" => lock).increment(1.0);
                 }
             }
-            Event::NotAcquired {
+            Event::AcquireFailed {
                 lock,
                 waited,
                 outcome,
                 ..
-            } => acquired(self.label(lock.clone()), *waited, refusal(*outcome), "none"),
-            Event::Ended {
+            } => acquired(self.label(lock.clone()), *waited, failure(*outcome), "none"),
+            Event::HoldEnded {
                 lock,
                 held,
                 outcome,
                 ..
             } => {
                 let lock = self.label(lock.clone());
-                gauge!("distlock.held", "lock" => lock.clone()).decrement(1.0);
+                gauge!("distlock.locks.held", "lock" => lock.clone()).decrement(1.0);
                 histogram!("distlock.hold.duration", "lock" => lock, "outcome" => outcome.as_str())
                     .record(*held);
             }
@@ -274,42 +280,55 @@ impl Observer for Metrics {
                     histogram!("distlock.renewal.slack").record(*slack);
                 }
             }
-            Event::QueueSeen { lock, waiters, .. } => {
+            Event::QueueInspected {
+                lock, queue_length, ..
+            } => {
                 gauge!("distlock.queue.length", "lock" => self.label(lock.clone()))
-                    .set(*waiters as f64);
+                    .set(*queue_length as f64);
             }
-            Event::StoreCalled {
+            Event::CommandFinished {
                 operation,
                 took,
                 outcome,
                 ..
             } => {
-                let (op, outcome) = (operation.as_str(), outcome.as_str());
-                histogram!("distlock.store.call.duration", "op" => op, "outcome" => outcome)
+                let (operation, outcome) = (operation.as_str(), outcome.as_str());
+                histogram!("distlock.store.command.duration", "operation" => operation, "outcome" => outcome)
                     .record(*took);
             }
-            Event::LinkUp { link, address, gap } => {
-                let (link, node) = (link.as_str(), address.to_string());
-                gauge!("distlock.store.up", "link" => link, "node" => node).increment(1.0);
-                let again = u64::from(gap.is_some());
-                counter!("distlock.store.reconnects", "link" => link).increment(again);
-                gauge!("distlock.store.lost", "node" => address.to_string()).increment(0.0);
+            Event::ConnectionUp {
+                connection,
+                address,
+                downtime,
+            } => {
+                let (connection, server) = (connection.as_str(), address.to_string());
+                gauge!("distlock.store.connections", "connection" => connection, "server" => server).increment(1.0);
+                let again = u64::from(downtime.is_some());
+                counter!("distlock.store.reconnects", "connection" => connection).increment(again);
+                gauge!("distlock.store.unavailable", "server" => address.to_string())
+                    .increment(0.0);
             }
-            Event::StoreLost { address, .. } => {
-                gauge!("distlock.store.lost", "node" => address.to_string()).increment(1.0);
+            Event::StoreUnavailable { address, .. } => {
+                gauge!("distlock.store.unavailable", "server" => address.to_string())
+                    .increment(1.0);
             }
-            Event::StoreBack { address, .. } => {
-                gauge!("distlock.store.lost", "node" => address.to_string()).decrement(1.0);
+            Event::StoreAvailable { address, .. } => {
+                gauge!("distlock.store.unavailable", "server" => address.to_string())
+                    .decrement(1.0);
             }
-            Event::LinkDown { link, address } => {
-                let (link, node) = (link.as_str(), address.to_string());
-                gauge!("distlock.store.up", "link" => link, "node" => node).decrement(1.0);
+            Event::ConnectionDown {
+                connection,
+                address,
+            } => {
+                let (connection, server) = (connection.as_str(), address.to_string());
+                gauge!("distlock.store.connections", "connection" => connection, "server" => server).decrement(1.0);
             }
             Event::ClockOffset { address, seconds } => {
-                gauge!("distlock.store.clock_offset", "node" => address.to_string()).set(*seconds);
+                gauge!("distlock.store.clock_offset", "server" => address.to_string())
+                    .set(*seconds);
             }
-            Event::Missed { events } => counter!("distlock.missed").increment(*events),
-            Event::Queued { .. } | Event::WaitingLong { .. } => {}
+            Event::Lagged { skipped } => counter!("distlock.events.skipped").increment(*skipped),
+            Event::Queued { .. } | Event::LongWait { .. } => {}
         }
     }
 }
@@ -319,10 +338,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_so_many_names_and_each_stays_what_it_was() {
+    fn names_beyond_the_limit_become_other() {
         let metrics = Metrics::new();
         let label = |name: &str| metrics.label(Cow::Owned(name.to_owned()));
-        for n in 0..MOST_NAMES {
+        for n in 0..MAX_NAMES {
             let name = format!("orders:<{n}>");
             assert_eq!(label(&name), name);
         }

@@ -16,7 +16,7 @@ use crate::manager::engine::held::Held;
 use crate::manager::engine::release::{self, Tried};
 use crate::manager::telemetry::report;
 use crate::manager::telemetry::span;
-use crate::observer::event::{HoldOutcome, Path};
+use crate::observer::event::{AcquirePath, HoldOutcome};
 use crate::protocol::outcome::End;
 
 /// A held lock. The watchdog renews it until it is released, dropped, or lost.
@@ -306,9 +306,9 @@ impl LockGuard {
     }
 
     /// How it came to its call.
-    pub(crate) fn path(&self) -> Path {
+    pub(crate) fn path(&self) -> AcquirePath {
         match self.kind {
-            Kind::Reentered { .. } => Path::Reentered,
+            Kind::Reentered { .. } => AcquirePath::Reentered,
             Kind::Owner | Kind::Spent => self.held.grip.path,
         }
     }

@@ -22,7 +22,7 @@ use crate::manager::engine::held::Held;
 use crate::manager::telemetry::call::Call;
 use crate::manager::telemetry::report;
 use crate::manager::telemetry::span::{self, RunSpan};
-use crate::observer::event::Path;
+use crate::observer::event::AcquirePath;
 use crate::protocol::request::Request;
 
 /// A description of a lock: a key and how to hold it. Made by [`LockManager::lock`]; cheap to
@@ -432,7 +432,7 @@ impl Lock {
         let call = Call::begin(core, request);
         let entered = self.take_turn(frame, &call.request).await;
         match &entered {
-            Ok(_) => call.acquired(Path::Reentered, held.fencing_token(), None),
+            Ok(_) => call.acquired(AcquirePath::Reentered, held.fencing_token(), None),
             Err(error) => call.refused(error),
         }
         entered

@@ -1,4 +1,4 @@
-//! What happens, as it is told.
+//! The events that observers receive.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,120 +7,118 @@ use std::time::Duration;
 use crate::error::Holder;
 use crate::fencing::FencingToken;
 
-/// The name of a lock that was given none.
-pub(crate) const UNLABELLED: &str = "unlabelled";
+/// The name of a lock that has neither a key template nor a label.
+pub(crate) const UNLABELED: &str = "unlabeled";
 
-/// Something that happened in a manager.
+/// An event of a [`LockManager`](crate::LockManager).
 ///
-/// `lock` is the name of a lock for logs and metrics: the template of its key, or its
-/// [`label`](crate::Lock::label), and `unlabelled` where there is neither. `key` is the key itself:
-/// there may be as many as there are users or orders, so it belongs into no metric.
+/// `lock` names a lock in logs and metrics: it is the template of its key, or its
+/// [`label`](crate::Lock::label), or `unlabeled` if it has neither. `key` is the key itself. There
+/// may be as many keys as users or orders, so do not use it as a label of a metric.
 ///
 /// ```
 /// # use distlock::LockManager;
-/// # use distlock::observer::{Event, Observer};
+/// # use distlock::observer::{self, Event};
 /// # use std::sync::{Arc, Mutex};
-/// #[derive(Default)]
-/// struct Waits(Mutex<Vec<String>>);
-///
-/// impl Observer for Waits {
-///     fn observe(&self, event: &Event) {
-///         if let Event::Acquired { lock, path, .. } = event {
-///             self.0.lock().unwrap().push(format!("{lock}: {path}"));
-///         }
-///     }
-/// }
-///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// let waits = Arc::new(Waits::default());
-/// let locks = LockManager::builder().observer(waits.clone()).memory()?;
+/// let acquired = Arc::new(Mutex::new(Vec::new()));
+/// let observer = observer::from_fn({
+///     let acquired = acquired.clone();
+///     move |event| {
+///         if let Event::Acquired { lock, path, .. } = event {
+///             acquired.lock().unwrap().push(format!("{lock}: {path}"));
+///         }
+///     }
+/// });
+/// let locks = LockManager::builder().add_observer(observer).memory()?;
 /// locks.lock("inventory:7").label("inventory:<item_id>").run(async |_| ()).await?;
-/// locks.shutdown().await; // all is told by then
-/// assert_eq!(*waits.0.lock().unwrap(), ["inventory:<item_id>: free"]);
+/// locks.shutdown().await; // delivers all events
+/// assert_eq!(*acquired.lock().unwrap(), ["inventory:<item_id>: free"]);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A call begins to ask. [`Acquired`](Event::Acquired) or [`NotAcquired`](Event::NotAcquired)
-    /// will end it. Nothing is told of a call with an illegal key or option.
+    /// A call has started to acquire its lock. It ends with [`Acquired`](Event::Acquired) or
+    /// [`AcquireFailed`](Event::AcquireFailed). A call with an invalid key or option causes no event.
     #[non_exhaustive]
-    Asking {
+    AcquireStarted {
         /// The name of the lock.
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
     },
-    /// A call stands in the queue of its lock.
+    /// A call was added to the queue of its lock.
     #[non_exhaustive]
     Queued {
         /// The name of the lock.
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
-        /// Who has the lock, where that is known.
+        /// The holder of the lock, if it is known.
         holder: Option<Holder>,
     },
-    /// A call has waited for half of its `wait`, but for a second at least and thirty at most: told
-    /// once for each.
+    /// A call has waited for half of its `wait`, but for at least 1 s and at most 30 s. Sent once
+    /// per call.
     #[non_exhaustive]
-    WaitingLong {
+    LongWait {
         /// The name of the lock.
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
-        /// For how long it has waited.
+        /// The time since the call started.
         waited: Duration,
-        /// Who has the lock, where that is known.
+        /// The holder of the lock, if it is known.
         holder: Option<Holder>,
     },
-    /// A call has its lock. [`Ended`](Event::Ended) will end the hold, unless it was re-entered.
+    /// A call has acquired its lock. The hold ends with [`HoldEnded`](Event::HoldEnded), unless the
+    /// call re-entered an outer hold.
     #[non_exhaustive]
     Acquired {
         /// The name of the lock.
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
-        /// How long the call took.
+        /// The time since the call started.
         waited: Duration,
-        /// How the lock came to it.
-        path: Path,
+        /// How the call got the lock.
+        path: AcquirePath,
         /// The token of the hold.
         fencing_token: FencingToken,
-        /// From the server's grant until now, at most, for a lock that was handed on and where that
-        /// is known.
+        /// The time since the server's grant, at most. `None` if the lock was not handed off, or
+        /// the time of the grant is unknown.
         handoff: Option<Duration>,
     },
-    /// A call ends without the lock.
+    /// A call has ended without its lock.
     #[non_exhaustive]
-    NotAcquired {
+    AcquireFailed {
         /// The name of the lock.
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
-        /// How long the call took.
+        /// The time since the call started.
         waited: Duration,
-        /// Why.
-        outcome: Refused,
+        /// Why the call failed.
+        outcome: AcquireFailure,
     },
-    /// A hold is over: its holder is done with it, or it was lost. A loss that only the release
-    /// finds is told as `Released` here, and as [`Lost`](Event::Lost) then.
+    /// A hold has ended: its holder finished, or the lock was lost. A loss that only the release
+    /// finds is reported here as `Released`, and then by [`Lost`](Event::Lost).
     #[non_exhaustive]
-    Ended {
+    HoldEnded {
         /// The name of the lock.
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
         /// The token of the hold.
         fencing_token: FencingToken,
-        /// How long it lasted.
+        /// How long the hold lasted.
         held: Duration,
-        /// How it ended.
+        /// How the hold ended.
         outcome: HoldOutcome,
     },
     /// A lock was lost: another holder may have run at the same time, unless a fenced resource
-    /// refused it.
+    /// rejected one of them.
     #[non_exhaustive]
     Lost {
         /// The name of the lock.
@@ -129,16 +127,16 @@ pub enum Event {
         key: Arc<str>,
         /// The token of the hold.
         fencing_token: FencingToken,
-        /// How it was lost.
-        reason: Loss,
-        /// Since when nothing proved that it was ours.
-        since_proof: Duration,
+        /// How the lock was lost.
+        reason: LossKind,
+        /// The time since the last confirmation that the lock was held.
+        unconfirmed_for: Duration,
         /// Whether the body had already ended, and only its release found that the lock was gone.
-        /// Then [`Ended`](Event::Ended) came before.
+        /// Then [`HoldEnded`](Event::HoldEnded) came first.
         completed: bool,
     },
-    /// The store has answered the release of a hold, or did not in time; then it is tried again
-    /// until its lease has ended.
+    /// The first attempt to release a hold has ended. A release without a reply is retried until
+    /// the lease has ended.
     #[non_exhaustive]
     Released {
         /// The name of the lock.
@@ -147,143 +145,143 @@ pub enum Event {
         key: Arc<str>,
         /// How long the first attempt took.
         took: Duration,
-        /// What came of it.
+        /// The result of the first attempt.
         outcome: ReleaseOutcome,
     },
-    /// Holds were renewed in one batch, or not.
+    /// A batch of renewals has ended.
     #[non_exhaustive]
     Renewed {
-        /// How many.
+        /// The number of holds in the batch.
         holds: usize,
-        /// How many could not be renewed; they are tried again.
+        /// The number of holds that could not be renewed. Their renewal is retried.
         failed: usize,
-        /// How many the store does not have any more; they are lost.
+        /// The number of holds that the store no longer has. They are lost.
         gone: usize,
-        /// How long the answer took.
+        /// The time until the reply.
         took: Duration,
-        /// For how long the one of them that was nearest to its loss was still safe when it was
-        /// renewed; `None` if none was.
+        /// For how long the hold nearest to its loss was still safe when it was renewed. `None` if
+        /// no hold was renewed.
         slack: Option<Duration>,
     },
-    /// The store has answered a command, or could not be asked. A command whose call was dropped is
-    /// not told of.
+    /// A command to the store has finished or failed. A command whose call was dropped causes no
+    /// event.
     #[non_exhaustive]
-    StoreCalled {
-        /// What it was asked.
+    CommandFinished {
+        /// The command.
         operation: Operation,
-        /// How long that took.
+        /// How long it took.
         took: Duration,
-        /// What came of it.
-        outcome: CallOutcome,
+        /// Its result.
+        outcome: CommandOutcome,
     },
-    /// A server cannot be used: told once, until it is back.
+    /// A server cannot be used. Sent once per outage.
     #[non_exhaustive]
-    StoreLost {
-        /// The server.
+    StoreUnavailable {
+        /// The address of the server.
         address: Arc<str>,
-        /// What is wrong with it.
+        /// The error.
         detail: Arc<str>,
     },
     /// A server can be used again.
     #[non_exhaustive]
-    StoreBack {
-        /// The server.
+    StoreAvailable {
+        /// The address of the server.
         address: Arc<str>,
-        /// For how long it could not be used.
-        gap: Duration,
+        /// The length of the outage.
+        downtime: Duration,
     },
     /// A connection to a server is up.
     #[non_exhaustive]
-    LinkUp {
-        /// What it is for.
-        link: Link,
-        /// The server.
+    ConnectionUp {
+        /// The purpose of the connection.
+        connection: Connection,
+        /// The address of the server.
         address: Arc<str>,
-        /// For how long there was none, if it takes the place of another one.
-        gap: Option<Duration>,
+        /// The time without a connection, if this one replaces another.
+        downtime: Option<Duration>,
     },
-    /// A connection to a server is gone, or was closed with its manager.
+    /// A connection to a server has ended, or was closed with its manager.
     #[non_exhaustive]
-    LinkDown {
-        /// What it was for.
-        link: Link,
-        /// The server.
+    ConnectionDown {
+        /// The purpose of the connection.
+        connection: Connection,
+        /// The address of the server.
         address: Arc<str>,
     },
-    /// Somebody looked at a lock, and saw its queue.
+    /// A lock was inspected ([`LockManager::inspect`](crate::LockManager::inspect)).
     #[non_exhaustive]
-    QueueSeen {
+    QueueInspected {
         /// The name of the lock, if a call of this manager waits for it or holds it.
         lock: Cow<'static, str>,
         /// Its key.
         key: Arc<str>,
-        /// How many wait for it.
-        waiters: u64,
+        /// The number of waiters in all processes.
+        queue_length: u64,
     },
-    /// A server said what time it is: told at most every ten seconds.
+    /// A reply of a server contained its time. Sent at most every 10 s.
     #[non_exhaustive]
     ClockOffset {
-        /// The server.
+        /// The address of the server.
         address: Arc<str>,
-        /// How far its clock is ahead of ours, in seconds; less than zero if it is behind. Wrong by
-        /// no more than the time of one command.
+        /// How far the server's clock is ahead of the local one, in seconds. Negative if it is
+        /// behind. The error is at most the duration of one command.
         seconds: f64,
     },
-    /// So many events were not told, for those who observe are too slow.
+    /// Events were dropped because the observers are too slow.
     #[non_exhaustive]
-    Missed {
-        /// How many.
-        events: u64,
+    Lagged {
+        /// The number of dropped events.
+        skipped: u64,
     },
 }
 
-/// How a lock came to the call that waited for it.
+/// How a call got its lock.
 ///
 /// ```
-/// use distlock::observer::Path;
+/// use distlock::observer::AcquirePath;
 ///
 /// // Only these calls have waited for another holder.
-/// let contended = |path| matches!(path, Path::Handed | Path::Looked);
-/// assert!(contended(Path::Handed) && !contended(Path::Free));
+/// let contended = |path| matches!(path, AcquirePath::HandedOff | AcquirePath::QueueCheck);
+/// assert!(contended(AcquirePath::HandedOff) && !contended(AcquirePath::Free));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Path {
-    /// It was free when the store was asked.
+pub enum AcquirePath {
+    /// The lock was free.
     Free,
-    /// The holder before it handed it on, and the store told.
-    Handed,
-    /// It was handed on, or free, and one of the looks that are taken every half second found that.
-    Looked,
-    /// Its own call tree held it already.
+    /// The previous holder's release handed it off, and the server notified the waiter.
+    HandedOff,
+    /// A periodic check of the queue, every 500 ms, found that the lock was handed off or free.
+    QueueCheck,
+    /// Its own call tree already held it.
     Reentered,
 }
 
 /// Why a call did not get its lock.
 ///
 /// ```
-/// use distlock::observer::Refused;
+/// use distlock::observer::AcquireFailure;
 ///
-/// // Contention is no outage: nobody is woken for it.
-/// let wakes = |refused| !matches!(refused, Refused::Busy | Refused::Cancelled);
-/// assert!(wakes(Refused::Unavailable) && !wakes(Refused::Busy));
+/// // Contention is no outage: it needs no alert.
+/// let alerts = |why| !matches!(why, AcquireFailure::Busy | AcquireFailure::Cancelled);
+/// assert!(alerts(AcquireFailure::Unavailable) && !alerts(AcquireFailure::Busy));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Refused {
-    /// Somebody else had it for as long as the call was willing to wait.
+pub enum AcquireFailure {
+    /// Another holder had the lock for all of the call's `wait`.
     Busy,
-    /// Its queue was full.
-    Full,
+    /// The queue of the lock was full.
+    QueueFull,
     /// The store could not be used.
     Unavailable,
-    /// The call was dropped, for one by a timeout around it.
+    /// The call was dropped, for example by a timeout around it.
     Cancelled,
-    /// Something that distlock did not write stands at its key.
-    Foreign,
+    /// A value that distlock did not write is stored at one of the lock's keys.
+    KeyConflict,
     /// The manager was shut down.
-    Closed,
-    /// The hold that was to be re-entered is lost.
+    ShutDown,
+    /// The outer hold, which the call was to re-enter, is lost.
     Lost,
 }
 
@@ -292,184 +290,180 @@ pub enum Refused {
 /// ```
 /// use distlock::observer::HoldOutcome;
 ///
-/// // A worker that was told to end drops its work: that is no failure.
+/// // A worker that is asked to stop drops its work: that is no failure.
 /// let failed = |outcome| !matches!(outcome, HoldOutcome::Released | HoldOutcome::Cancelled);
 /// assert!(failed(HoldOutcome::Lost) && !failed(HoldOutcome::Released));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HoldOutcome {
-    /// Its holder was done and released it.
+    /// The holder finished and released the lock.
     Released,
-    /// It was lost, see [`Event::Lost`].
+    /// The lock was lost, see [`Event::Lost`].
     Lost,
-    /// It lasted for its `max_hold`.
-    HoldLimit,
-    /// Its holder panicked.
+    /// The hold reached its `max_hold`.
+    MaxHoldExceeded,
+    /// The holder panicked.
     Panicked,
-    /// Its guard, or the future that ran its body, was dropped without a release.
+    /// The guard, or the future that ran the body, was dropped without a release.
     Cancelled,
 }
 
-/// How a hold was lost.
+/// How a lock was lost. [`LossReason`](crate::LossReason) has the details.
 ///
 /// ```
-/// use distlock::observer::Loss;
+/// use distlock::observer::LossKind;
 ///
-/// // What an operator took, or this process gave up, surprises nobody.
-/// let surprising = |loss| matches!(loss, Loss::Expired | Loss::Gone);
-/// assert!(surprising(Loss::Gone) && !surprising(Loss::Revoked));
+/// // An operator's revocation, or a shutdown of this process, is no surprise.
+/// let surprising = |loss| matches!(loss, LossKind::NotRenewed | LossKind::Gone);
+/// assert!(surprising(LossKind::Gone) && !surprising(LossKind::Revoked));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Loss {
+pub enum LossKind {
     /// No renewal was confirmed in time.
-    Expired,
-    /// The store says that it does not have it any more.
+    NotRenewed,
+    /// The store no longer has the lock.
     Gone,
-    /// It was taken away ([`LockManager::unlock`](crate::LockManager::unlock)).
+    /// The lock was revoked ([`LockManager::unlock`](crate::LockManager::unlock)).
     Revoked,
     /// The manager was shut down.
-    Closed,
+    ShutDown,
 }
 
-/// What came of a release.
+/// The result of the first attempt to release a lock.
 ///
 /// ```
 /// use distlock::observer::ReleaseOutcome;
 ///
-/// // Whoever is next waits until the lease has ended.
-/// let keeps_others = |outcome| outcome == ReleaseOutcome::Unanswered;
-/// assert!(keeps_others(ReleaseOutcome::Unanswered) && !keeps_others(ReleaseOutcome::Released));
+/// // The next holder may have to wait until the lease has ended.
+/// let delays_others = |outcome| outcome == ReleaseOutcome::Unconfirmed;
+/// assert!(delays_others(ReleaseOutcome::Unconfirmed));
+/// assert!(!delays_others(ReleaseOutcome::Released));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// The lock is free, or somebody else's.
+    /// The lock is free, or has its next holder.
     Released,
-    /// The store did not have it any more, although it should have had.
+    /// The store no longer had the lock, although it should have.
     NotHeld,
-    /// No answer, or a refusal: it is tried again in the background.
-    Unanswered,
+    /// There was no reply, or an error. The release is retried in the background.
+    Unconfirmed,
 }
 
-/// What came of a renewal, see [`Event::Renewed`].
+/// The result of a batch of renewals, see [`Event::Renewed`].
 ///
 /// ```
 /// use distlock::observer::RenewalOutcome;
 ///
-/// // It is tried again: nothing is lost yet.
+/// // A failed renewal is retried: nothing is lost yet.
 /// let warns = |outcome| outcome == RenewalOutcome::Failed;
 /// assert!(warns(RenewalOutcome::Failed) && !warns(RenewalOutcome::Gone));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RenewalOutcome {
-    /// All were renewed.
+    /// All holds were renewed.
     Ok,
-    /// Some could not be renewed.
+    /// Some holds could not be renewed.
     Failed,
-    /// Some are lost, and all others were renewed.
+    /// Some holds are lost, and all others were renewed.
     Gone,
 }
 
-/// What a store is asked.
+/// A command to the store.
 ///
 /// ```
 /// use distlock::observer::Operation;
 ///
-/// // Of an uncontended call there are these two.
-/// let of_a_call = [Operation::Ask, Operation::Release].map(Operation::as_str);
-/// assert_eq!(of_a_call.join("+"), "ask+release");
+/// // An uncontended call sends these two.
+/// let of_a_call = [Operation::Acquire, Operation::Release].map(Operation::as_str);
+/// assert_eq!(of_a_call.join("+"), "acquire+release");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// For a lock, or a place in its queue.
-    Ask,
-    /// To make what was handed on a hold for the whole lease.
+    /// Takes a lock, or a place in its queue.
+    Acquire,
+    /// Extends a grant that was handed off to the whole lease.
     Confirm,
-    /// To renew holds.
+    /// Renews holds.
     Renew,
-    /// To release a lock, or to leave its queue.
+    /// Releases a lock, or leaves its queue.
     Release,
-    /// After all that is waited for.
-    Look,
-    /// What a lock looks like.
+    /// Checks the locks that calls wait for.
+    CheckQueue,
+    /// Reads the state of a lock.
     Inspect,
-    /// Which locks are held.
+    /// Lists the locks that are held.
     List,
-    /// To take a lock away.
+    /// Revokes a lock.
     Revoke,
 }
 
-/// What came of a command.
+/// The result of a command to the store.
 ///
 /// ```
-/// use distlock::observer::CallOutcome;
+/// use distlock::observer::CommandOutcome;
 ///
 /// // These pass by themselves, once the network or the server is back.
-/// let passes = |outcome| matches!(outcome, CallOutcome::TimedOut | CallOutcome::Unreachable);
-/// assert!(passes(CallOutcome::TimedOut) && !passes(CallOutcome::Denied));
+/// let passes = |outcome| matches!(outcome, CommandOutcome::TimedOut | CommandOutcome::Unreachable);
+/// assert!(passes(CommandOutcome::TimedOut) && !passes(CommandOutcome::Denied));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum CallOutcome {
-    /// It was answered, whatever the answer says of the lock.
+pub enum CommandOutcome {
+    /// There was a reply, whatever it says about the lock.
     Ok,
-    /// It was not answered in time.
+    /// There was no reply in time.
     TimedOut,
     /// There was no connection.
     Unreachable,
-    /// The store refused it: no memory, a read-only replica, too few replicas, and the like.
-    Refused,
-    /// The user may not do that, or is not known, or a certificate is not accepted.
+    /// The store rejected the command: out of memory, a read-only replica, too few replicas.
+    Rejected,
+    /// The user lacks a right or is unknown, or a certificate is not accepted.
     Denied,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 ///
 /// ```
-/// use distlock::observer::Link;
+/// use distlock::observer::Connection;
 ///
-/// // Without this one, what is held ends at its safe deadline.
-/// let keeps_holds = |link| link == Link::Renewals;
-/// assert!(keeps_holds(Link::Renewals) && !keeps_holds(Link::Commands));
+/// // Without this one, every hold ends at its safe deadline.
+/// let renews = |connection| connection == Connection::Renewals;
+/// assert!(renews(Connection::Renewals) && !renews(Connection::Commands));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Link {
-    /// Asks and releases, and what the server tells.
+pub enum Connection {
+    /// Acquires, releases, and pushes from the server.
     Commands,
     /// Renewals.
     Renewals,
-    /// What replicas and disks have to acknowledge.
+    /// Acknowledgments of replicas and disks.
     Acks,
 }
 
 impl Event {
-    /// What came of a renewal; `None` for other events.
+    /// Returns the result of a batch of renewals, and `None` for other events.
     ///
     /// ```
     /// # use distlock::LockManager;
-    /// # use distlock::observer::{Event, Observer, RenewalOutcome};
+    /// # use distlock::observer::{self, RenewalOutcome};
     /// # use tokio::sync::mpsc;
-    /// struct Renewals(mpsc::UnboundedSender<RenewalOutcome>);
-    ///
-    /// impl Observer for Renewals {
-    ///     fn observe(&self, event: &Event) {
-    ///         if let Some(outcome) = event.renewal_outcome() {
-    ///             let _ = self.0.send(outcome);
-    ///         }
-    ///     }
-    /// }
-    ///
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let (outcomes, mut told) = mpsc::unbounded_channel();
-    /// let locks = LockManager::builder().observer(Renewals(outcomes)).memory_on_current_runtime()?;
-    /// let _held = locks.lock("report").acquire().await?;
-    /// assert_eq!(told.recv().await, Some(RenewalOutcome::Ok));
+    /// let (sender, mut outcomes) = mpsc::unbounded_channel();
+    /// let observer = observer::from_fn(move |event| {
+    ///     if let Some(outcome) = event.renewal_outcome() {
+    ///         let _ = sender.send(outcome);
+    ///     }
+    /// });
+    /// let locks = LockManager::builder().add_observer(observer).memory_on_current_runtime()?;
+    /// let _guard = locks.lock("report").acquire().await?;
+    /// assert_eq!(outcomes.recv().await, Some(RenewalOutcome::Ok));
     /// # Ok(()) }
     /// ```
     #[must_use]

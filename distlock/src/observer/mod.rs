@@ -1,48 +1,40 @@
-//! Being told what happens: every call, hold, renewal and connection of a manager, as it happens.
+//! Receiving the events of a manager: calls, holds, renewals and connections.
 //!
-//! An [`Observer`] is given to
-//! [`LockManagerBuilder::observer`](crate::LockManagerBuilder::observer). With the feature
-//! `metrics` every manager has one that records the metrics of
+//! Pass an [`Observer`] to
+//! [`LockManagerBuilder::add_observer`](crate::LockManagerBuilder::add_observer). With the feature
+//! `metrics` every manager also records the metrics of
 //! [docs/operations/observing.md](https://github.com/distlock/distlock/blob/main/docs/operations/observing.md).
 //!
 //! ```
-//! use distlock::LockManager;
-//! use distlock::observer::{Event, Observer};
+//! use distlock::{LockManager, observer};
 //!
-//! struct Stderr;
-//!
-//! impl Observer for Stderr {
-//!     fn observe(&self, event: &Event) {
-//!         eprintln!("{event:?}");
-//!     }
-//! }
-//!
-//! let locks = LockManager::builder().observer(Stderr).memory()?;
+//! let stderr = observer::from_fn(|event| eprintln!("{event:?}"));
+//! let locks = LockManager::builder().add_observer(stderr).memory()?;
 //! # Ok::<(), distlock::Error>(())
 //! ```
 
 use std::sync::Arc;
 
 pub use crate::observer::event::{
-    CallOutcome, Event, HoldOutcome, Link, Loss, Operation, Path, Refused, ReleaseOutcome,
-    RenewalOutcome,
+    AcquireFailure, AcquirePath, CommandOutcome, Connection, Event, HoldOutcome, LossKind,
+    Operation, ReleaseOutcome, RenewalOutcome,
 };
 
 pub(crate) mod event;
 pub(crate) mod labels;
 pub(crate) mod telemetry;
 
-/// Is told what happens to the locks of a manager, and to its connections.
+/// Receives the events of a manager.
 ///
-/// Events come in the order in which they happened, one at a time, on a thread that may be blocked:
-/// whoever is slow here delays no renewal and no call. Up to 8 192 events wait; what does not fit
-/// is counted ([`Event::Missed`]). A call is told of wholly or not at all: if its beginning was
-/// told, so is its end. An observer that panics is told of once in the log, and is called for the
-/// next event all the same.
+/// Events arrive in order, one at a time, on a thread that may block, so a slow observer delays no
+/// renewal and no call. Up to 8,192 events are queued. Further ones are dropped and counted
+/// ([`Event::Lagged`]). The events of a call are delivered all or not at all: if its first event was
+/// delivered, so is its last. A panic of an observer is logged once; the observer receives the next
+/// event nevertheless.
 ///
-/// When the manager is shut down what is still to be told is, for at most two seconds; later
-/// events, such as that of a guard that outlives it, are told where they happen. An observer that
-/// owns a [`LockManager`](crate::LockManager) keeps it alive.
+/// A shutdown of the manager waits up to 2 s for events that are still queued. Later events, such
+/// as that of a guard that outlives its manager, are delivered on the thread that causes them. An
+/// observer that owns a [`LockManager`](crate::LockManager) keeps it alive.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -65,7 +57,7 @@ pub(crate) mod telemetry;
 ///
 /// # async fn f() -> Result<(), distlock::Error> {
 /// let losses = Arc::new(Losses::default());
-/// let manager = LockManager::builder().observer(losses.clone()).memory()?;
+/// let manager = LockManager::builder().add_observer(losses.clone()).memory()?;
 /// manager.lock("report:daily").label("report:<name>").run(async |_| ()).await?;
 /// manager.shutdown().await;
 /// assert_eq!(losses.0.load(Ordering::Relaxed), 0);
@@ -73,31 +65,20 @@ pub(crate) mod telemetry;
 /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// Something happened.
+    /// Receives one event.
     ///
     /// ```
-    /// # use distlock::LockManager;
-    /// # use distlock::observer::{Event, Observer};
-    /// # use std::sync::mpsc;
-    /// struct Alarms(mpsc::Sender<String>);
+    /// use distlock::observer::{Event, Observer};
     ///
-    /// impl Observer for Alarms {
+    /// struct Alerts(std::sync::mpsc::Sender<String>);
+    ///
+    /// impl Observer for Alerts {
     ///     fn observe(&self, event: &Event) {
-    ///         if let Event::NotAcquired { lock, outcome, .. } = event {
+    ///         if let Event::AcquireFailed { lock, outcome, .. } = event {
     ///             let _ = self.0.send(format!("{lock}: {outcome}"));
     ///         }
     ///     }
     /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let (alarms, told) = mpsc::channel();
-    /// let locks = LockManager::builder().observer(Alarms(alarms)).memory()?;
-    /// let lock = locks.lock("inventory:7").label("inventory:<item_id>");
-    /// let _held = lock.acquire().await?;
-    /// assert!(lock.try_acquire().await?.is_none());
-    /// assert_eq!(told.recv().as_deref(), Ok("inventory:<item_id>: busy"));
-    /// # Ok(()) }
     /// ```
     fn observe(&self, event: &Event);
 }
@@ -105,5 +86,37 @@ pub trait Observer: Send + Sync + 'static {
 impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn observe(&self, event: &Event) {
         (**self).observe(event);
+    }
+}
+
+/// Returns an observer that calls a function with each event.
+///
+/// ```
+/// # use distlock::LockManager;
+/// # use distlock::observer::{self, Event};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), distlock::Error> {
+/// let (sender, failures) = std::sync::mpsc::channel();
+/// let observer = observer::from_fn(move |event| {
+///     if let Event::AcquireFailed { lock, outcome, .. } = event {
+///         let _ = sender.send(format!("{lock}: {outcome}"));
+///     }
+/// });
+/// let locks = LockManager::builder().add_observer(observer).memory()?;
+/// let lock = locks.lock("inventory:7").label("inventory:<item_id>");
+/// let _guard = lock.acquire().await?;
+/// assert!(lock.try_acquire().await?.is_none());
+/// assert_eq!(failures.recv().as_deref(), Ok("inventory:<item_id>: busy"));
+/// # Ok(()) }
+/// ```
+pub fn from_fn(observe: impl Fn(&Event) + Send + Sync + 'static) -> impl Observer {
+    FromFn(observe)
+}
+
+struct FromFn<F>(F);
+
+impl<F: Fn(&Event) + Send + Sync + 'static> Observer for FromFn<F> {
+    fn observe(&self, event: &Event) {
+        (self.0)(event);
     }
 }

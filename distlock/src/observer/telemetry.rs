@@ -10,7 +10,7 @@ use once_cell::sync::OnceCell;
 use tokio::sync::Notify;
 
 use crate::observer::Observer;
-use crate::observer::event::{Event, Link};
+use crate::observer::event::{Connection, Event};
 use crate::util::mutex::lock;
 use crate::util::notified::until;
 
@@ -43,9 +43,9 @@ struct Observing {
 #[derive(Default)]
 struct Queue {
     events: VecDeque<Event>,
-    missed: u64,
+    skipped: u64,
     /// The connections that are up, as far as was published.
-    up: BTreeSet<(Link, Arc<str>)>,
+    up: BTreeSet<(Connection, Arc<str>)>,
     is_draining: bool,
     /// The executor has ended, so events are delivered where they happen.
     has_ended: bool,
@@ -110,21 +110,28 @@ impl Telemetry {
             Delivery::Dropped => true,
         };
         if is_dropped {
-            queue.missed += 1;
+            queue.skipped += 1;
             return Delivery::Dropped;
         }
         match &event {
-            Event::LinkUp { link, address, .. } => {
-                queue.up.insert((*link, address.clone()));
+            Event::ConnectionUp {
+                connection,
+                address,
+                ..
+            } => {
+                queue.up.insert((*connection, address.clone()));
             }
             // It is down already, by the end of the manager.
-            Event::LinkDown { link, address } if !queue.up.remove(&(*link, address.clone())) => {
+            Event::ConnectionDown {
+                connection,
+                address,
+            } if !queue.up.remove(&(*connection, address.clone())) => {
                 return delivery;
             }
             _ => {}
         }
         if !is_full {
-            queue.push_missed();
+            queue.push_skipped();
         }
         queue.events.push_back(event);
         let is_first = !std::mem::replace(&mut queue.is_draining, true);
@@ -145,10 +152,13 @@ impl Telemetry {
     }
 
     /// Publishes that every connection which is up goes down.
-    pub(crate) fn links_down(self: &Arc<Self>) {
+    pub(crate) fn connections_down(self: &Arc<Self>) {
         let up = lock(&self.queue).up.clone();
-        for (link, address) in up {
-            self.emit(Delivery::Guaranteed, || Event::LinkDown { link, address });
+        for (connection, address) in up {
+            self.emit(Delivery::Guaranteed, || Event::ConnectionDown {
+                connection,
+                address,
+            });
         }
     }
 
@@ -167,7 +177,7 @@ impl Telemetry {
     fn next(&self) -> Vec<Event> {
         let mut queue = lock(&self.queue);
         if queue.events.is_empty() {
-            queue.push_missed();
+            queue.push_skipped();
         }
         let count = queue.events.len().min(BATCH);
         queue.is_draining = count > 0;
@@ -176,11 +186,11 @@ impl Telemetry {
 }
 
 impl Queue {
-    /// Reports missed events in their place among the others.
-    fn push_missed(&mut self) {
-        match std::mem::take(&mut self.missed) {
+    /// Reports skipped events in their place among the others.
+    fn push_skipped(&mut self) {
+        match std::mem::take(&mut self.skipped) {
             0 => {}
-            events => self.events.push_back(Event::Missed { events }),
+            skipped => self.events.push_back(Event::Lagged { skipped }),
         }
     }
 }
@@ -221,8 +231,8 @@ impl Observing {
         if observed.is_err() && !self.has_panicked.swap(true, Ordering::AcqRel) {
             tracing::error!(
                 target: "distlock",
-                "an observer of this manager panicked, and is told of what happens next all the same: see the panic's own \
-                 message, and mend the observer; further panics of it are not logged"
+                "an observer panicked; it keeps receiving events: fix the cause named in the panic's own message; further panics of it are \
+                 not logged"
             );
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::options::{Durability, Options};
 use crate::key::LockKey;
-use crate::observer::event::UNLABELLED;
+use crate::observer::event::UNLABELED;
 use crate::observer::telemetry::Delivery;
 use crate::protocol::timing::Timing;
 use crate::util::clock::Moment;
@@ -49,7 +49,7 @@ impl Request {
 
     /// Returns the name of the lock in events and metrics.
     pub(crate) fn name(&self) -> Cow<'static, str> {
-        (self.options.label.clone()).unwrap_or(Cow::Borrowed(UNLABELLED))
+        (self.options.label.clone()).unwrap_or(Cow::Borrowed(UNLABELED))
     }
 
     /// The moment from which the call waits for long.

@@ -17,7 +17,7 @@ use crate::protocol::words::{
 pub(crate) enum Command<'a> {
     /// Acquires the lock, or queues its owner. The reply is an error if only a part of what the
     /// durability asks for has the lock, which is then nevertheless the owner's.
-    Ask(Ask<'a>),
+    Acquire(Ask<'a>),
     /// Turns a short grant into a hold for the full lease.
     Confirm(Confirm<'a>),
     /// Extends confirmed holds by their lease.
@@ -25,7 +25,7 @@ pub(crate) enum Command<'a> {
     /// Removes the owner's lock or queue entry, and grants the lock to the next waiter.
     Release(Release<'a>),
     /// Checks all that this client waits for, and grants locks that it finds free.
-    Look(&'a [Look]),
+    CheckQueue(&'a [Look]),
     Inspect(Inspect<'a>),
     /// The timeout is for each step.
     List(List<'a>),
@@ -117,11 +117,11 @@ macro_rules! store_commands {
 }
 
 store_commands! {
-    Ask<'_>: Ask -> Asked(AskReply);
+    Ask<'_>: Acquire -> Asked(AskReply);
     Confirm<'_>: Confirm -> Confirmed(Option<Proof>);
     &[Renewal]: Renew -> Renewed(Renewed);
     Release<'_>: Release -> Released(ReleaseReply);
-    &[Look]: Look -> Looked(Vec<LookReply>);
+    &[Look]: CheckQueue -> Looked(Vec<LookReply>);
     Inspect<'_>: Inspect -> Inspected(Box<Inspection>);
     List<'_>: List -> Listed(Vec<LockKey>);
     Revoke<'_>: Revoke -> Revoked(Revoked);

@@ -16,7 +16,7 @@ use crate::config::options::Options;
 use crate::error::Outage;
 #[cfg(feature = "testing")]
 use crate::key::LockKey;
-use crate::observer::event::{Event, Link};
+use crate::observer::event::{Connection, Event};
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Ask, AskReply, Grant, Owner, ReleaseReply, Revocation};
 use crate::store::command::{Command, Release, Reply, StoreCommand};
@@ -87,7 +87,7 @@ pub(crate) struct Opened {
 
 /// A connection of one tokio runtime: a command over it does not go through the I/O thread.
 pub(crate) trait Lane: Send + Sync + fmt::Debug {
-    /// Runs [`Command::Ask`] for a lock without replicas.
+    /// Runs [`Command::Acquire`] for a lock without replicas.
     fn ask<'a>(
         &'a self,
         ask: Ask<'a>,
@@ -162,8 +162,8 @@ pub(crate) enum Note {
     /// A connection is up again, and nothing was logged since it was lost.
     Reconnected {
         address: Arc<str>,
-        link: Link,
-        gap: Duration,
+        connection: Connection,
+        downtime: Duration,
     },
     /// Connections that live could not be told the credentials of the moment: logged once, until
     /// they are.

@@ -21,7 +21,7 @@ use crate::manager::engine::held::Held;
 use crate::manager::engine::table::Entry;
 use crate::manager::engine::watch;
 use crate::observer::Observer;
-use crate::observer::event::{Event, Path};
+use crate::observer::event::{AcquirePath, Event};
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{
     Ask, AskReply, Look, LookReply, Occupant, Owner, Renewal, RenewalFailure, Renewed,
@@ -279,7 +279,7 @@ impl Observer for Recorder {
         let Event::Acquired {
             key,
             waited,
-            path: Path::Free | Path::Handed | Path::Looked,
+            path: AcquirePath::Free | AcquirePath::HandedOff | AcquirePath::QueueCheck,
             fencing_token,
             ..
         } = event
@@ -307,7 +307,7 @@ impl LockStore for Arc<TestStore> {
     ) -> BoxFuture<'a, Result<Reply, Trouble>> {
         Box::pin(async move {
             match command {
-                Command::Ask(ask) => {
+                Command::Acquire(ask) => {
                     if let Some(reply) = self.ask(&ask)? {
                         return Ok(Reply::Asked(reply));
                     }
@@ -315,7 +315,9 @@ impl LockStore for Arc<TestStore> {
                 Command::Renew(batch) => {
                     return self.renew(batch, timeout).await.map(Reply::Renewed);
                 }
-                Command::Look(looks) => return self.look(looks, timeout).await.map(Reply::Looked),
+                Command::CheckQueue(looks) => {
+                    return self.look(looks, timeout).await.map(Reply::Looked);
+                }
                 Command::Confirm(confirm) => {
                     self.check_renewal(confirm.owner, confirm.key, timeout)?;
                 }

@@ -88,19 +88,19 @@ fn dashboard_and_alerts_use_what_is_exported_and_all_of_it() {
     server.client().cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let mut text = String::new();
     for (metric, label) in [
-        ("distlock_store_reconnects_total", "link=\"commands\""),
+        ("distlock_store_reconnects_total", "connection=\"commands\""),
         (
             "distlock_acquire_duration_seconds_count",
             "outcome=\"busy\"",
         ),
         (
             "distlock_hold_duration_seconds_count",
-            "outcome=\"hold_limit\"",
+            "outcome=\"max_hold_exceeded\"",
         ),
         // Prometheus sees no increase in a counter that is exported with its first event, and then
         // the first loss is no alert.
-        ("distlock_lost_total", "reason=\"expired\""),
-        ("distlock_lost_total", "reason=\"gone\""),
+        ("distlock_locks_lost_total", "reason=\"not_renewed\""),
+        ("distlock_locks_lost_total", "reason=\"gone\""),
     ] {
         text = service.until_exported(metric, label);
     }

@@ -71,7 +71,7 @@ impl Blockable {
         let server = RedisServer::start();
         let mut raw = server.client();
         let builder = LockManager::builder().url(server.url()).lanes(8);
-        let manager = builder.observer(observer).connect().await.unwrap();
+        let manager = builder.add_observer(observer).connect().await.unwrap();
         let other = connect(&server, 0).await;
         open_lane(&handle, &manager, &mut raw).await;
         Blockable {

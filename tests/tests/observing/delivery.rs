@@ -38,7 +38,7 @@ impl Gate {
 async fn who_blocks_delays_no_renewal() {
     for store in Store::both("blocks") {
         let gate = Arc::new(Gate::default());
-        let builder = store.builder().observer(gate.clone());
+        let builder = store.builder().add_observer(gate.clone());
         let manager = builder.connect().await.unwrap();
         let lease = ms(5_000);
         let lock = manager.lock("k").lease(lease);
@@ -60,7 +60,7 @@ async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
     const CALLS: usize = 6_000;
     let store = Store::memory("overflow");
     let gate = Arc::new(Gate::default());
-    let builder = store.builder().observer(gate.clone());
+    let builder = store.builder().add_observer(gate.clone());
     let manager = builder.connect().await.unwrap();
     let early = manager.lock("early").acquire().await.unwrap();
     for _ in 0..CALLS {
@@ -77,7 +77,7 @@ async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
     let missed = || {
         let all = gate.notes.all();
         let missed = all.iter().filter_map(|event| match event {
-            Event::Missed { events, .. } => Some(*events),
+            Event::Lagged { skipped, .. } => Some(*events),
             _ => None,
         });
         missed.sum::<u64>()
@@ -110,7 +110,7 @@ impl Observer for Slow {
 async fn a_shutdown_waits_until_all_is_told() {
     for store in Store::both("shutdown") {
         let slow = Arc::new(Slow::default());
-        let builder = store.builder().observer(slow.clone());
+        let builder = store.builder().add_observer(slow.clone());
         let manager = builder.connect().await.unwrap();
         for _ in 0..5 {
             manager.lock("k").run(async |_| ()).await.unwrap();
@@ -137,11 +137,14 @@ impl Observer for Clumsy {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_panics_is_told_of_once_and_stops_nobody() {
-    const PANICKED: &str = "an observer of this manager panicked";
+    const PANICKED: &str = "an observer panicked";
     heard();
     let store = Store::memory("panics");
     let notes = Arc::new(Notes::default());
-    let builder = store.builder().observer(Clumsy).observer(notes.clone());
+    let builder = store
+        .builder()
+        .add_observer(Clumsy)
+        .add_observer(notes.clone());
     let manager = builder.connect().await.unwrap();
     for key in ["first", "second"] {
         manager.lock(key).run(async |_| ()).await.unwrap();

@@ -31,7 +31,7 @@ async fn a_lock_that_is_free() {
                     assert_eq!((&*lock, fencing_token, handoff), ("k:<n>", token, None));
                     assert!(waited < LONG);
                 }
-                Event::Ended {
+                Event::HoldEnded {
                     lock,
                     fencing_token,
                     held,
@@ -59,7 +59,7 @@ async fn a_lock_that_is_handed_on() {
         let Event::Queued { lock, holder, .. } = queued.await else {
             unreachable!()
         };
-        assert_eq!(lock, "unlabelled");
+        assert_eq!(lock, "unlabeled");
         assert_eq!(holder.unwrap().client, "holder");
         guard.release().await.unwrap();
         let guard = within(LONG, waiting).await.unwrap().unwrap();
@@ -67,7 +67,7 @@ async fn a_lock_that_is_handed_on() {
         let all = [
             "asking",
             "queued",
-            "acquired handed",
+            "acquired handed_off",
             "ended released",
             "released released",
         ];
@@ -108,12 +108,17 @@ async fn who_does_not_get_it() {
         assert!(manager.lock("k").try_acquire().await.unwrap().is_none());
         notes.until("k", &["asking", "not acquired busy"]).await;
 
-        let narrow = store.builder().max_waiters(0).observer(notes.clone());
+        let narrow = store.builder().max_waiters(0).add_observer(notes.clone());
         let narrow = narrow.connect().await.unwrap();
         let lock = narrow.lock("k").wait(ms(5_000));
         let error = lock.acquire().await.unwrap_err();
         assert!(error.is_busy(), "{error}");
-        let so_far = ["asking", "not acquired busy", "asking", "not acquired full"];
+        let so_far = [
+            "asking",
+            "not acquired busy",
+            "asking",
+            "not acquired queue_full",
+        ];
         notes.until("k", &so_far).await;
         guard.release().await.unwrap();
 
@@ -141,8 +146,8 @@ async fn who_waits_for_long_is_told_of_once() {
         assert!(lock.acquire().await.unwrap_err().is_busy());
         let all = ["asking", "queued", "waiting long", "not acquired busy"];
         notes.until("k", &all).await;
-        let long = notes.until_any(|event| matches!(event, Event::WaitingLong { .. }));
-        let Event::WaitingLong { waited, holder, .. } = long.await else {
+        let long = notes.until_any(|event| matches!(event, Event::LongWait { .. }));
+        let Event::LongWait { waited, holder, .. } = long.await else {
             unreachable!()
         };
         assert!(waited >= ms(2_000), "half of its wait: {waited:?}");
@@ -167,7 +172,7 @@ async fn how_a_hold_ends() {
     for store in Store::both("ends") {
         let (manager, notes) = store.observed().await;
         let kind = store.kind();
-        for end in ["cancelled", "panicked", "hold_limit"] {
+        for end in ["cancelled", "panicked", "max_hold_exceeded"] {
             let label = format!("events:{kind}:{end}");
             let lock = manager.lock(end).label(label.clone());
             match end {
@@ -195,7 +200,7 @@ async fn how_a_hold_ends() {
         let guard = manager.lock("closed").acquire().await.unwrap();
         manager.shutdown().await;
         let told = notes.of("closed");
-        let all = ["asking", "acquired free", "lost closed", "ended lost"];
+        let all = ["asking", "acquired free", "lost shut_down", "ended lost"];
         assert_eq!(told[..4], all, "all is told when the shutdown is over");
         drop(guard);
         assert_eq!(notes.of("closed"), told, "an end is told once");
@@ -213,16 +218,16 @@ async fn a_lock_that_was_deleted() {
     let all = ["asking", "acquired free", "lost gone", "ended lost"];
     let lost = notes.until_any(|event| matches!(event, Event::Lost { .. }));
     let Event::Lost {
-        since_proof,
+        unconfirmed_for,
         completed,
         ..
     } = lost.await
     else {
         unreachable!()
     };
-    assert!(since_proof < LONG && !completed, "{since_proof:?}");
+    assert!(unconfirmed_for < LONG && !completed, "{unconfirmed_for:?}");
     notes
-        .until_any(|event| matches!(event, Event::Ended { key, .. } if &**key == "k"))
+        .until_any(|event| matches!(event, Event::HoldEnded { key, .. } if &**key == "k"))
         .await;
     assert_eq!(notes.of("k")[..4], all);
     let gone = notes.until_any(|event| matches!(event, Event::Renewed { gone: 1, .. }));

@@ -87,12 +87,12 @@ pub(crate) fn acquires(lock: Lock) -> JoinHandle<Result<LockGuard, Error>> {
 /// An event of a lock, in a few words; `None` for others.
 fn short(event: &Event, wanted: &str) -> Option<String> {
     let (key, words) = match event {
-        Event::Asking { key, .. } => (key, "asking".into()),
+        Event::AcquireStarted { key, .. } => (key, "asking".into()),
         Event::Queued { key, .. } => (key, "queued".into()),
-        Event::WaitingLong { key, .. } => (key, "waiting long".into()),
+        Event::LongWait { key, .. } => (key, "waiting long".into()),
         Event::Acquired { key, path, .. } => (key, format!("acquired {path}")),
-        Event::NotAcquired { key, outcome, .. } => (key, format!("not acquired {outcome}")),
-        Event::Ended { key, outcome, .. } => (key, format!("ended {outcome}")),
+        Event::AcquireFailed { key, outcome, .. } => (key, format!("not acquired {outcome}")),
+        Event::HoldEnded { key, outcome, .. } => (key, format!("ended {outcome}")),
         Event::Lost { key, reason, .. } => (key, format!("lost {reason}")),
         Event::Released { key, outcome, .. } => (key, format!("released {}", outcome.as_str())),
         _ => return None,
@@ -163,7 +163,7 @@ impl Store {
     /// A manager that somebody observes.
     pub(crate) async fn observed(&self) -> (LockManager, Arc<Notes>) {
         let notes = Arc::new(Notes::default());
-        let builder = self.builder().observer(notes.clone());
+        let builder = self.builder().add_observer(notes.clone());
         (builder.connect().await.unwrap(), notes)
     }
 

@@ -46,7 +46,7 @@ async fn a_connection_and_its_replacement_are_told_of() {
     raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let words = "a connection to the lock store was lost and is back";
     let replaced = told(Level::WARN, words).await;
-    let gap = replaced[0].fields["gap_ms"].parse::<u64>();
+    let gap = replaced[0].fields["downtime_ms"].parse::<u64>();
     gap.expect("a number");
     manager.shutdown().await;
 }
@@ -69,10 +69,10 @@ async fn a_lock_that_was_lost_is_told_with_who_has_it_now() {
         line.is("key", "stolen:1") && line.is("reason", "gone"),
         "{line:?}"
     );
-    assert!(line.fields["held_by"].contains("thief"), "{line:?}");
+    assert!(line.fields["new_holder"].contains("thief"), "{line:?}");
     let port = store.server().port().to_string();
     assert!(line.fields["store"].contains(&port), "{line:?}");
-    line.fields["since_proof_ms"]
+    line.fields["unconfirmed_ms"]
         .parse::<u64>()
         .expect("a number");
     assert!(line.says("check what both have written"), "{line:?}");
@@ -98,7 +98,7 @@ async fn a_lock_that_was_gone_after_its_work_is_a_warning() {
     for (name, value) in [("completed", "true"), ("reason", "gone"), ("key", "gone:1")] {
         assert!(line.is(name, value), "{name}: {line:?}");
     }
-    assert!(line.fields["held_by"].contains("nobody"), "{line:?}");
+    assert!(line.fields["new_holder"].contains("nobody"), "{line:?}");
     let errors = lines("lines:gone:<n>", Level::ERROR, 0).await;
     assert!(errors.is_empty(), "{errors:?}");
 }

@@ -121,8 +121,8 @@ async fn the_life_of_a_lock() {
     let store = Store::redis();
     let (manager, other) = (store.manager().await, store.manager().await);
     let lock = || manager.lock("m:1").label("metrics:<n>").lease(ms(6_000));
-    let held = "distlock.held{lock=metrics:<n>}";
-    let waiting = "distlock.waiting{lock=metrics:<n>}";
+    let held = "distlock.locks.held{lock=metrics:<n>}";
+    let waiting = "distlock.acquire.pending{lock=metrics:<n>}";
     let is = async |name: &str, value: f64| {
         eventually_async(LONG, async || recorded.gauge(name) == Some(value)).await;
     };
@@ -163,16 +163,16 @@ async fn the_life_of_a_lock() {
     manager.shutdown().await;
     is(held, 0.0).await;
     is(waiting, 0.0).await;
-    let node = format!("redis://127.0.0.1:{}", store.server().port());
-    for link in ["commands", "renewals"] {
-        let up = format!("distlock.store.up{{link={link},node={node}}}");
+    let server = format!("redis://127.0.0.1:{}", store.server().port());
+    for connection in ["commands", "renewals"] {
+        let up = format!("distlock.store.connections{{connection={connection},server={server}}}");
         is(&up, 0.0).await;
     }
 
     let names = recorded.names();
     for expected in [
         "distlock.acquire.duration{lock=metrics:<n>,outcome=acquired,path=free}",
-        "distlock.acquire.duration{lock=metrics:<n>,outcome=acquired,path=handed}",
+        "distlock.acquire.duration{lock=metrics:<n>,outcome=acquired,path=handed_off}",
         "distlock.acquire.duration{lock=metrics:<n>,outcome=busy,path=none}",
         "distlock.acquire.duration{lock=metrics:<n>,outcome=cancelled,path=none}",
         "distlock.hold.duration{lock=metrics:<n>,outcome=released}",
@@ -181,20 +181,20 @@ async fn the_life_of_a_lock() {
         "distlock.renewal.duration{outcome=ok}",
         "distlock.renewal.duration{outcome=gone}",
         "distlock.release.duration{outcome=released}",
-        "distlock.store.call.duration{op=ask,outcome=ok}",
-        "distlock.store.call.duration{op=renew,outcome=ok}",
-        "distlock.store.call.duration{op=inspect,outcome=ok}",
-        "distlock.store.call.duration{op=release,outcome=ok}",
-        &format!("distlock.store.clock_offset{{node={node}}}"),
+        "distlock.store.command.duration{operation=acquire,outcome=ok}",
+        "distlock.store.command.duration{operation=renew,outcome=ok}",
+        "distlock.store.command.duration{operation=inspect,outcome=ok}",
+        "distlock.store.command.duration{operation=release,outcome=ok}",
+        &format!("distlock.store.clock_offset{{server={server}}}"),
     ] {
         assert!(names.contains(expected), "{expected} is not in {names:#?}");
     }
     assert_eq!(
-        recorded.counter("distlock.lost{lock=metrics:<n>,reason=gone}"),
+        recorded.counter("distlock.locks.lost{lock=metrics:<n>,reason=gone}"),
         1
     );
     assert_eq!(
-        recorded.counter("distlock.lost.after_completion{lock=metrics:<n>}"),
+        recorded.counter("distlock.locks.lost.after_completion{lock=metrics:<n>}"),
         1
     );
     assert!(!names.iter().any(|name| name.contains("m:1")), "{names:#?}");
@@ -207,7 +207,7 @@ async fn the_life_of_a_lock() {
         let fit = values.iter().all(|value| (0.0..most).contains(value));
         assert!(fit, "{name}: {values:?}");
     }
-    let offset = recorded.gauge(&format!("distlock.store.clock_offset{{node={node}}}"));
+    let offset = recorded.gauge(&format!("distlock.store.clock_offset{{server={server}}}"));
     let same_machine = offset.is_some_and(|seconds| seconds.abs() < 5.0);
     assert!(same_machine, "{offset:?}");
 }
@@ -240,9 +240,9 @@ async fn names_beyond_five_hundred_are_others() {
     let names = recorded.names();
     let of_holds = names
         .iter()
-        .filter(|name| name.starts_with("distlock.held{lock=names:"));
+        .filter(|name| name.starts_with("distlock.locks.held{lock=names:"));
     assert_eq!(of_holds.count(), 500);
     let others = "distlock.hold.duration{lock=other,outcome=released}";
     assert_eq!(recorded.values(others).len(), 20);
-    assert_eq!(recorded.gauge("distlock.held{lock=other}"), Some(0.0));
+    assert_eq!(recorded.gauge("distlock.locks.held{lock=other}"), Some(0.0));
 }

@@ -1,12 +1,12 @@
 //! A server that goes and comes back, and its connections.
 
-use distlock::observer::{Event, Link};
+use distlock::observer::{Connection, Event};
 use distlock_tests::eventually_async;
 
 use crate::kit::{LONG, Store, ms};
 
-fn up(link: Link) -> impl Fn(&Event) -> bool {
-    move |event| matches!(event, Event::LinkUp { link: this, gap: Some(_), .. } if *this == link)
+fn up(connection: Connection) -> impl Fn(&Event) -> bool {
+    move |event| matches!(event, Event::ConnectionUp { connection: this, downtime: Some(_), .. } if *this == connection)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -15,15 +15,15 @@ async fn a_server_that_is_away() {
     let (manager, notes) = store.observed().await;
     let server = store.server();
     let address = format!("127.0.0.1:{}", server.port());
-    for link in [Link::Commands, Link::Renewals] {
+    for connection in [Connection::Commands, Connection::Renewals] {
         let first = notes.until_any(
-            move |event| matches!(event, Event::LinkUp { link: this, gap: None, .. } if *this == link),
+            move |event| matches!(event, Event::ConnectionUp { connection: this, downtime: None, .. } if *this == connection),
         );
         first.await;
     }
     server.kill();
-    let lost = notes.until_any(|event| matches!(event, Event::StoreLost { .. }));
-    let Event::StoreLost {
+    let lost = notes.until_any(|event| matches!(event, Event::StoreUnavailable { .. }));
+    let Event::StoreUnavailable {
         address: lost,
         detail,
         ..
@@ -39,13 +39,13 @@ async fn a_server_that_is_away() {
         .until("k", &["asking", "not acquired unavailable"])
         .await;
     server.restart();
-    let back = notes.until_any(|event| matches!(event, Event::StoreBack { .. }));
+    let back = notes.until_any(|event| matches!(event, Event::StoreAvailable { .. }));
     back.await;
-    for link in [Link::Commands, Link::Renewals] {
-        notes.until_any(up(link)).await;
+    for connection in [Connection::Commands, Connection::Renewals] {
+        notes.until_any(up(connection)).await;
     }
-    let down = |event: &Event| matches!(event, Event::LinkDown { .. });
-    let ups = |event: &Event| matches!(event, Event::LinkUp { .. });
+    let down = |event: &Event| matches!(event, Event::ConnectionDown { .. });
+    let ups = |event: &Event| matches!(event, Event::ConnectionUp { .. });
     manager.shutdown().await;
     // Each connection that came up went away.
     eventually_async(LONG, async || {
@@ -57,6 +57,6 @@ async fn a_server_that_is_away() {
     let lost = notes.all();
     let lost = lost
         .iter()
-        .filter(|event| matches!(event, Event::StoreLost { .. }));
+        .filter(|event| matches!(event, Event::StoreUnavailable { .. }));
     assert_eq!(lost.count(), 1, "an outage is told of once");
 }

@@ -131,7 +131,7 @@ async fn a_kit_that_is_observed_is_the_same() {
         fn observe(&self, _event: &distlock::observer::Event) {}
     }
 
-    let locks = TestLocks::built(LockManager::builder().observer(Nobody));
+    let locks = TestLocks::built(LockManager::builder().add_observer(Nobody));
     locks.on("greeting").once().busy(holder("worker-2"));
     let greeted = || with_manager(locks.manager(), greet());
     assert!(greeted().await.unwrap_err().is_busy());

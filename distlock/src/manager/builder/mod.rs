@@ -527,36 +527,31 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Has somebody told what happens, see [`Observer`]; may be called several times. Without
-    /// observers nothing is made or measured for them.
+    /// Adds an observer, which receives the events of this manager. May be called several times.
+    ///
+    /// Without observers no events are created or measured.
     ///
     /// ```
-    /// use distlock::LockManager;
-    /// use distlock::observer::{Event, Observer};
+    /// # use distlock::LockManager;
+    /// # use distlock::observer::{self, Event};
     /// # use std::sync::Arc;
     /// # use std::sync::atomic::{AtomicU64, Ordering};
-    ///
-    /// #[derive(Default)]
-    /// struct Acquired(AtomicU64);
-    ///
-    /// impl Observer for Acquired {
-    ///     fn observe(&self, event: &Event) {
-    ///         if matches!(event, Event::Acquired { .. }) {
-    ///             self.0.fetch_add(1, Ordering::Relaxed);
-    ///         }
-    ///     }
-    /// }
-    ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
-    /// let acquired = Arc::new(Acquired::default());
-    /// let locks = LockManager::builder().observer(acquired.clone()).memory()?;
+    /// let acquired = Arc::new(AtomicU64::new(0));
+    /// let count = acquired.clone();
+    /// let observer = observer::from_fn(move |event| {
+    ///     if matches!(event, Event::Acquired { .. }) {
+    ///         count.fetch_add(1, Ordering::Relaxed);
+    ///     }
+    /// });
+    /// let locks = LockManager::builder().add_observer(observer).memory()?;
     /// locks.lock("report").run(async |_| ()).await?;
-    /// locks.shutdown().await; // all is told by then
-    /// assert_eq!(acquired.0.load(Ordering::Relaxed), 1);
+    /// locks.shutdown().await; // delivers all events
+    /// assert_eq!(acquired.load(Ordering::Relaxed), 1);
     /// # Ok(()) }
     /// ```
-    pub fn observer(mut self, observer: impl Observer) -> Self {
+    pub fn add_observer(mut self, observer: impl Observer) -> Self {
         self.parts.observers.push(Arc::new(observer));
         self
     }

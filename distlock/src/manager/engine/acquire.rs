@@ -179,7 +179,7 @@ impl Asker {
                     return;
                 }
             };
-            core.call_ended(Operation::Ask, began, &answer);
+            core.call_ended(Operation::Acquire, began, &answer);
             let now = core.clock.now();
             (core.claims).with(&self.entry, |claim| claim.handle_answer(answer, now));
             self.under_way = None;

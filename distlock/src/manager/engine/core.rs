@@ -14,7 +14,7 @@ use crate::manager::engine::backlog::Backlog;
 use crate::manager::engine::executor::{Executor, Work};
 use crate::manager::engine::renewals::Renewals;
 use crate::manager::engine::table::Table;
-use crate::observer::event::{CallOutcome, Event, Operation};
+use crate::observer::event::{CommandOutcome, Event, Operation};
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
@@ -91,8 +91,8 @@ impl Core {
     ) {
         if let Some(began) = began {
             let took = self.clock.now().since(began);
-            let outcome = reply.as_ref().map_or_else(outcome, |_| CallOutcome::Ok);
-            let called = || Event::StoreCalled {
+            let outcome = reply.as_ref().map_or_else(outcome, |_| CommandOutcome::Ok);
+            let called = || Event::CommandFinished {
                 operation,
                 took,
                 outcome,
@@ -134,12 +134,12 @@ impl Core {
     }
 }
 
-fn outcome(trouble: &Trouble) -> CallOutcome {
+fn outcome(trouble: &Trouble) -> CommandOutcome {
     match trouble.outage {
-        Outage::TimedOut => CallOutcome::TimedOut,
-        Outage::Unreachable => CallOutcome::Unreachable,
-        Outage::Denied | Outage::Misconfigured | Outage::Untrusted => CallOutcome::Denied,
-        _ => CallOutcome::Refused,
+        Outage::TimedOut => CommandOutcome::TimedOut,
+        Outage::Unreachable => CommandOutcome::Unreachable,
+        Outage::Denied | Outage::Misconfigured | Outage::Untrusted => CommandOutcome::Denied,
+        _ => CommandOutcome::Rejected,
     }
 }
 

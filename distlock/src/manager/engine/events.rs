@@ -55,7 +55,10 @@ impl Mailbox {
                     _ => Delivery::Guaranteed,
                 };
                 self.telemetry.emit(delivery, || event.clone());
-                if matches!(event, Event::StoreLost { .. } | Event::StoreBack { .. }) {
+                if matches!(
+                    event,
+                    Event::StoreUnavailable { .. } | Event::StoreAvailable { .. }
+                ) {
                     (self.executor).spawn_blocking(move || report::happened(&event, core.as_ref()));
                 }
             }

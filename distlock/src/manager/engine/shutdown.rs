@@ -58,7 +58,7 @@ pub(crate) fn abandon(core: &Arc<Core>) {
     end_claims(core);
     release::sweep(core, |_| true);
     core.store.close();
-    core.telemetry.links_down();
+    core.telemetry.connections_down();
 }
 
 /// Calls that wait get an error, and what is held is lost; those whose hold that was.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Holder};
 use crate::fencing::FencingToken;
 use crate::manager::engine::core::Core;
-use crate::observer::event::{Event, Path, Refused};
+use crate::observer::event::{AcquireFailure, AcquirePath, Event};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::request::Request;
 use crate::util::clock::Moment;
@@ -17,27 +17,27 @@ pub(crate) struct Call<'a> {
     /// Its queueing was published.
     pub(crate) was_queued: bool,
     /// Why it ends without its lock; `None` once it has the lock.
-    refused: Option<Refused>,
+    refused: Option<AcquireFailure>,
 }
 
 /// Returns how observers and spans name this error of a call; `None` for a mistake of the caller.
-pub(crate) fn refused(error: &Error) -> Option<Refused> {
+pub(crate) fn refused(error: &Error) -> Option<AcquireFailure> {
     match error {
         Error::Busy {
             queue_full: true, ..
-        } => Some(Refused::Full),
-        Error::Busy { .. } => Some(Refused::Busy),
-        Error::Unavailable { .. } => Some(Refused::Unavailable),
-        Error::ForeignKey { .. } => Some(Refused::Foreign),
-        Error::ShutDown { .. } => Some(Refused::Closed),
-        Error::Lost { .. } | Error::HoldLimit { .. } => Some(Refused::Lost),
+        } => Some(AcquireFailure::QueueFull),
+        Error::Busy { .. } => Some(AcquireFailure::Busy),
+        Error::Unavailable { .. } => Some(AcquireFailure::Unavailable),
+        Error::ForeignKey { .. } => Some(AcquireFailure::KeyConflict),
+        Error::ShutDown { .. } => Some(AcquireFailure::ShutDown),
+        Error::Lost { .. } | Error::HoldLimit { .. } => Some(AcquireFailure::Lost),
         _ => None,
     }
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn begin(core: &'a Core, mut request: Request) -> Self {
-        let begun = || Event::Asking {
+        let begun = || Event::AcquireStarted {
             lock: request.name(),
             key: request.key.shared(),
         };
@@ -46,7 +46,7 @@ impl<'a> Call<'a> {
             core,
             request: Arc::new(request),
             was_queued: false,
-            refused: Some(Refused::Cancelled),
+            refused: Some(AcquireFailure::Cancelled),
         }
     }
 
@@ -63,7 +63,7 @@ impl<'a> Call<'a> {
     /// Ends the call with its lock. `granted_at` is the earliest time of a hand-off, where known.
     pub(crate) fn acquired(
         mut self,
-        path: Path,
+        path: AcquirePath,
         fencing_token: FencingToken,
         granted_at: Option<Moment>,
     ) {
@@ -91,7 +91,7 @@ impl Drop for Call<'_> {
         if let Some(outcome) = self.refused {
             let waited = || self.core.clock.now().since(self.request.started);
             self.core
-                .publish(&self.request, |lock, key| Event::NotAcquired {
+                .publish(&self.request, |lock, key| Event::AcquireFailed {
                     lock,
                     key,
                     waited: waited(),

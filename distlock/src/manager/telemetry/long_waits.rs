@@ -64,7 +64,7 @@ fn publish(core: &Core, entries: &[Arc<Entry>], now: Moment) {
     for entry in entries {
         let request = &entry.request;
         if request.mark_long_wait(now) {
-            core.publish(request, |lock, key| Event::WaitingLong {
+            core.publish(request, |lock, key| Event::LongWait {
                 lock,
                 key,
                 waited: request.waited(now),

@@ -8,7 +8,7 @@ use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::held::Held;
 use crate::manager::telemetry::observed::loss;
 use crate::manager::telemetry::report::{self, TARGET};
-use crate::observer::event::Loss;
+use crate::observer::event::LossKind;
 use crate::protocol::trouble::Trouble;
 use crate::protocol::words::{Inspection, Occupant};
 use crate::store::command::Inspect;
@@ -20,11 +20,14 @@ const ASK_WITHIN: Duration = Duration::from_millis(250);
 pub(crate) fn log(hold: Held, error: Error) {
     let core = hold.core.clone();
     // A loss that was asked for says nothing about a present holder.
-    let was_asked_for = matches!(loss(&error), None | Some(Loss::Closed | Loss::Revoked));
+    let was_asked_for = matches!(
+        loss(&error),
+        None | Some(LossKind::ShutDown | LossKind::Revoked)
+    );
     let mut line = Line {
         hold,
         error,
-        held_by: None,
+        new_holder: None,
     };
     if was_asked_for
         || core.phase() != Phase::Running
@@ -35,7 +38,7 @@ pub(crate) fn log(hold: Held, error: Error) {
     }
     let in_flight = core.under_way.token();
     core.clone().executor.spawn_later(async move {
-        line.held_by = Some(line.present_holder(&core).await);
+        line.new_holder = Some(line.present_holder(&core).await);
         core.report(move || drop(line));
         drop(in_flight);
     });
@@ -46,12 +49,12 @@ pub(crate) fn log(hold: Held, error: Error) {
 struct Line {
     hold: Held,
     error: Error,
-    held_by: Option<String>,
+    new_holder: Option<String>,
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        report::lost(&self.hold, &self.error, self.held_by.as_deref());
+        report::lost(&self.hold, &self.error, self.new_holder.as_deref());
     }
 }
 

@@ -9,14 +9,14 @@ use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::Held;
 use crate::manager::engine::table::Entry;
-use crate::observer::event::{Event, HoldOutcome, Loss, ReleaseOutcome, UNLABELLED};
+use crate::observer::event::{Event, HoldOutcome, LossKind, ReleaseOutcome, UNLABELED};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::claim::leaving::Left;
 use crate::util::clock::Moment;
 
 impl Held {
     /// Since when nothing proves that it is ours: from the send of the last command that did.
-    pub(crate) fn since_proof(&self) -> Duration {
+    pub(crate) fn unconfirmed_for(&self) -> Duration {
         let validity = self.entry.request.timing.validity();
         let proven = self.believed_until() - validity;
         // A grant that was not confirmed is believed for less, and began with its proof.
@@ -27,7 +27,7 @@ impl Held {
     pub(crate) fn publish_end(&self, outcome: HoldOutcome) {
         if self.entry.mark_ended() {
             self.core
-                .publish(&self.entry.request, |lock, key| Event::Ended {
+                .publish(&self.entry.request, |lock, key| Event::HoldEnded {
                     lock,
                     key,
                     fencing_token: self.fencing_token(),
@@ -40,7 +40,7 @@ impl Held {
     /// Publishes that it ended by itself.
     pub(crate) fn publish_loss(&self, error: &Error) {
         let Some(reason) = loss(error) else {
-            return self.publish_end(HoldOutcome::HoldLimit);
+            return self.publish_end(HoldOutcome::MaxHoldExceeded);
         };
         self.core
             .publish(&self.entry.request, |lock, key| Event::Lost {
@@ -48,7 +48,7 @@ impl Held {
                 key,
                 fencing_token: self.fencing_token(),
                 reason,
-                since_proof: self.since_proof(),
+                unconfirmed_for: self.unconfirmed_for(),
                 completed: matches!(
                     error,
                     Error::Lost {
@@ -62,16 +62,16 @@ impl Held {
 }
 
 /// How a hold was lost; `None` if it only lasted as long as it may.
-pub(crate) fn loss(error: &Error) -> Option<Loss> {
+pub(crate) fn loss(error: &Error) -> Option<LossKind> {
     match error {
         Error::HoldLimit { .. } => None,
         Error::Lost { reason, .. } => Some(match reason {
-            LossReason::NotRenewed { .. } => Loss::Expired,
-            LossReason::Revoked { .. } => Loss::Revoked,
-            LossReason::ShutDown => Loss::Closed,
-            LossReason::Gone | LossReason::Released => Loss::Gone,
+            LossReason::NotRenewed { .. } => LossKind::NotRenewed,
+            LossReason::Revoked { .. } => LossKind::Revoked,
+            LossReason::ShutDown => LossKind::ShutDown,
+            LossReason::Gone | LossReason::Released => LossKind::Gone,
         }),
-        _ => Some(Loss::Gone),
+        _ => Some(LossKind::Gone),
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn publish_release(core: &Core, entry: &Entry, began: Moment, left: L
             took: core.clock.now().since(began),
             outcome: match left {
                 Left::NotOurs => ReleaseOutcome::NotHeld,
-                Left::Again(_) if failed => ReleaseOutcome::Unanswered,
+                Left::Again(_) if failed => ReleaseOutcome::Unconfirmed,
                 Left::Done | Left::Again(_) => ReleaseOutcome::Released,
             },
         });
@@ -92,17 +92,17 @@ pub(crate) fn publish_release(core: &Core, entry: &Entry, began: Moment, left: L
 }
 
 /// Publishes the length of a lock's queue, under the name by which this client uses the lock.
-pub(crate) fn publish_queue(core: &Core, key: &LockKey, waiters: u64) {
+pub(crate) fn publish_queue(core: &Core, key: &LockKey, queue_length: u64) {
     core.telemetry.emit(Delivery::BestEffort, || {
         let mut known = core.claims.asking().into_iter().chain(core.claims.held());
         let label = known.find_map(|entry| {
             let label = entry.request.options.label.clone()?;
             entry.request.key.same_lock(key).then_some(label)
         });
-        Event::QueueSeen {
-            lock: label.unwrap_or(Cow::Borrowed(UNLABELLED)),
+        Event::QueueInspected {
+            lock: label.unwrap_or(Cow::Borrowed(UNLABELED)),
             key: key.shared(),
-            waiters,
+            queue_length,
         }
     });
 }

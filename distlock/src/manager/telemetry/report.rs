@@ -10,7 +10,7 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::held::Held;
 use crate::manager::engine::renewals::Failing;
 use crate::manager::telemetry::observed;
-use crate::observer::event::{Event, Path, UNLABELLED};
+use crate::observer::event::{AcquirePath, Event, UNLABELED};
 use crate::protocol::request::Request;
 use crate::protocol::trouble::Trouble;
 use crate::store::Note;
@@ -24,7 +24,7 @@ pub(crate) fn label(hold: &Held) -> &str {
 }
 
 fn name(label: Option<&str>) -> &str {
-    label.unwrap_or(UNLABELLED)
+    label.unwrap_or(UNLABELED)
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {
@@ -79,7 +79,7 @@ pub(crate) fn long_wait(
     );
 }
 
-pub(crate) fn acquired(hold: &Held, path: Path, waited: Duration) {
+pub(crate) fn acquired(hold: &Held, path: AcquirePath, waited: Duration) {
     tracing::debug!(
         target: TARGET,
         lock = label(hold),
@@ -95,10 +95,10 @@ pub(crate) fn refused(label: Option<&str>, error: &Error) {
     tracing::debug!(target: TARGET, lock = name(label), %error, "not acquired");
 }
 
-/// `held_by` has it now, as far as that is known.
-pub(crate) fn lost(hold: &Held, error: &Error, held_by: Option<&str>) {
+/// `new_holder` has it now, as far as that is known.
+pub(crate) fn lost(hold: &Held, error: &Error, new_holder: Option<&str>) {
     let (lock, fencing_token) = (label(hold), hold.fencing_token().get());
-    let reason = observed::loss(error).map_or("hold_limit", |loss| loss.as_str());
+    let reason = observed::loss(error).map_or("max_hold_exceeded", |loss| loss.as_str());
     match error {
         Error::Lost {
             reason: LossReason::Revoked { .. },
@@ -139,8 +139,8 @@ pub(crate) fn lost(hold: &Held, error: &Error, held_by: Option<&str>) {
             store = address(hold),
             reason,
             completed = true,
-            since_proof_ms = millis(hold.since_proof()),
-            held_by = held_by.unwrap_or("unknown"),
+            unconfirmed_ms = millis(hold.unconfirmed_for()),
+            new_holder = new_holder.unwrap_or("unknown"),
             fencing_token,
             detail = cause(error),
             "the lock was gone when its work had ended: another holder may have run at the same time; check what both have \
@@ -152,8 +152,8 @@ pub(crate) fn lost(hold: &Held, error: &Error, held_by: Option<&str>) {
             key = %Visible(hold.key()),
             store = address(hold),
             reason,
-            since_proof_ms = millis(hold.since_proof()),
-            held_by = held_by.unwrap_or("unknown"),
+            unconfirmed_ms = millis(hold.unconfirmed_for()),
+            new_holder = new_holder.unwrap_or("unknown"),
             fencing_token,
             noticed_after = ?hold.overdue(),
             detail = cause(error),
@@ -193,13 +193,15 @@ pub(crate) fn releases_given_up(store: &str, lock: &str, key: &str, releases: us
 /// Logs an event of the store that the log shows.
 pub(crate) fn happened(event: &Event, core: Option<&Arc<Core>>) {
     match event {
-        Event::StoreLost {
+        Event::StoreUnavailable {
             address, detail, ..
         } => store_lost(address, detail, core),
-        Event::StoreBack { address, gap, .. } => tracing::info!(
+        Event::StoreAvailable {
+            address, downtime, ..
+        } => tracing::info!(
             target: TARGET,
             store = &**address,
-            gap_ms = millis(*gap),
+            downtime_ms = millis(*downtime),
             "the lock store can be used again"
         ),
         _ => {}
@@ -237,11 +239,15 @@ pub(crate) fn note(note: &Note, core: Option<&Arc<Core>>) {
             namespace = &**namespace,
             "connected to the lock store"
         ),
-        Note::Reconnected { address, link, gap } => tracing::warn!(
+        Note::Reconnected {
+            address,
+            connection,
+            downtime,
+        } => tracing::warn!(
             target: TARGET,
             store = &**address,
-            link = link.as_str(),
-            gap_ms = millis(*gap),
+            connection = connection.as_str(),
+            downtime_ms = millis(*downtime),
             "a connection to the lock store was lost and is back: what is held is renewed and what is waited for is asked for \
              again; if this repeats, look at the server's log and its limits, and at what closes connections on the way"
         ),
@@ -268,7 +274,7 @@ pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
 
 /// `nearest` is the hold among them that is lost first.
 pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &Held, detail: &str) {
-    let lost_in = nearest.remaining();
+    let lost_in_ms = millis(nearest.remaining());
     if failing.failed > 0 {
         tracing::warn!(
             target: TARGET,
@@ -277,9 +283,9 @@ pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &Held, detai
             slow = failing.slow,
             lock = label(nearest),
             key = shown(nearest),
-            ?lost_in,
+            lost_in_ms,
             detail,
-            "renewals fail and are tried again; `lock` is lost in `lost_in` if none succeeds before: look at the store, and at \
+            "renewals fail and are tried again; `lock` is lost in `lost_in_ms` if none succeeds before: look at the store, and at \
              the way to it"
         );
     } else {
@@ -290,7 +296,7 @@ pub(crate) fn renewals_fail(store: &str, failing: Failing, nearest: &Held, detai
             lock = label(nearest),
             key = shown(nearest),
             slack_ms = millis(failing.slack),
-            ?lost_in,
+            lost_in_ms,
             "slow_renewal: locks were renewed with less than a third of their lease left, `lock` with `slack_ms`; see whether \
              the store, the way to it or this process is overloaded, or raise the lease"
         );

@@ -14,7 +14,7 @@ use crate::fencing::FencingToken;
 use crate::manager::engine::core::Core;
 use crate::manager::telemetry::call;
 use crate::manager::telemetry::report::TARGET;
-use crate::observer::event::{HoldOutcome, Path, UNLABELLED};
+use crate::observer::event::{AcquirePath, HoldOutcome, UNLABELED};
 
 /// The span `distlock.run`.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl RunSpan {
         let span = info_span!(
             target: TARGET,
             "distlock.run",
-            lock = options.label.as_deref().unwrap_or(UNLABELLED),
+            lock = options.label.as_deref().unwrap_or(UNLABELED),
             key = Empty,
             wait_ms = millis(options.wait),
             lease_ms = millis(options.lease),
@@ -56,7 +56,12 @@ impl RunSpan {
         !self.span.is_disabled()
     }
 
-    pub(crate) fn acquired(&self, path: Path, waited: Option<Duration>, token: FencingToken) {
+    pub(crate) fn acquired(
+        &self,
+        path: AcquirePath,
+        waited: Option<Duration>,
+        token: FencingToken,
+    ) {
         self.span.record("waited_ms", waited.map(millis));
         self.span.record("fencing_token", number(token.get()));
         self.span.record("path", path.as_str());
@@ -73,7 +78,7 @@ impl RunSpan {
         self.span.record("held_ms", held.map(millis));
         self.over(match error {
             None => HoldOutcome::Released.as_str(),
-            Some(Error::HoldLimit { .. }) => HoldOutcome::HoldLimit.as_str(),
+            Some(Error::HoldLimit { .. }) => HoldOutcome::MaxHoldExceeded.as_str(),
             Some(_) => HoldOutcome::Lost.as_str(),
         });
     }
@@ -128,7 +133,7 @@ pub(crate) fn acquire(core: &Core, key: &str, label: Option<&str>) -> Span {
         otel.kind = "client",
         db.system.name = Empty,
         server.address = Empty,
-        lock = label.unwrap_or(UNLABELLED),
+        lock = label.unwrap_or(UNLABELED),
         key = Empty,
         outcome = Empty,
         waited_ms = Empty,
@@ -154,7 +159,11 @@ pub(crate) fn acquire(core: &Core, key: &str, label: Option<&str>) -> Span {
 }
 
 /// Records in the span of an acquisition how that came out.
-pub(crate) fn acquired(span: &Span, waited: Duration, how: Result<(Path, FencingToken), &Error>) {
+pub(crate) fn acquired(
+    span: &Span,
+    waited: Duration,
+    how: Result<(AcquirePath, FencingToken), &Error>,
+) {
     span.record("waited_ms", millis(waited));
     match how {
         Ok((path, fencing_token)) => {
@@ -169,5 +178,5 @@ pub(crate) fn acquired(span: &Span, waited: Duration, how: Result<(Path, Fencing
 }
 
 fn refusal(error: &Error) -> &'static str {
-    call::refused(error).map_or("misused", |outcome| outcome.as_str())
+    call::refused(error).map_or("misconfigured", |outcome| outcome.as_str())
 }

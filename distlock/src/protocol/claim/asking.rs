@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Outage;
-use crate::observer::event::Path;
+use crate::observer::event::AcquirePath;
 use crate::protocol::outcome::{Action, Obstacle, Outcome, Refusal};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
@@ -41,7 +41,7 @@ pub(super) struct Asking {
 /// How a lock arrived at its call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    pub(super) path: Path,
+    pub(super) path: AcquirePath,
     /// The earliest time at which it was granted, if that is known.
     pub(super) granted_at: Option<Moment>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Arrival {
 impl Arrival {
     /// The lock was free.
     pub(super) const FREE: Arrival = Arrival {
-        path: Path::Free,
+        path: AcquirePath::Free,
         granted_at: None,
     };
 }
@@ -249,7 +249,7 @@ impl Asking {
     }
 
     /// There is a grant that has to be proven.
-    pub(super) fn confirm(&mut self, path: Path, granted_at: Option<Moment>) {
+    pub(super) fn confirm(&mut self, path: AcquirePath, granted_at: Option<Moment>) {
         self.arrival = Arrival { path, granted_at };
         self.next = Next::Confirm;
     }
@@ -261,7 +261,7 @@ impl Asking {
     /// A look found the lock to be this id's.
     pub(super) fn found(&mut self) {
         if self.is_queued() {
-            self.confirm(Path::Looked, None);
+            self.confirm(AcquirePath::QueueCheck, None);
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::error::Outage;
 use crate::fencing::FencingToken;
-use crate::observer::event::Path;
+use crate::observer::event::AcquirePath;
 use crate::protocol::belief::Belief;
 use crate::protocol::claim::asking::{Arrival, Asking};
 use crate::protocol::claim::holding::{Holding, Verdict};
@@ -77,7 +77,7 @@ pub(crate) struct Grip {
     pub(crate) token: FencingToken,
     pub(crate) since: Moment,
     pub(crate) belief: Arc<Belief>,
-    pub(crate) path: Path,
+    pub(crate) path: AcquirePath,
     /// When it was granted at the earliest, where it was handed on and that is known.
     pub(crate) granted_at: Option<Moment>,
 }
@@ -504,13 +504,13 @@ impl Claim {
     fn take(&mut self, grant: &Grant, now: Moment) {
         match Holding::granted(&self.request, self.rules, grant, now) {
             Some(held) => {
-                let path = Path::Handed;
+                let path = AcquirePath::HandedOff;
                 let granted_at = grant.granted_at;
                 self.hold(held, Arrival { path, granted_at });
             }
             None => {
                 if let Stage::Asking(asking) = &mut self.stage {
-                    asking.confirm(Path::Handed, grant.granted_at);
+                    asking.confirm(AcquirePath::HandedOff, grant.granted_at);
                 }
             }
         }

@@ -98,7 +98,9 @@ impl LockStore for MemoryStore {
 fn run(slots: &mut Slots, call: &mut Call<'_>, command: Command<'_>) -> Reply {
     let now = call.now;
     match command {
-        Command::Ask(ask) => Reply::Asked(slots.with(ask.key, now, |slot| slot.ask(call, &ask))),
+        Command::Acquire(ask) => {
+            Reply::Asked(slots.with(ask.key, now, |slot| slot.ask(call, &ask)))
+        }
         Command::Confirm(confirm) => Reply::Confirmed(slots.with(confirm.key, now, |slot| {
             slot.confirm(call, confirm.owner, confirm.timing)
         })),
@@ -117,7 +119,7 @@ fn run(slots: &mut Slots, call: &mut Call<'_>, command: Command<'_>) -> Reply {
             was_held: slots.with(key, now, |slot| slot.release(call, owner, keep)),
             again_after: None,
         }),
-        Command::Look(looks) => {
+        Command::CheckQueue(looks) => {
             let look =
                 |look: &Look| slots.with(&look.key, now, |slot| slot.look(call, &look.owners));
             Reply::Looked(looks.iter().map(look).collect())

@@ -112,7 +112,7 @@ impl LockStore for RedisStore {
         let node = &self.node;
         Box::pin(async move {
             let reply = match command {
-                Command::Ask(ask) => node.ask_at_home(&ask, timeout).await.map(Reply::Asked),
+                Command::Acquire(ask) => node.ask_at_home(&ask, timeout).await.map(Reply::Asked),
                 Command::Confirm(confirm) => {
                     let confirmed = node.run(None, &confirm, timeout).await;
                     if confirmed.is_ok() {
@@ -129,11 +129,13 @@ impl LockStore for RedisStore {
                     let released = node.release(release.owner, &release, timeout).await;
                     released.map(Reply::Released)
                 }
-                Command::Look(looks) if node.is_polling() => {
+                Command::CheckQueue(looks) if node.is_polling() => {
                     let looked = Box::pin(polling::look(node, looks, timeout)).await;
                     looked.map(Reply::Looked)
                 }
-                Command::Look(looks) => node.run(None, looks, timeout).await.map(Reply::Looked),
+                Command::CheckQueue(looks) => {
+                    node.run(None, looks, timeout).await.map(Reply::Looked)
+                }
                 Command::Inspect(inspect) => {
                     let inspected = node.run(None, &inspect, timeout).await;
                     inspected.map(Box::new).map(Reply::Inspected)

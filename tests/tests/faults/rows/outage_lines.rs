@@ -67,7 +67,7 @@ fn read(service: &mut Service) {
             "WARN",
             &["held=3", "waiting=", "lock=\"held:<n>\"", "lost_in_ms="],
         ),
-        (BACK, "INFO", &["gap_ms="]),
+        (BACK, "INFO", &["downtime_ms="]),
     ] {
         assert_eq!(service.count(level, words), 1, "{words}: {lines:#?}");
         let line = service.of(level, words).next().unwrap();
@@ -91,7 +91,7 @@ fn read(service: &mut Service) {
         );
     }
     for line in service.of("ERROR", "") {
-        for part in ["key=held:", "since_proof_ms=", "held_by=\"", "reason=\""] {
+        for part in ["key=held:", "unconfirmed_ms=", "new_holder=\"", "reason=\""] {
             assert!(line.contains(part), "{part} is not in {line}");
         }
     }
@@ -112,7 +112,7 @@ fn a_frozen_server() {
     // A lease of three seconds: nothing for the first of them, then a line a second.
     assert!((1..=4).contains(&service.count("WARN", FAILING)));
     let all = service.of("WARN", FAILING).any(|line| {
-        let parts = ["holds=3", "held:<n>", "lost_in="];
+        let parts = ["holds=3", "held:<n>", "lost_in_ms="];
         parts.iter().all(|part| line.contains(part))
     });
     assert!(all, "not all three are told of: {:#?}", service.lines);
@@ -121,9 +121,9 @@ fn a_frozen_server() {
         assert_eq!(service.count("ERROR", &format!("key=held:{n}")), 1);
     }
     for line in service.of("ERROR", LOSS) {
-        assert!(line.contains("reason=\"expired\""), "{line}");
+        assert!(line.contains("reason=\"not_renewed\""), "{line}");
         assert!(
-            line.contains("held_by=\"unknown"),
+            line.contains("new_holder=\"unknown"),
             "nobody can be asked: {line}"
         );
     }
@@ -138,7 +138,7 @@ fn a_restarted_server() {
     for line in service.of("ERROR", LOSS) {
         assert!(line.contains("reason=\"gone\""), "{line}");
         // The connection for commands may come up after the one for renewals.
-        let who = ["held_by=\"nobody", "held_by=\"unknown"];
+        let who = ["new_holder=\"nobody", "new_holder=\"unknown"];
         assert!(who.iter().any(|who| line.contains(who)), "{line}");
     }
 }

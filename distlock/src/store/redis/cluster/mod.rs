@@ -310,7 +310,7 @@ impl LockStore for ClusterStore {
     ) -> BoxFuture<'a, Result<Reply, Trouble>> {
         Box::pin(async move {
             match command {
-                Command::Ask(ask) => self.ask(&ask, timeout).await.map(Reply::Asked),
+                Command::Acquire(ask) => self.ask(&ask, timeout).await.map(Reply::Asked),
                 Command::Confirm(confirm) => {
                     let confirmed = self.past_queues(confirm.key, &confirm, timeout).await;
                     confirmed.map(Reply::Confirmed)
@@ -329,7 +329,7 @@ impl LockStore for ClusterStore {
                     let released = self.release(&release, timeout).await;
                     released.map(Reply::Released)
                 }
-                Command::Look(looks) => {
+                Command::CheckQueue(looks) => {
                     let looks = looks.iter().map(|look| self.look(look, timeout).boxed());
                     at_once::look(looks.collect()).await.map(Reply::Looked)
                 }

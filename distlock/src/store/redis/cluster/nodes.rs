@@ -56,7 +56,7 @@ impl Nodes {
         let client = Client {
             scripts,
             events: Arc::new(move |event| {
-                if let StoreEvent::Happened(Event::StoreLost { .. }) = event {
+                if let StoreEvent::Happened(Event::StoreUnavailable { .. }) = event {
                     of_events.doubt();
                 }
                 events(event);

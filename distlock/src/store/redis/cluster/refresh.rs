@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::Outage;
-use crate::observer::event::Link;
+use crate::observer::event;
 use crate::protocol::trouble::{Code, Trouble};
 use crate::store::redis::cluster::map::{Address, Map};
 use crate::store::redis::cluster::nodes::Nodes;
@@ -42,12 +42,12 @@ pub(super) async fn keep(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health
             nodes.topology.tell_moved();
             match discover(&nodes, &seeds, round).await {
                 Ok((_, map)) => {
-                    health.recovers(Cause::No(Link::Commands));
+                    health.recovers(Cause::No(event::Connection::Commands));
                     nodes.topology.learn(map);
                 }
                 Err(trouble) => {
                     nodes.topology.is_not_found(&trouble);
-                    health.suffers(Cause::No(Link::Commands), &trouble);
+                    health.suffers(Cause::No(event::Connection::Commands), &trouble);
                 }
             }
             nodes.topology.tell_moved();

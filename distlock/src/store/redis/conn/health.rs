@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use crate::observer::event::{Event, Link};
+use crate::observer::event::{Connection, Event};
 use crate::protocol::trouble::Trouble;
 use crate::store::{EventSink, Note, StoreEvent};
 use crate::util::clock::{Clock, Moment};
@@ -19,7 +19,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause {
     /// There is no connection of this kind.
-    No(Link),
+    No(Connection),
     /// It answers, and refuses: no memory, no rights, no writes.
     Refusing,
 }
@@ -27,7 +27,7 @@ pub(crate) enum Cause {
 impl Cause {
     fn bit(self) -> u8 {
         match self {
-            Cause::No(link) => 1 << link as u8,
+            Cause::No(connection) => 1 << connection as u8,
             Cause::Refusing => 1 << 7,
         }
     }
@@ -85,7 +85,7 @@ impl Health {
         if told.lost_at.is_none() {
             (told.lost_at, told.last) = (Some(now), Some(now));
             let trouble = trouble.clone().at(&self.address);
-            self.publish(Event::StoreLost {
+            self.publish(Event::StoreUnavailable {
                 address: self.address.clone(),
                 detail: trouble.to_string().into(),
             });
@@ -106,32 +106,42 @@ impl Health {
         if before & !causes == 0
             && let Some(since) = told.lost_at.take()
         {
-            self.publish(Event::StoreBack {
+            self.publish(Event::StoreAvailable {
                 address: self.address.clone(),
-                gap: self.clock.now().since(since),
+                downtime: self.clock.now().since(since),
             });
         }
     }
 
     /// A connection is up, in the place of one that went away then.
-    pub(crate) fn link_up(&self, link: Link, since: Option<Moment>) {
+    pub(crate) fn connection_up(&self, connection: Connection, since: Option<Moment>) {
         let now = self.clock.now();
         let address = self.address.clone();
-        let gap = since.map(|since| now.since(since));
-        self.publish(Event::LinkUp { link, address, gap });
-        if let Some(note) = self.note_of(link, gap, now) {
+        let downtime = since.map(|since| now.since(since));
+        self.publish(Event::ConnectionUp {
+            connection,
+            address,
+            downtime,
+        });
+        if let Some(note) = self.note_of(connection, downtime, now) {
             (self.events)(StoreEvent::Noted(note));
         }
-        self.recovers(Cause::No(link));
+        self.recovers(Cause::No(connection));
     }
 
     /// Returns what the log shows of a connection that is up: nothing if it has shown an outage, or
     /// another new connection a moment ago.
-    fn note_of(&self, link: Link, gap: Option<Duration>, now: Moment) -> Option<Note> {
+    fn note_of(
+        &self,
+        connection: Connection,
+        downtime: Option<Duration>,
+        now: Moment,
+    ) -> Option<Note> {
         let address = self.address.clone();
-        let Some(gap) = gap else {
+        let Some(downtime) = downtime else {
             let namespace = self.namespace.clone();
-            return (link == Link::Commands).then_some(Note::Connected { address, namespace });
+            return (connection == Connection::Commands)
+                .then_some(Note::Connected { address, namespace });
         };
         let mut told = lock(&self.told);
         let lately = told.replaced.is_some_and(|last| now < last + TELL_EVERY);
@@ -139,13 +149,20 @@ impl Health {
             return None;
         }
         told.replaced = Some(now);
-        Some(Note::Reconnected { address, link, gap })
+        Some(Note::Reconnected {
+            address,
+            connection,
+            downtime,
+        })
     }
 
     /// A connection went away. When that was.
-    pub(crate) fn link_down(&self, link: Link) -> Moment {
+    pub(crate) fn connection_down(&self, connection: Connection) -> Moment {
         let address = self.address.clone();
-        self.publish(Event::LinkDown { link, address });
+        self.publish(Event::ConnectionDown {
+            connection,
+            address,
+        });
         self.clock.now()
     }
 
@@ -179,17 +196,23 @@ mod tests {
         let events: EventSink = Arc::new(move |event| {
             lock(&tell).push(matches!(
                 event,
-                StoreEvent::Happened(Event::StoreLost { .. })
+                StoreEvent::Happened(Event::StoreUnavailable { .. })
             ));
         });
         let health = Health::new("a:1".into(), "d", Arc::new(BootClock), events);
         let trouble = Trouble::timed_out(TELL_EVERY);
-        for cause in [Link::Commands, Link::Renewals, Link::Commands].map(Cause::No) {
+        for cause in [
+            Connection::Commands,
+            Connection::Renewals,
+            Connection::Commands,
+        ]
+        .map(Cause::No)
+        {
             health.suffers(cause, &trouble);
         }
-        health.recovers(Cause::No(Link::Commands));
+        health.recovers(Cause::No(Connection::Commands));
         assert_eq!(*lock(&told), [true]);
-        health.recovers(Cause::No(Link::Renewals));
+        health.recovers(Cause::No(Connection::Renewals));
         assert_eq!(*lock(&told), [true, false]);
     }
 }

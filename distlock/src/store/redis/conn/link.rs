@@ -145,7 +145,7 @@ impl Link {
             tokio::select! {
                 biased;
                 () = supervisor.kept.close.notified() => {
-                    supervisor.health.link_down(supervisor.link());
+                    supervisor.health.connection_down(supervisor.connection_kind());
                 }
                 () = supervisor.keep(first) => {}
             }
@@ -246,7 +246,7 @@ impl Supervisor {
         loop {
             let session = match first.take() {
                 Some(session) => {
-                    self.health.link_up(self.link(), None);
+                    self.health.connection_up(self.connection_kind(), None);
                     session
                 }
                 None => self.open(old.as_ref(), down_since).await,
@@ -255,7 +255,7 @@ impl Supervisor {
             old = Some(Predecessor(session.name.clone()));
             drop(session);
             self.kept.becomes(State::Down(why));
-            down_since = Some(self.health.link_down(self.link()));
+            down_since = Some(self.health.connection_down(self.connection_kind()));
         }
     }
 
@@ -268,7 +268,8 @@ impl Supervisor {
                 Ok(session) => {
                     let session = Arc::new(session);
                     self.kept.becomes(State::Up(session.clone()));
-                    self.health.link_up(self.link(), down_since);
+                    self.health
+                        .connection_up(self.connection_kind(), down_since);
                     (self.connected)();
                     return session;
                 }
@@ -279,7 +280,8 @@ impl Supervisor {
                         trouble.outage = Outage::NotReady;
                     }
                     // A connection that is replaced at the first attempt is no news.
-                    self.health.suffers(Cause::No(self.link()), &trouble);
+                    self.health
+                        .suffers(Cause::No(self.connection_kind()), &trouble);
                     self.kept.becomes(State::Down(trouble));
                     tokio::time::sleep(jittered(backoff.pause(), &self.dialer)).await;
                     within = (within * 2).min(self.longest_redial);
@@ -288,11 +290,11 @@ impl Supervisor {
         }
     }
 
-    fn link(&self) -> event::Link {
+    fn connection_kind(&self) -> event::Connection {
         match self.dialer.role {
-            Role::Commands | Role::Lane => event::Link::Commands,
-            Role::Renewals => event::Link::Renewals,
-            Role::Acks => event::Link::Acks,
+            Role::Commands | Role::Lane => event::Connection::Commands,
+            Role::Renewals => event::Connection::Renewals,
+            Role::Acks => event::Connection::Acks,
         }
     }
 }

@@ -225,7 +225,7 @@ impl LockStore for Arc<Quorum> {
         let quorum = self;
         Box::pin(async move {
             match command {
-                Command::Ask(ask) => quorum.ask(ask, timeout).await.map(Reply::Asked),
+                Command::Acquire(ask) => quorum.ask(ask, timeout).await.map(Reply::Asked),
                 Command::Confirm(Confirm { owner, .. }) => match quorum.held(owner) {
                     Some((asks, token)) => {
                         let confirmed = quorum.confirm(asks, token, timeout).await;
@@ -238,7 +238,7 @@ impl LockStore for Arc<Quorum> {
                     let released = quorum.release(owner, keep, timeout).await;
                     released.map(Reply::Released)
                 }
-                Command::Look(looks) => {
+                Command::CheckQueue(looks) => {
                     let looks = looks.iter().map(|look| quorum.look(look, timeout).boxed());
                     Ok(Reply::Looked(join_all(looks).await))
                 }
