@@ -115,9 +115,9 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
-            Error::Busy { .. } => BUSY,
+            Error::Busy { .. } | Error::QueueFull { .. } => BUSY,
             Error::Unavailable { .. } | Error::ShutDown { .. } => UNAVAILABLE,
-            Error::Lost { .. } | Error::HoldLimit { .. } => LOST,
+            Error::Lost { .. } | Error::MaxHoldExceeded { .. } | Error::Released { .. } => LOST,
             Error::InvalidKey { .. } => USAGE,
             _ => MISCONFIGURED,
         };

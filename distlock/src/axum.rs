@@ -18,7 +18,7 @@ use crate::error::Error;
 /// | [`Unavailable`](Error::Unavailable) | 503 Service Unavailable | `lock-store-unavailable` | 1, unless it cannot pass by itself ([`is_retryable`](Error::is_retryable)) | this lock was not taken |
 /// | [`ShutDown`](Error::ShutDown) | 503 Service Unavailable | `lock-shut-down` | 1, for another instance | this lock was not taken |
 /// | [`Lost`](Error::Lost) | 409 Conflict | `lock-lost` | none | it was done, in whole or in part: look before you repeat it |
-/// | [`HoldLimit`](Error::HoldLimit) | 409 Conflict | `lock-hold-limit` | none | the same |
+/// | [`MaxHoldExceeded`](Error::MaxHoldExceeded) | 409 Conflict | `lock-max-hold-exceeded` | none | the same |
 /// | all others | 500 Internal Server Error | `lock-misconfigured` | none | a mistake of the service; this lock was not taken |
 ///
 /// With a second locked call, after the first or within it, half of the work may be done when that
@@ -78,7 +78,7 @@ impl IntoResponse for Error {
 /// nothing to escape.
 fn problem(error: &Error) -> (StatusCode, String) {
     let (status, code, detail) = match error {
-        Error::Busy { .. } => (
+        Error::Busy { .. } | Error::QueueFull { .. } => (
             StatusCode::LOCKED,
             "lock-busy",
             "another request has this lock; this lock was not taken",
@@ -98,14 +98,15 @@ fn problem(error: &Error) -> (StatusCode, String) {
             "lock-lost",
             "the request lost its lock while it was worked on; look at what was done before you repeat it",
         ),
-        Error::HoldLimit { .. } => (
+        Error::MaxHoldExceeded { .. } => (
             StatusCode::CONFLICT,
-            "lock-hold-limit",
+            "lock-max-hold-exceeded",
             "the request took too long under its lock; look at what was done before you repeat it",
         ),
         Error::InvalidKey { .. }
-        | Error::ForeignKey { .. }
+        | Error::KeyConflict { .. }
         | Error::Config { .. }
+        | Error::Released { .. }
         | Error::NotInstalled
         | Error::AlreadyInstalled => (
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -126,7 +127,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::error::{Holder, Outage};
+    use crate::error::{BodyState, Holder, Outage};
     use crate::fencing::FencingToken;
     use crate::loss::LossReason;
 
@@ -147,13 +148,12 @@ mod tests {
         }
     }
 
-    fn lost(completed: bool) -> Error {
+    fn lost(body: BodyState) -> Error {
         Error::Lost {
             key: secret(),
-            fencing_token: FencingToken::new(7),
-            completed,
-            stopped: !completed,
-            reason: LossReason::Revoked { by: secret() },
+            fencing_token: Some(FencingToken::new(7)),
+            body,
+            reason: LossReason::Revoked { by: Some(secret()) },
         }
     }
 
@@ -180,21 +180,19 @@ mod tests {
         let busy = Error::Busy {
             key: secret(),
             waited: Duration::from_secs(5),
-            queue_full: false,
             holders: vec![holder],
         };
-        let limit = Error::HoldLimit {
+        let limit = Error::MaxHoldExceeded {
             key: secret(),
-            fencing_token: FencingToken::new(7),
+            fencing_token: Some(FencingToken::new(7)),
             max_hold: Duration::from_secs(5),
-            completed: true,
-            stopped: false,
+            body: BodyState::Completed,
         };
         let invalid = Error::InvalidKey {
             key: secret(),
-            reason: secret(),
+            detail: secret(),
         };
-        let foreign = Error::ForeignKey {
+        let foreign = Error::KeyConflict {
             key: secret(),
             detail: secret(),
         };
@@ -205,9 +203,9 @@ mod tests {
             (unavailable(Outage::TimedOut), 503, true, UNAVAILABLE),
             (unavailable(Outage::Denied), 503, false, UNAVAILABLE),
             (shut_down, 503, true, "lock-shut-down"),
-            (lost(true), 409, false, "lock-lost"),
-            (lost(false), 409, false, "lock-lost"),
-            (limit, 409, false, "lock-hold-limit"),
+            (lost(BodyState::Completed), 409, false, "lock-lost"),
+            (lost(BodyState::Stopped), 409, false, "lock-lost"),
+            (limit, 409, false, "lock-max-hold-exceeded"),
             (invalid, 500, false, "lock-misconfigured"),
             (foreign, 500, false, "lock-misconfigured"),
             (config, 500, false, "lock-misconfigured"),
@@ -233,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_error_is_kept_for_a_log() {
-        let response = lost(true).into_response();
+        let response = lost(BodyState::Completed).into_response();
         let error = response.extensions().get::<Error>().unwrap();
         assert!(error.to_string().contains(SECRET), "{error}");
     }

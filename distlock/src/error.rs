@@ -10,10 +10,10 @@ use crate::util::visible::Visible;
 
 /// Why a lock was not acquired, or did not last.
 ///
-/// The variants tell contention ([`Busy`](Error::Busy)), an outage of the store
-/// ([`Unavailable`](Error::Unavailable)), a hold that ended too early ([`Lost`](Error::Lost),
-/// [`HoldLimit`](Error::HoldLimit)) and misuse (all others) apart; each message names the key and
-/// what to do.
+/// The variants distinguish contention ([`Busy`](Error::Busy), [`QueueFull`](Error::QueueFull)), an
+/// outage of the store ([`Unavailable`](Error::Unavailable)), a hold that ended too early
+/// ([`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded)) and misuse (all others). Each
+/// message names the key and a remedy.
 ///
 /// ```
 /// use distlock::{LockManager, distributed_lock};
@@ -35,7 +35,7 @@ use crate::util::visible::Visible;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), distlock::Error> {
-/// // No manager was installed: a mistake of the program, not of the moment.
+/// // No manager is installed: a mistake of the program.
 /// assert_eq!(handler().await, 500);
 ///
 /// let locks = LockManager::memory();
@@ -47,24 +47,37 @@ use crate::util::visible::Visible;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another call held the lock for as long as this call was willing to wait, or the lock's queue
-    /// was full.
-    #[error("lock `{}` is busy: {}", Visible(.key), Contention(*.waited, *.queue_full, .holders))]
+    /// Another call held the lock for all of this call's `wait`.
+    #[error("lock `{}` is busy: {}", Visible(.key), Contention(*.waited, .holders))]
     #[non_exhaustive]
     Busy {
         /// The key as the caller wrote it.
         key: String,
         /// How long the call waited.
         waited: Duration,
-        /// Whether the call was rejected because as many calls waited as
-        /// [`max_waiters`](crate::LockManagerBuilder::max_waiters) allows.
-        queue_full: bool,
-        /// Who held the lock when it was last looked at; empty where that is not known.
+        /// The last known holders; empty if they are unknown.
         holders: Vec<Holder>,
     },
 
-    /// The store could not be reached, or refused to work, for as long as the call was willing to
-    /// wait.
+    /// The queue of the lock already had
+    /// [`max_waiters`](crate::LockManagerBuilder::max_waiters).
+    #[error(
+        "lock `{}` is busy: {}its queue is full ({max_waiters} waiters); raise `max_waiters` of \
+         `LockManagerBuilder`, or try again later",
+        Visible(.key),
+        Holders(.holders)
+    )]
+    #[non_exhaustive]
+    QueueFull {
+        /// The key as the caller wrote it.
+        key: String,
+        /// The limit of this manager.
+        max_waiters: u32,
+        /// The last known holders; empty if they are unknown.
+        holders: Vec<Holder>,
+    },
+
+    /// The store could not be reached, or rejected commands, for all of the call's `wait`.
     #[error("{}the lock store is unavailable ({outage}) after {}: {detail}", Prefix(.key.as_deref()), Tried(*.waited))]
     #[non_exhaustive]
     Unavailable {
@@ -72,70 +85,79 @@ pub enum Error {
         key: Option<String>,
         /// How long the call tried.
         waited: Duration,
-        /// What kind of outage it is.
+        /// The kind of outage.
         outage: Outage,
-        /// What the store or the network said last.
+        /// The last error of the store or the network.
         detail: String,
-        /// The error behind it, where there is one.
+        /// The underlying error, if there is one.
         source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
 
-    /// The lock was held and could no longer be proven ours. A body was `stopped`, or its work had
-    /// been done when this was found (`completed`); nothing stops the code that has a guard.
-    /// Another process may have run since.
-    #[error("lock `{}` was lost (fencing token {fencing_token}): {reason}; {}", Visible(.key), Work { completed: *.completed, stopped: *.stopped })]
+    /// The lock was lost while it was held. Another process may have run since.
+    #[error("lock `{}` was lost{}: {reason}; {body}", Visible(.key), Token(*.fencing_token))]
     #[non_exhaustive]
     Lost {
         /// The key as the caller wrote it.
         key: String,
-        /// The token of the hold that was lost.
-        fencing_token: FencingToken,
-        /// Whether the work was done, though too late for its result to be trusted.
-        completed: bool,
-        /// Whether a body was stopped, by dropping it at an await.
-        stopped: bool,
-        /// How it was lost.
+        /// The token of the hold.
+        fencing_token: Option<FencingToken>,
+        /// What happened to the work under the lock.
+        body: BodyState,
+        /// How the lock was lost.
         reason: LossReason,
     },
 
-    /// The hold reached its `max_hold`: a body was stopped and the lock released. A guard is no
-    /// longer held, but nothing stops the code that has it, and others wait until it is dropped or
-    /// the lease ends.
-    #[error("lock `{}` was held for its max_hold of {max_hold:?} (fencing token {fencing_token}): {}", Visible(.key), Work { completed: *.completed, stopped: *.stopped })]
+    /// The hold reached its `max_hold`. A body was stopped and the lock released. A guard is no
+    /// longer held; code that has it runs on, and the lock is free once the guard is dropped or the
+    /// lease ends.
+    #[error("lock `{}` was held for its max_hold of {max_hold:?}{}: {body}", Visible(.key), Token(*.fencing_token))]
     #[non_exhaustive]
-    HoldLimit {
+    MaxHoldExceeded {
         /// The key as the caller wrote it.
         key: String,
         /// The token of the hold.
-        fencing_token: FencingToken,
+        fencing_token: Option<FencingToken>,
         /// The limit that was reached.
         max_hold: Duration,
-        /// Whether the work was done, though after the limit.
-        completed: bool,
-        /// Whether a body was stopped, by dropping it at an await.
-        stopped: bool,
+        /// What happened to the work under the lock.
+        body: BodyState,
     },
 
-    /// The key cannot name a lock. Nothing was asked of the store.
-    #[error("`{key}` is not a lock key: {reason}")]
+    /// The hold had been released before this was asked of it. Nothing is lost.
+    #[error(
+        "lock `{}` is no longer held: it was released{}; end all work under the lock before its release",
+        Visible(.key),
+        Token(*.fencing_token)
+    )]
+    #[non_exhaustive]
+    Released {
+        /// The key as the caller wrote it.
+        key: String,
+        /// The token of the hold.
+        fencing_token: Option<FencingToken>,
+    },
+
+    /// The key cannot name a lock. No command was sent.
+    #[error("`{key}` is not a lock key: {detail}")]
     #[non_exhaustive]
     InvalidKey {
         /// The key, or as much of it as there was; shortened when it is long.
         key: String,
-        /// What is wrong with it, and what to write.
-        reason: String,
+        /// What is wrong with it, and the remedy.
+        detail: String,
     },
 
-    /// Something that distlock did not write stands at the lock's key. It was left as it is.
+    /// A value that distlock did not write is stored at one of the lock's keys. It was left
+    /// unchanged.
     #[error(
-        "lock `{}`: {detail}; delete what is not distlock's there, or choose another namespace or key for the lock",
+        "lock `{}`: {detail}; remove the conflicting key, or use another namespace or lock key",
         Visible(.key)
     )]
     #[non_exhaustive]
-    ForeignKey {
+    KeyConflict {
         /// The key as the caller wrote it.
         key: String,
-        /// What was found.
+        /// The conflict.
         detail: String,
     },
 
@@ -173,7 +195,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether somebody else holds the lock.
+    /// Returns true if another call holds the lock, or the lock's queue is full.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -188,10 +210,10 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        matches!(self, Error::Busy { .. })
+        matches!(self, Error::Busy { .. } | Error::QueueFull { .. })
     }
 
-    /// Whether the lock was held and then lost, or held for too long.
+    /// Returns true if the lock was held and then lost, or held for longer than its `max_hold`.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -206,10 +228,10 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        matches!(self, Error::Lost { .. } | Error::HoldLimit { .. })
+        matches!(self, Error::Lost { .. } | Error::MaxHoldExceeded { .. })
     }
 
-    /// Whether the store could not be used.
+    /// Returns true if the store could not be used.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -225,7 +247,7 @@ impl Error {
         matches!(self, Error::Unavailable { .. })
     }
 
-    /// Whether the same call may succeed later, and the body has certainly not run.
+    /// Returns true if the same call may succeed later, and its body has not run.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -238,19 +260,19 @@ impl Error {
     ///
     /// let _held = locks.lock("report").acquire().await?;
     /// let error = locks.lock("report").wait(Duration::ZERO).acquire().await.unwrap_err();
-    /// assert!(error.is_retryable(), "its holder will be done: {error}");
+    /// assert!(error.is_retryable(), "its holder will finish: {error}");
     /// # Ok(()) }
     /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Error::Busy { .. } => true,
+            Error::Busy { .. } | Error::QueueFull { .. } => true,
             Error::Unavailable { outage, .. } => outage.is_transient(),
             _ => false,
         }
     }
 
-    /// The key that the error is about, where there is one.
+    /// Returns the key that the error is about, if there is one.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -266,17 +288,19 @@ impl Error {
     pub fn key(&self) -> Option<&str> {
         match self {
             Error::Busy { key, .. }
+            | Error::QueueFull { key, .. }
             | Error::Lost { key, .. }
-            | Error::HoldLimit { key, .. }
+            | Error::Released { key, .. }
+            | Error::MaxHoldExceeded { key, .. }
             | Error::InvalidKey { key, .. }
-            | Error::ForeignKey { key, .. } => Some(key),
+            | Error::KeyConflict { key, .. } => Some(key),
             Error::Unavailable { key, .. } => key.as_deref(),
             _ => None,
         }
     }
 
-    /// Who held the lock, for a call that found it busy; otherwise, and where that is not known,
-    /// nobody.
+    /// Returns the last known holders of a busy lock. Empty for other errors, and if they are
+    /// unknown.
     ///
     /// ```
     /// # use distlock::LockManager;
@@ -292,8 +316,28 @@ impl Error {
     #[must_use]
     pub fn holders(&self) -> &[Holder] {
         match self {
-            Error::Busy { holders, .. } => holders,
+            Error::Busy { holders, .. } | Error::QueueFull { holders, .. } => holders,
             _ => &[],
+        }
+    }
+
+    /// Returns the kind of outage of an [`Unavailable`](Error::Unavailable) error, and `None` for
+    /// other errors.
+    ///
+    /// ```
+    /// # use distlock::{LockManager, Outage};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), distlock::Error> {
+    /// let locks = LockManager::connect_lazy("redis://127.0.0.1:1")?; // nothing listens there
+    /// let error = locks.lock("report").try_acquire().await.unwrap_err();
+    /// assert_eq!(error.outage(), Some(Outage::Unreachable));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn outage(&self) -> Option<Outage> {
+        match self {
+            Error::Unavailable { outage, .. } => Some(*outage),
+            _ => None,
         }
     }
 
@@ -303,24 +347,53 @@ impl Error {
         }
     }
 
-    /// The same error, for a body that was stopped by it.
-    pub(crate) fn after_stop(mut self) -> Self {
-        if let Error::Lost { stopped, .. } | Error::HoldLimit { stopped, .. } = &mut self {
-            *stopped = true;
-        }
-        self
-    }
-
-    /// The same error, for work that had been done when the loss was found.
-    pub(crate) fn after_completion(mut self) -> Self {
-        if let Error::Lost { completed, .. } | Error::HoldLimit { completed, .. } = &mut self {
-            *completed = true;
+    /// Sets the state of the body, if the error has one.
+    pub(crate) fn with_body(mut self, state: BodyState) -> Self {
+        if let Error::Lost { body, .. } | Error::MaxHoldExceeded { body, .. } = &mut self {
+            *body = state;
         }
         self
     }
 }
 
-/// Who holds a lock.
+/// What happened to the work under a lock that was lost or reached its `max_hold`.
+///
+/// ```
+/// use distlock::{BodyState, Error};
+///
+/// // The effects of these calls need a look before they are repeated.
+/// fn is_doubtful(error: &Error) -> bool {
+///     matches!(error, Error::Lost { body: BodyState::Stopped | BodyState::Completed, .. })
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BodyState {
+    /// The code that has the guard, or a body with `on_lost = "finish"`, still runs.
+    Running,
+    /// The body was dropped at an await.
+    Stopped,
+    /// The work had been done when the loss was found.
+    Completed,
+}
+
+impl fmt::Display for BodyState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BodyState::Completed => {
+                "the work under the lock had been done: check its effects before you repeat it"
+            }
+            BodyState::Stopped => {
+                "the body was stopped and may be half done: check for partial effects before you repeat it"
+            }
+            BodyState::Running => {
+                "code that uses the hold keeps running: stop it, and check for partial effects before you repeat it"
+            }
+        })
+    }
+}
+
+/// A holder of a lock.
 ///
 /// ```
 /// # use distlock::LockManager;
@@ -339,12 +412,12 @@ impl Error {
 pub struct Holder {
     /// The client's name: `host:pid`, unless the builder's `client_name` says otherwise.
     pub client: String,
-    /// Since when, by the store's clock.
+    /// When it acquired the lock, by the store's clock.
     pub held_since: SystemTime,
     /// Until when [`min_hold`](crate::Lock::min_hold) keeps the key although the work is finished,
     /// by the store's clock; `None` while the lock is held.
     pub kept_until: Option<SystemTime>,
-    /// Whether it is this very process: then look for a call that waits for itself.
+    /// Whether the holder is this process. Then a call may wait for itself.
     pub this_process: bool,
 }
 
@@ -364,7 +437,7 @@ impl fmt::Display for Holder {
         }
         if self.this_process {
             f.write_str(
-                " (this very process: another task of it, or a call outside of the holder's call tree)",
+                " (this process: another task, or a call outside of the holder's call tree)",
             )?;
         }
         Ok(())
@@ -383,7 +456,7 @@ impl fmt::Display for TimeOfDay {
     }
 }
 
-/// What kind of outage made the store unusable.
+/// The kind of outage that makes the store unusable.
 ///
 /// ```
 /// # use distlock::{Error, LockManager, Outage};
@@ -400,14 +473,14 @@ impl fmt::Display for TimeOfDay {
 pub enum Outage {
     /// No connection: refused, reset, or not found.
     Unreachable,
-    /// A connection, but no answer in time.
+    /// A connection, but no reply in time.
     TimedOut,
     /// The server is a read-only replica.
     ReadOnly,
     /// The server is out of memory (`maxmemory`).
     OutOfMemory,
-    /// The server refuses writes (`MISCONF`, `NOREPLICAS`).
-    WritesRefused,
+    /// The server rejects writes (`MISCONF`, `NOREPLICAS`).
+    WritesRejected,
     /// Fewer replicas acknowledged the lock in time than `min_replicas` asks for, or no disk did in
     /// time (`fsync`).
     TooFewReplicas,
@@ -419,13 +492,13 @@ pub enum Outage {
     /// sentinel, or a version that is too old. The detail names what to write. While connecting
     /// this is [`Error::Config`].
     Misconfigured,
-    /// TLS: a certificate is not accepted, here or there, or its files cannot be read.
-    Untrusted,
+    /// TLS failed: one side does not accept the other's certificate, or a file cannot be read.
+    Tls,
     /// The server cannot do what a setting asks for, such as `fsync`.
     Unsupported,
     /// The sentinels do not know the service that the URL names.
     NoSuchService,
-    /// Anything else; the detail says it.
+    /// Any other error; see the detail.
     Other,
 }
 
@@ -435,20 +508,28 @@ impl Outage {
         matches!(
             self,
             Outage::OutOfMemory
-                | Outage::WritesRefused
+                | Outage::WritesRejected
                 | Outage::NotReady
                 | Outage::Denied
                 | Outage::Misconfigured
         )
     }
 
-    /// Whether it may pass by itself.
-    pub(crate) fn is_transient(self) -> bool {
+    /// Returns true if the outage may end without a change of configuration, so that a retry makes
+    /// sense.
+    ///
+    /// ```
+    /// use distlock::Outage;
+    ///
+    /// assert!(Outage::Unreachable.is_transient() && !Outage::Denied.is_transient());
+    /// ```
+    #[must_use]
+    pub fn is_transient(self) -> bool {
         !matches!(
             self,
             Outage::Denied
                 | Outage::Misconfigured
-                | Outage::Untrusted
+                | Outage::Tls
                 | Outage::Unsupported
                 | Outage::NoSuchService
         )
@@ -460,18 +541,18 @@ impl fmt::Display for Outage {
         f.write_str(match self {
             Outage::Unreachable => "unreachable",
             Outage::TimedOut => "no answer in time",
-            Outage::ReadOnly => "read-only replica: a failover is under way, or the address is not the master's",
+            Outage::ReadOnly => "read-only replica: a failover is in progress, or the address is not the primary's",
             Outage::OutOfMemory => {
                 "out of memory: raise maxmemory, and keep its policy at noeviction"
             }
-            Outage::WritesRefused => "the server refuses writes",
+            Outage::WritesRejected => "the server rejects writes",
             Outage::TooFewReplicas => {
                 "too few acknowledged in time: see `INFO replication` on the server, or ask for less"
             }
             Outage::NotReady => "the server is not ready",
             Outage::Denied => "not permitted: check the user's rights and password",
             Outage::Misconfigured => "misconfigured",
-            Outage::Untrusted => "no TLS: check the certificates on both sides",
+            Outage::Tls => "TLS failed: check the certificates on both sides",
             Outage::Unsupported => "not supported: change the server's settings, or the lock's",
             Outage::NoSuchService => "no such service: check the URL",
             Outage::Other => "error",
@@ -480,35 +561,47 @@ impl fmt::Display for Outage {
 }
 
 /// Why a call did not get the lock, and the remedy.
-struct Contention<'a>(Duration, bool, &'a [Holder]);
+struct Contention<'a>(Duration, &'a [Holder]);
 
 impl fmt::Display for Contention<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Contention(waited, queue_full, holders) = *self;
+        let Contention(waited, holders) = *self;
         if !waited.is_zero() {
             write!(f, "waited {waited:.1?}, ")?;
         }
-        for holder in holders {
-            write!(f, "{holder}; ")?;
+        if holders.is_empty() {
+            f.write_str("other calls wait for it; ")?;
         }
-        if queue_full {
-            f.write_str("its queue is full; ")?;
-        } else if holders.is_empty() {
-            f.write_str("others wait for it; ")?;
-        }
+        write!(f, "{}", Holders(holders))?;
         f.write_str(match holders {
-            _ if queue_full => "raise `max_waiters` of `LockManagerBuilder`, or try again later",
             [holder] if holder.kept_until.is_some() => {
                 "`min_hold` keeps the key so that the work is not repeated: try again after that time"
             }
             [holder] if holder.this_process => {
-                "if that call waits for this one, neither can end: call it inside of the holder's own call tree, \
-                 which re-enters, or release first; otherwise try again later"
+                "possible self-deadlock: re-enter within the holder's call tree, or release first; otherwise try again later"
             }
-            // Nobody meant to wait.
-            _ if waited.is_zero() => "it was tried once, as asked; whoever holds it does the work",
+            _ if waited.is_zero() => "not retried because `wait` is 0",
             _ => "try again later, or allow a longer wait",
         })
+    }
+}
+
+struct Holders<'a>(&'a [Holder]);
+
+impl fmt::Display for Holders<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|holder| write!(f, "{holder}; "))
+    }
+}
+
+struct Token(Option<FencingToken>);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(token) => write!(f, " (fencing token {token})"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -535,47 +628,30 @@ impl fmt::Display for Tried {
     }
 }
 
-/// What became of the work under a lock.
-struct Work {
-    completed: bool,
-    stopped: bool,
-}
-
-impl fmt::Display for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.completed {
-            "the work under it had been done, so check its effects before repeating it"
-        } else if self.stopped {
-            "its body was stopped and may be half done, so check for partial effects before repeating it"
-        } else {
-            "what still runs under it is not stopped by this: end it, and check for partial effects before repeating it"
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn busy(key: &str, client: &str, waited: Duration, queue_full: bool) -> Error {
-        let holder = Holder {
+    fn holders(client: &str) -> Vec<Holder> {
+        vec![Holder {
             client: client.into(),
             held_since: SystemTime::now(),
             kept_until: None,
             this_process: false,
-        };
+        }]
+    }
+
+    fn busy(key: &str, client: &str, waited: Duration) -> Error {
         Error::Busy {
             key: key.into(),
             waited,
-            queue_full,
-            holders: vec![holder],
+            holders: holders(client),
         }
     }
 
     #[test]
-    fn who_waited_for_another_process_may_wait_longer() {
-        let busy = |waited, queue_full| busy("k", "host:7", waited, queue_full);
-        let message = busy(Duration::from_secs(5), false).to_string();
+    fn a_longer_wait_is_the_remedy_of_calls_that_waited() {
+        let message = busy("k", "host:7", Duration::from_secs(5)).to_string();
         for part in [
             "`k`",
             "waited 5.0s",
@@ -584,9 +660,14 @@ mod tests {
         ] {
             assert!(message.contains(part), "{part} is not in {message}");
         }
-        let once = busy(Duration::ZERO, false).to_string();
+        let once = busy("k", "host:7", Duration::ZERO).to_string();
         assert!(!once.contains("longer wait"), "{once}");
-        let full = busy(Duration::from_secs(5), true).to_string();
+        let full = Error::QueueFull {
+            key: "k".into(),
+            max_waiters: 3,
+            holders: holders("host:7"),
+        };
+        let full = full.to_string();
         assert!(!full.contains("longer wait"), "{full}");
         for part in ["queue is full", "held by host:7", "raise `max_waiters`"] {
             assert!(full.contains(part), "{part} is not in {full}");
@@ -615,7 +696,7 @@ mod tests {
     #[test]
     fn keys_and_names_do_not_reorder_the_message() {
         let key = "pay\u{202e}oot\u{2066}";
-        let error = busy(key, "host\u{2069}:7", Duration::ZERO, false);
+        let error = busy(key, "host\u{2069}:7", Duration::ZERO);
         let message = error.to_string();
         let beginning = "lock `pay?oot?` is busy: held by host?:7 for ";
         assert!(message.starts_with(beginning), "{message}");

@@ -16,10 +16,10 @@ pub(crate) struct LockKey(Arc<str>);
 
 impl LockKey {
     pub(crate) fn new(key: &str) -> Result<Self, Error> {
-        let refuse = |reason: String| {
+        let refuse = |detail: String| {
             Err(Error::InvalidKey {
                 key: shortened(key),
-                reason,
+                detail,
             })
         };
         if key.is_empty() {

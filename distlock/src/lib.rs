@@ -46,7 +46,7 @@ pub use config::credentials::Credentials;
 pub use config::quorum::Quorum;
 #[cfg(feature = "tls")]
 pub use config::tls::Tls;
-pub use error::{Error, Holder, Outage};
+pub use error::{BodyState, Error, Holder, Outage};
 pub use fencing::FencingToken;
 pub use key::escape;
 pub use lock::Lock;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::util::visible::Visible;
 
-/// How a hold was lost.
+/// Why a lock was lost.
 ///
 /// ```
 /// # use distlock::{Error, LockManager, LossReason};
@@ -13,50 +13,45 @@ use crate::util::visible::Visible;
 /// # let locks = LockManager::memory();
 /// let guard = locks.lock("report").acquire().await?;
 /// locks.shutdown().await;
-/// let Err(Error::Lost { reason, .. }) = guard.check() else { panic!("it is over") };
+/// let Err(Error::Lost { reason, .. }) = guard.check() else { panic!("still held") };
 /// assert_eq!(reason, LossReason::ShutDown);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// No renewal was confirmed before the safe deadline; what stood in the way last, where known.
+    /// No renewal was confirmed before the safe deadline.
     NotRenewed {
-        /// The last failure of a renewal, or an empty string.
-        last_failure: String,
+        /// The error of the last renewal, if there was one.
+        last_error: Option<String>,
     },
-    /// The store says that the lock is not ours any more: it expired, was deleted, or the data is
-    /// gone.
+    /// The store no longer has the lock: it expired or was deleted, or the server lost its data.
     Gone,
-    /// It was taken away ([`LockManager::unlock`](crate::LockManager::unlock), or the command
+    /// The lock was revoked ([`LockManager::unlock`](crate::LockManager::unlock), or the command
     /// `distlock unlock`).
-    #[non_exhaustive]
     Revoked {
-        /// The name of the client that took it, or an empty string where that is not known.
-        by: String,
+        /// The name of the client that revoked it, if it is known.
+        by: Option<String>,
     },
     /// The manager was shut down while the lock was held.
     ShutDown,
-    /// It was not lost at all: it had been released before this was asked.
-    Released,
 }
 
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LossReason::NotRenewed { last_failure } if last_failure.is_empty() => f.write_str(
+            LossReason::NotRenewed { last_error: None } => f.write_str(
                 "its lease could not be renewed in time (was the process paused, or the machine suspended?)",
             ),
-            LossReason::NotRenewed { last_failure } => {
-                write!(f, "its lease could not be renewed in time ({last_failure})")
+            LossReason::NotRenewed { last_error: Some(last_error) } => {
+                write!(f, "its lease could not be renewed in time ({last_error})")
             }
             LossReason::Gone => f.write_str(
                 "the store no longer has it (deleted, expired, evicted, or the server lost its data)",
             ),
-            LossReason::Revoked { by } if by.is_empty() => f.write_str("it was taken away (`unlock`)"),
-            LossReason::Revoked { by } => write!(f, "it was taken away by {} (`unlock`)", Visible(by)),
+            LossReason::Revoked { by: None } => f.write_str("it was revoked (`unlock`)"),
+            LossReason::Revoked { by: Some(by) } => write!(f, "it was revoked by {} (`unlock`)", Visible(by)),
             LossReason::ShutDown => f.write_str("the lock manager was shut down"),
-            LossReason::Released => f.write_str("it was released before"),
         }
     }
 }

@@ -145,7 +145,11 @@ impl World {
         };
         Arc::new(Client {
             index,
-            manager: assembly.finish(opened, format!("c{index}"), Durability::NONE),
+            manager: assembly.finish(
+                opened,
+                Settings::named(&format!("c{index}")),
+                Durability::NONE,
+            ),
             site,
             host,
         })

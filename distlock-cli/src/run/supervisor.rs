@@ -360,10 +360,7 @@ pub(super) fn not_started(key: &str, error: &Error) -> Failure {
 /// How a lock was lost, without what the library advises to code.
 fn reason(error: &Error) -> String {
     match error {
-        Error::Lost { reason, .. } => match reason {
-            LossReason::Released => "it was released".into(),
-            reason => reason.to_string(),
-        },
+        Error::Lost { reason, .. } => reason.to_string(),
         error => error.to_string(),
     }
 }

@@ -77,7 +77,7 @@ impl KeyBuilder {
             None => Ok(self.key),
             Some(placeholder) => Err(Error::InvalidKey {
                 key: shortened(&self.key),
-                reason: format!(
+                detail: format!(
                     "<{placeholder}> of the template \"{}\" is empty, and an empty value would be a lock \
                      shared by everybody; pass a value, or check it before the call",
                     self.template

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
-use crate::error::Error;
+use crate::error::{BodyState, Error};
 use crate::fencing::FencingToken;
 use crate::lock::scope::{self, Children, Frame};
 use crate::manager::LockManager;
@@ -164,7 +164,7 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::HoldLimit`] when the lock is lost before it is confirmed.
+    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] when the lock is lost before it is confirmed.
     ///
     /// # Cancel safety
     ///
@@ -194,7 +194,7 @@ impl LockGuard {
     /// The same as [`Held::check`].
     ///
     /// ```
-    /// # use distlock::{Error, LockManager};
+    /// # use distlock::{BodyState, Error, LockManager};
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), distlock::Error> {
@@ -203,13 +203,13 @@ impl LockGuard {
     /// let guard = locks.lock("report").max_hold(hour).acquire().await?;
     /// guard.check()?;
     /// tokio::time::sleep(hour).await;
-    /// assert!(matches!(guard.check(), Err(Error::HoldLimit { stopped: false, .. })));
+    /// assert!(matches!(guard.check(), Err(Error::MaxHoldExceeded { body: BodyState::Running, .. })));
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::HoldLimit`] when it is over.
+    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] when it is over.
     pub fn check(&self) -> Result<(), Error> {
         self.held.check()
     }
@@ -244,7 +244,7 @@ impl LockGuard {
     /// after that it goes on in the background until it is answered, or the lease has ended.
     ///
     /// ```
-    /// # use distlock::{Error, LockManager};
+    /// # use distlock::{BodyState, Error, LockManager};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::memory();
@@ -254,13 +254,13 @@ impl LockGuard {
     /// let guard = locks.lock("report").acquire().await?;
     /// locks.shutdown().await;
     /// let error = guard.release().await.unwrap_err();
-    /// assert!(matches!(error, Error::Lost { completed: true, .. }), "{error}");
+    /// assert!(matches!(error, Error::Lost { body: BodyState::Completed, .. }), "{error}");
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::HoldLimit`] with `completed: true` if the hold was over before,
+    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] with `BodyState::Completed` if the hold was over before,
     /// or if the store answers that it no longer had this lock: what was done last may have
     /// overlapped with another holder. A release that the store did not answer is no error; it is
     /// logged.
@@ -271,7 +271,10 @@ impl LockGuard {
     pub async fn release(self) -> Result<(), Error> {
         let ended = self.held.error();
         let gone = self.give_back(ended.is_none()).await;
-        match ended.map(Error::after_completion).or(gone) {
+        match ended
+            .map(|error| error.with_body(BodyState::Completed))
+            .or(gone)
+        {
             Some(error) => Err(error),
             None => Ok(()),
         }

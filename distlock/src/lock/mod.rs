@@ -120,17 +120,17 @@ impl Lock {
     /// The longest time to hold the lock; by default there is no limit.
     ///
     /// At the limit renewals stop, a body under [`run`](Lock::run) is stopped with
-    /// [`Error::HoldLimit`], and a guard is no longer held.
+    /// [`Error::MaxHoldExceeded`], and a guard is no longer held.
     ///
     /// ```
-    /// # use distlock::{Error, LockManager};
+    /// # use distlock::{BodyState, Error, LockManager};
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), distlock::Error> {
     /// # let locks = LockManager::memory();
     /// let lock = locks.lock("report").max_hold(Duration::from_millis(20));
     /// let error = lock.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
-    /// assert!(matches!(error, Error::HoldLimit { stopped: true, .. }));
+    /// assert!(matches!(error, Error::MaxHoldExceeded { body: BodyState::Stopped, .. }));
     /// # Ok(()) }
     /// ```
     pub fn max_hold(mut self, limit: Duration) -> Self {
@@ -281,7 +281,7 @@ impl Lock {
     ///
     /// [`Error::Busy`] when somebody else held it all the time, [`Error::Unavailable`] when the
     /// store could not be used, [`Error::Lost`] when the hold to be re-entered was lost, and the
-    /// errors of misuse: [`Error::InvalidKey`], [`Error::Config`], [`Error::ForeignKey`],
+    /// errors of misuse: [`Error::InvalidKey`], [`Error::Config`], [`Error::KeyConflict`],
     /// [`Error::ShutDown`].
     ///
     /// # Panics
@@ -339,7 +339,7 @@ impl Lock {
     /// Acquires the lock, runs `body` under the watchdog, and releases.
     ///
     /// If the lock is lost, or reaches its `max_hold`, the body is dropped at its next await. A
-    /// body that ended after the hold did gives an error with `completed: true`, never its result.
+    /// body that ended after the hold did gives an error with `BodyState::Completed`, never its result.
     /// Inside, [`current`](crate::current) is this hold. Whatever `body` returns counts as a
     /// success for `min_hold`.
     ///
@@ -355,7 +355,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Lock::acquire), then [`Error::Lost`] and [`Error::HoldLimit`].
+    /// Those of [`acquire`](Lock::acquire), then [`Error::Lost`] and [`Error::MaxHoldExceeded`].
     ///
     /// # Cancel safety
     ///
@@ -462,7 +462,6 @@ impl Lock {
             (None, None) => Err(Error::Busy {
                 key: self.key.clone(),
                 waited: core.clock.now().since(request.started),
-                queue_full: false,
                 holders: vec![self.manager.as_holder(held.age())],
             }),
         }

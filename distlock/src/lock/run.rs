@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::error::Error;
+use crate::error::{BodyState, Error};
 use crate::lock::guard::LockGuard;
 use crate::lock::scope::{self, Frame};
 use crate::manager::telemetry::span::{self, RunSpan};
@@ -190,7 +190,7 @@ impl Running {
         if !(finish && self.has_started)
             && let Some(error) = held.error()
         {
-            return Poll::Ready(Err(error.after_stop()));
+            return Poll::Ready(Err(error.with_body(BodyState::Stopped)));
         }
         self.has_started = true;
         let _in_span = self.span.span().enter();
@@ -198,7 +198,7 @@ impl Running {
             return Poll::Pending;
         }
         Poll::Ready(match held.error() {
-            Some(error) if !finish => Err(error.after_completion()),
+            Some(error) if !finish => Err(error.with_body(BodyState::Completed)),
             _ => Ok(()),
         })
     }

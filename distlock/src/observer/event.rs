@@ -85,7 +85,7 @@ pub enum Event {
         /// How the call got the lock.
         path: AcquirePath,
         /// The token of the hold.
-        fencing_token: FencingToken,
+        fencing_token: Option<FencingToken>,
         /// The time since the server's grant, at most. `None` if the lock was not handed off, or
         /// the time of the grant is unknown.
         handoff: Option<Duration>,
@@ -111,7 +111,7 @@ pub enum Event {
         /// Its key.
         key: Arc<str>,
         /// The token of the hold.
-        fencing_token: FencingToken,
+        fencing_token: Option<FencingToken>,
         /// How long the hold lasted.
         held: Duration,
         /// How the hold ended.
@@ -126,7 +126,7 @@ pub enum Event {
         /// Its key.
         key: Arc<str>,
         /// The token of the hold.
-        fencing_token: FencingToken,
+        fencing_token: Option<FencingToken>,
         /// How the lock was lost.
         reason: LossKind,
         /// The time since the last confirmation that the lock was held.

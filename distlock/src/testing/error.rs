@@ -8,7 +8,7 @@
 //! # use distlock::Error;
 //! fn status(error: &Error) -> u16 {
 //!     match error {
-//!         Error::Busy { .. } => 423,
+//!         error if error.is_busy() => 423,
 //!         error if error.is_lost() => 409,
 //!         error if error.is_unavailable() => 503,
 //!         _ => 500,
@@ -22,32 +22,10 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, Holder, Outage};
+use crate::error::{BodyState, Error, Holder, Outage};
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
 use crate::testing::outcomes::holder;
-
-/// What became of the work under a lock that was lost.
-///
-/// ```
-/// # use distlock::{FencingToken, LossReason, testing::error::{self, Work}};
-/// let done = error::lost("report", FencingToken::new(7), Work::Completed, LossReason::Gone);
-/// assert!(done.to_string().contains("had been done"));
-/// let half = error::lost("report", FencingToken::new(7), Work::Stopped, LossReason::Gone);
-/// assert!(half.to_string().contains("was stopped"));
-/// let guarded = error::lost("report", FencingToken::new(7), Work::Running, LossReason::Gone);
-/// assert!(guarded.to_string().contains("still runs"));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Work {
-    /// A body was stopped at an await, and may be half done.
-    Stopped,
-    /// It had been done when the loss was found.
-    Completed,
-    /// Neither: what a guard's holder is told.
-    Running,
-}
 
 /// [`Error::Busy`]: these held the lock for as long as the call waited. Zero: it was tried once.
 ///
@@ -67,8 +45,37 @@ pub fn busy(
     Error::Busy {
         key: key.into(),
         waited,
-        queue_full: false,
         holders: holders.into_iter().collect(),
+    }
+}
+
+/// [`Error::QueueFull`]: the queue of the lock had `max_waiters`.
+///
+/// ```
+/// let error = distlock::testing::error::queue_full("inventory:7", 100);
+/// assert!(error.is_busy() && error.is_retryable());
+/// ```
+#[must_use]
+pub fn queue_full(key: impl Into<String>, max_waiters: u32) -> Error {
+    Error::QueueFull {
+        key: key.into(),
+        max_waiters,
+        holders: Vec::new(),
+    }
+}
+
+/// [`Error::Released`]: the hold had been released.
+///
+/// ```
+/// # use distlock::{FencingToken, testing::error};
+/// let error = error::released("report", FencingToken::new(7));
+/// assert!(!error.is_lost() && !error.is_retryable());
+/// ```
+#[must_use]
+pub fn released(key: impl Into<String>, fencing_token: impl Into<Option<FencingToken>>) -> Error {
+    Error::Released {
+        key: key.into(),
+        fencing_token: fencing_token.into(),
     }
 }
 
@@ -102,47 +109,45 @@ pub fn unavailable(
 /// [`Error::Lost`]: the lock was held, and could no longer be proven ours.
 ///
 /// ```
-/// # use distlock::{FencingToken, LossReason, testing::error::{self, Work}};
-/// let error = error::lost("inventory:7", FencingToken::new(41), Work::Stopped, LossReason::Gone);
+/// # use distlock::{BodyState, FencingToken, LossReason, testing::error};
+/// let error = error::lost("inventory:7", FencingToken::new(41), BodyState::Stopped, LossReason::Gone);
 /// assert!(error.is_lost() && !error.is_retryable());
 /// ```
 #[must_use]
 pub fn lost(
     key: impl Into<String>,
-    fencing_token: FencingToken,
-    work: Work,
+    fencing_token: impl Into<Option<FencingToken>>,
+    body: BodyState,
     reason: LossReason,
 ) -> Error {
     Error::Lost {
         key: key.into(),
-        fencing_token,
-        completed: work == Work::Completed,
-        stopped: work == Work::Stopped,
+        fencing_token: fencing_token.into(),
+        body,
         reason,
     }
 }
 
-/// [`Error::HoldLimit`]: the lock was held for its `max_hold`.
+/// [`Error::MaxHoldExceeded`]: the lock was held for its `max_hold`.
 ///
 /// ```
-/// # use distlock::{FencingToken, testing::error::{self, Work}};
+/// # use distlock::{BodyState, FencingToken, testing::error};
 /// # use std::time::Duration;
-/// let error = error::hold_limit("report", FencingToken::new(41), Duration::from_secs(3_600), Work::Stopped);
+/// let error = error::max_hold_exceeded("report", FencingToken::new(41), Duration::from_secs(3_600), BodyState::Stopped);
 /// assert!(error.is_lost());
 /// ```
 #[must_use]
-pub fn hold_limit(
+pub fn max_hold_exceeded(
     key: impl Into<String>,
-    fencing_token: FencingToken,
+    fencing_token: impl Into<Option<FencingToken>>,
     max_hold: Duration,
-    work: Work,
+    body: BodyState,
 ) -> Error {
-    Error::HoldLimit {
+    Error::MaxHoldExceeded {
         key: key.into(),
-        fencing_token,
+        fencing_token: fencing_token.into(),
         max_hold,
-        completed: work == Work::Completed,
-        stopped: work == Work::Stopped,
+        body,
     }
 }
 
@@ -153,22 +158,22 @@ pub fn hold_limit(
 /// assert!(error.to_string().contains("it is empty"));
 /// ```
 #[must_use]
-pub fn invalid_key(key: impl Into<String>, reason: impl Into<String>) -> Error {
+pub fn invalid_key(key: impl Into<String>, detail: impl Into<String>) -> Error {
     Error::InvalidKey {
         key: key.into(),
-        reason: reason.into(),
+        detail: detail.into(),
     }
 }
 
-/// [`Error::ForeignKey`]: this was found at the lock's key, and is not distlock's.
+/// [`Error::KeyConflict`]: this was found at the lock's key, and is not distlock's.
 ///
 /// ```
-/// let error = distlock::testing::error::foreign_key("report", "a hash stands at distlock:lock:{report}");
+/// let error = distlock::testing::error::key_conflict("report", "a hash stands at distlock:lock:{report}");
 /// assert_eq!(error.key(), Some("report"));
 /// ```
 #[must_use]
-pub fn foreign_key(key: impl Into<String>, detail: impl Into<String>) -> Error {
-    Error::ForeignKey {
+pub fn key_conflict(key: impl Into<String>, detail: impl Into<String>) -> Error {
+    Error::KeyConflict {
         key: key.into(),
         detail: detail.into(),
     }
@@ -233,11 +238,13 @@ pub fn all(key: &str) -> Vec<Error> {
     let (waited, token) = (Duration::from_secs(5), FencingToken::new(41));
     vec![
         busy(key, waited, [holder("worker-2")]),
+        queue_full(key, 10_000),
         unavailable(Some(key), waited, Outage::TimedOut, "no answer within 1s"),
-        lost(key, token, Work::Stopped, LossReason::Gone),
-        hold_limit(key, token, waited, Work::Stopped),
+        lost(key, token, BodyState::Stopped, LossReason::Gone),
+        max_hold_exceeded(key, token, waited, BodyState::Stopped),
+        released(key, token),
         invalid_key(key, "it is not as it should be"),
-        foreign_key(key, "something that is not a lock of distlock stands there"),
+        key_conflict(key, "something that is not a lock of distlock stands there"),
         config("an option is wrong"),
         not_installed(),
         already_installed(),

@@ -3,7 +3,7 @@
 /// How a hold is to be lost.
 ///
 /// ```
-/// # use distlock::{Error, LossReason, testing::{Loss, TestLocks}};
+/// # use distlock::{BodyState, Error, LossReason, testing::{Loss, TestLocks}};
 /// # use std::time::Duration;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
@@ -17,9 +17,9 @@
 ///             tokio::time::sleep(Duration::from_secs(1)).await;
 ///         }
 ///     }).await.unwrap_err();
-///     let Error::Lost { reason, stopped, completed, .. } = error else { panic!("{error}") };
+///     let Error::Lost { reason, body, .. } = error else { panic!("{error}") };
 ///     // Deleted: the work was done when this was found.
-///     assert_eq!((stopped, completed), (how != Loss::Deleted, how == Loss::Deleted));
+///     assert_eq!(body == BodyState::Completed, how == Loss::Deleted);
 ///     assert_eq!(reason == LossReason::Gone, how != Loss::NotRenewed);
 /// }
 /// # }

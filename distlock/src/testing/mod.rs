@@ -76,9 +76,9 @@
 //! |---|---|
 //! | [`busy`](Outcomes::busy) | waits, and gets [`Error::Busy`](crate::Error::Busy) with that holder |
 //! | [`unavailable`](Outcomes::unavailable) | tries again, and gets [`Error::Unavailable`](crate::Error::Unavailable); what is held is lost at its safe deadline |
-//! | [`foreign`](Outcomes::foreign) | gets [`Error::ForeignKey`](crate::Error::ForeignKey) |
+//! | [`foreign`](Outcomes::foreign) | gets [`Error::KeyConflict`](crate::Error::KeyConflict) |
 //! | [`lost_after`](Outcomes::lost_after), [`lose`](TestLocks::lose) | gets its lock and then [`Error::Lost`](crate::Error::Lost), for the reason that [`Loss`] says |
-//! | [`hold_limit_after`](Outcomes::hold_limit_after) | gets its lock and then [`Error::HoldLimit`](crate::Error::HoldLimit) |
+//! | [`max_hold_exceeded_after`](Outcomes::max_hold_exceeded_after) | gets its lock and then [`Error::MaxHoldExceeded`](crate::Error::MaxHoldExceeded) |
 //! | nothing | gets its lock, or waits for whoever else has it in this test |
 //!
 //! Each is for [one key](TestLocks::on), [one label](TestLocks::on_label) or [all

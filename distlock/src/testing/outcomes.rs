@@ -168,7 +168,7 @@ impl Outcomes<'_> {
     }
 
     /// Something that is not distlock's stands at the key:
-    /// [`Error::ForeignKey`](crate::Error::ForeignKey), at once.
+    /// [`Error::KeyConflict`](crate::Error::KeyConflict), at once.
     ///
     /// ```
     /// # use distlock::{Error, testing::TestLocks};
@@ -177,7 +177,7 @@ impl Outcomes<'_> {
     /// # let locks = TestLocks::new();
     /// locks.on("report").foreign("a hash stands at distlock:lock:{report}");
     /// let error = locks.manager().lock("report").acquire().await.unwrap_err();
-    /// assert!(matches!(error, Error::ForeignKey { .. }), "{error}");
+    /// assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
     /// # }
     /// ```
     pub fn foreign(self, detail: impl Into<String>) {
@@ -188,7 +188,7 @@ impl Outcomes<'_> {
     /// [`Error::Lost`](crate::Error::Lost), unless it ends before.
     ///
     /// ```
-    /// # use distlock::{Error, LossReason, testing::{Loss, TestLocks}};
+    /// # use distlock::{BodyState, Error, LossReason, testing::{Loss, TestLocks}};
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
@@ -196,7 +196,7 @@ impl Outcomes<'_> {
     /// locks.on("report").lost_after(Duration::from_secs(2), Loss::Gone);
     /// let lock = locks.manager().lock("report");
     /// let error = lock.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
-    /// assert!(matches!(error, Error::Lost { reason: LossReason::Gone, stopped: true, .. }));
+    /// assert!(matches!(error, Error::Lost { reason: LossReason::Gone, body: BodyState::Stopped, .. }));
     /// # }
     /// ```
     pub fn lost_after(self, after: Duration, how: Loss) {
@@ -204,21 +204,21 @@ impl Outcomes<'_> {
     }
 
     /// The call gets its lock with a `max_hold` of so long in place of its own: its body is stopped
-    /// then with [`Error::HoldLimit`](crate::Error::HoldLimit), unless it ends before.
+    /// then with [`Error::MaxHoldExceeded`](crate::Error::MaxHoldExceeded), unless it ends before.
     ///
     /// ```
-    /// # use distlock::{Error, testing::TestLocks};
+    /// # use distlock::{BodyState, Error, testing::TestLocks};
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// # let locks = TestLocks::new();
-    /// locks.on("report").hold_limit_after(Duration::from_secs(2));
+    /// locks.on("report").max_hold_exceeded_after(Duration::from_secs(2));
     /// let lock = locks.manager().lock("report").max_hold(Duration::from_secs(3_600));
     /// let error = lock.run(async |_| std::future::pending::<()>().await).await.unwrap_err();
-    /// assert!(matches!(error, Error::HoldLimit { stopped: true, .. }));
+    /// assert!(matches!(error, Error::MaxHoldExceeded { body: BodyState::Stopped, .. }));
     /// # }
     /// ```
-    pub fn hold_limit_after(self, limit: Duration) {
+    pub fn max_hold_exceeded_after(self, limit: Duration) {
         self.set(Outcome::HoldLimit(limit));
     }
 

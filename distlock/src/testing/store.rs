@@ -292,7 +292,8 @@ impl Observer for Recorder {
         let Some(core) = store.core() else { return };
         let held = core.claims.held();
         let mut holds = held.iter().filter_map(|entry| Held::of(&core, entry));
-        let is_meant = |hold: &Held| hold.fencing_token() == *fencing_token && hold.key() == &**key;
+        let is_meant =
+            |hold: &Held| Some(hold.fencing_token()) == *fencing_token && hold.key() == &**key;
         if let Some(hold) = holds.find(is_meant) {
             store.record(hold, *waited);
         }

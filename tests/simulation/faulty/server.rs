@@ -148,7 +148,7 @@ impl FaultyServer {
         let before: Vec<_> = keys.iter().map(|key| self.snapshot(key)).collect();
         let wall = self.wall();
         let answer = if self.conditions.is_refusing() {
-            Answer::Refused(Trouble::new(Outage::WritesRefused, REFUSAL))
+            Answer::Refused(Trouble::new(Outage::WritesRejected, REFUSAL))
         } else {
             op.apply(store, wall)
         };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use distlock::{Error, Held, LockManager};
+use distlock::{BodyState, Error, Held, LockManager};
 
 use crate::seen::block_on;
 
@@ -182,9 +182,9 @@ fn a_stopped_body_is_dropped_where_it_stands() {
     let log = Log::default();
     let outcome = on_a_store_of_its_own(stopped(&log, log.value("used")));
     match outcome.expect_err("a limit") {
-        Error::HoldLimit {
+        Error::MaxHoldExceeded {
             max_hold,
-            completed: false,
+            body: BodyState::Stopped,
             ..
         } => assert_eq!(max_hold, Duration::from_millis(20)),
         other => panic!("not stopped: {other:?}"),

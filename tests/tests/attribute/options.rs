@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use distlock::{Error, LockManager, LossReason};
+use distlock::{BodyState, Error, LockManager, LossReason};
 
 use crate::seen::{block_on, held, locked, two_clients};
 
@@ -277,7 +277,7 @@ fn was_shut_down(outcome: &Result<&'static str, Error>) -> bool {
     matches!(
         outcome,
         Err(Error::Lost {
-            completed: false,
+            body: BodyState::Stopped,
             reason: LossReason::ShutDown,
             ..
         })

@@ -166,7 +166,7 @@ fn an_endless_body_ends_at_its_limit() {
     let failure = locked_and_stopped("outputs:loop", endless());
     assert!(matches!(
         failure,
-        Err(ShopError::Lock(Error::HoldLimit { .. }))
+        Err(ShopError::Lock(Error::MaxHoldExceeded { .. }))
     ));
 }
 

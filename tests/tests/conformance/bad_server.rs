@@ -65,7 +65,7 @@ async fn a_server_that_refuses_writes() {
     fixture
         .raw()
         .cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    assert_unavailable(&fixture, Outage::WritesRefused, &["`k`", "refuses writes"]).await;
+    assert_unavailable(&fixture, Outage::WritesRejected, &["`k`", "rejects writes"]).await;
     assert_eq!(
         fixture.keys(),
         Vec::<String>::new(),

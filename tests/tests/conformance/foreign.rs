@@ -37,7 +37,7 @@ async fn assert_foreign(manager: &LockManager, waits: bool) {
         started.elapsed() < PATIENCE / 2,
         "it waited for a foreign key"
     );
-    assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
+    assert!(matches!(error, Error::KeyConflict { .. }), "{error:?}");
     assert_eq!(error.key(), Some("k"));
     let message = error.to_string();
     // The lock, the keys in Redis to look at, and what to do.
@@ -45,7 +45,7 @@ async fn assert_foreign(manager: &LockManager, waits: bool) {
         "lock `k`",
         ":lock:{k}`",
         ":fence:{k}`",
-        "delete what is not distlock's",
+        "remove the conflicting key",
     ] {
         assert!(message.contains(words), "no {words:?} in {message}");
     }
@@ -73,7 +73,7 @@ for_redis! {
             assert_foreign(&manager, false).await;
             assert!(manager.lock("k").try_acquire().await.is_err());
             let error = manager.inspect("k").await.unwrap_err();
-            assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
+            assert!(matches!(error, Error::KeyConflict { .. }), "{error:?}");
             let mut after = dump(&mut raw, &name);
             if value.len() == 4 {
                 // Only time may have passed.
@@ -103,7 +103,7 @@ for_redis! {
                 raw.cmd(&["EXEC"]);
             }
             let error = distlock_tests::within(PATIENCE / 2, waiter.0).await.unwrap().unwrap_err();
-            assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
+            assert!(matches!(error, Error::KeyConflict { .. }), "{error:?}");
             drop(guard);
             raw.cmd(&["DEL", &name]);
             fixture.until_free("k", SOON).await;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use distlock::{Error, LossReason};
+use distlock::{BodyState, Error};
 use distlock_tests::within;
 
 use crate::fixture::{HELD, LATE, PATIENCE, SOON, ms, take, until_renewed_twice};
@@ -75,7 +75,7 @@ for_each_store! {
         let held = held.unwrap();
         assert!(!held.is_held() && held.remaining().is_zero() && held.check().is_err());
         let released = held.confirmed().await.unwrap_err();
-        assert!(matches!(released, Error::Lost { reason: LossReason::Released, .. }), "{released:?}");
+        assert!(matches!(released, Error::Released { .. }), "{released:?}");
     }
 
     async fn a_guard_ends_at_its_max_hold(store) {
@@ -91,8 +91,8 @@ for_each_store! {
         assert!(error.is_lost() && !error.is_retryable());
         assert!(error.to_string().contains("`k`") && error.to_string().contains("max_hold"));
         match error {
-            Error::HoldLimit { key, fencing_token, max_hold, completed: false, .. } => {
-                assert_eq!((key.as_str(), fencing_token, max_hold), ("k", token, ms(700)));
+            Error::MaxHoldExceeded { key, fencing_token, max_hold, body: BodyState::Running, .. } => {
+                assert_eq!((key.as_str(), fencing_token, max_hold), ("k", Some(token), ms(700)));
             }
             other => panic!("{other:?}"),
         }
@@ -101,7 +101,7 @@ for_each_store! {
         let other = store.manager().await.lock("k").wait(ms(3_000 + 300 + 500) + LATE);
         take(other).await;
         let late = guard.release().await.unwrap_err();
-        assert!(matches!(late, Error::HoldLimit { completed: true, .. }), "{late:?}");
+        assert!(matches!(late, Error::MaxHoldExceeded { body: BodyState::Completed, .. }), "{late:?}");
     }
 
     async fn a_body_is_stopped_at_its_max_hold(store) {
@@ -118,7 +118,7 @@ for_each_store! {
         assert!(lasted >= ms(300) && lasted < ms(300) + LATE, "after {lasted:?}");
         assert!(dropped.load(Ordering::SeqCst), "the body is gone before the call returns");
         assert!(
-            matches!(result, Err(Error::HoldLimit { completed: false, .. })),
+            matches!(result, Err(Error::MaxHoldExceeded { body: BodyState::Stopped, .. })),
             "{result:?}"
         );
         // It was given back, not left to expire.
@@ -130,7 +130,7 @@ for_each_store! {
         let lock = store.manager().await.lock("k").max_hold(ms(100));
         let result = lock.run(async |_| std::thread::sleep(ms(250))).await;
         assert!(
-            matches!(result, Err(Error::HoldLimit { completed: true, .. })),
+            matches!(result, Err(Error::MaxHoldExceeded { body: BodyState::Completed, .. })),
             "{result:?}"
         );
         store.until_free("k", SOON).await;

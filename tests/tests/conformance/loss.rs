@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use distlock::{Error, LockGuard, LossReason};
+use distlock::{BodyState, Error, LockGuard, LossReason};
 use distlock_tests::within;
 
 use crate::fixture::{Fixture, PATIENCE, ms, until_renewed_twice};
@@ -28,11 +28,12 @@ fn assert_gone(error: &Error, after_completion: bool) {
     match error {
         Error::Lost {
             key,
-            completed,
+            body,
             reason: LossReason::Gone,
             ..
         } => {
-            assert_eq!((key.as_str(), *completed), ("k", after_completion));
+            assert_eq!(key, "k");
+            assert_eq!(*body == BodyState::Completed, after_completion);
         }
         other => panic!("{other:?}"),
     }
@@ -49,7 +50,7 @@ for_redis! {
         assert!(started.elapsed() < LEASE, "after {:?}", started.elapsed());
         assert_gone(&error, false);
         match error {
-            Error::Lost { fencing_token, .. } => assert_eq!(fencing_token, guard.fencing_token()),
+            Error::Lost { fencing_token, .. } => assert_eq!(fencing_token, Some(guard.fencing_token())),
             other => panic!("{other:?}"),
         }
         assert!(!guard.is_held() && guard.remaining().is_zero());

@@ -102,7 +102,10 @@ async fn a_max_hold_ends_to_the_millisecond() {
     let lock = manager().lock("k").max_hold(HOUR);
     let started = Instant::now();
     let result = lock.run(async |_| std::future::pending::<()>().await).await;
-    assert!(matches!(result, Err(Error::HoldLimit { .. })), "{result:?}");
+    assert!(
+        matches!(result, Err(Error::MaxHoldExceeded { .. })),
+        "{result:?}"
+    );
     let elapsed = started.elapsed();
     assert!(elapsed >= HOUR && elapsed < HOUR + ms(2), "{elapsed:?}");
     let guard = lock.acquire().await.unwrap();

@@ -139,7 +139,7 @@ for_each_store! {
                 within(PATIENCE, guard.lost()).await;
                 let lock = manager.lock("k").wait(PATIENCE);
                 let error = lock.acquire().await.unwrap_err();
-                assert!(matches!(error, Error::HoldLimit { .. }), "{error:?}");
+                assert!(matches!(error, Error::MaxHoldExceeded { .. }), "{error:?}");
                 assert!(lock.run(async |_| ()).await.unwrap_err().is_lost());
                 assert!(lock.try_acquire().await.unwrap_err().is_lost());
             })
@@ -155,7 +155,7 @@ for_each_store! {
                 let _turn = manager.lock("k").acquire().await.unwrap();
                 let second = manager.lock("k").wait(PATIENCE);
                 let error = within(PATIENCE / 2, second.acquire()).await.unwrap_err();
-                assert!(matches!(error, Error::HoldLimit { .. }), "{error:?}");
+                assert!(matches!(error, Error::MaxHoldExceeded { .. }), "{error:?}");
             })
             .await;
     }

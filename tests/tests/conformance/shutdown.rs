@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use distlock::{Error, LossReason};
+use distlock::{BodyState, Error, LossReason};
 use distlock_tests::{eventually_async, within};
 
 use crate::fixture::{Fixture, PATIENCE, SOON, ms, take};
@@ -60,7 +60,7 @@ for_each_store! {
         within(PATIENCE, manager.shutdown()).await;
         let error = running.await.unwrap().unwrap_err();
         assert!(
-            matches!(error, Error::Lost { completed: false, reason: LossReason::ShutDown, .. }),
+            matches!(error, Error::Lost { body: BodyState::Stopped, reason: LossReason::ShutDown, .. }),
             "{error:?}"
         );
         assert!(error.to_string().contains("`k`"), "{error}");
@@ -89,7 +89,7 @@ for_each_store! {
         assert!(!inside.load(Ordering::SeqCst), "two at once");
         shutting_down.await.unwrap();
         let result = running.await.unwrap();
-        assert!(matches!(result, Err(Error::Lost { completed: true, .. })), "{result:?}");
+        assert!(matches!(result, Err(Error::Lost { body: BodyState::Completed, .. })), "{result:?}");
         guard.release().await.unwrap();
     }
 

@@ -26,7 +26,7 @@ async fn who_may_wait_for_itself_is_told() {
     for part in [
         "`k`",
         "waited",
-        "this very process",
+        "(this process",
         "call tree",
         "release first",
     ] {

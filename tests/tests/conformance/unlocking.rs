@@ -15,7 +15,7 @@ fn assert_revoked(error: &Error) {
         panic!("{error:?}")
     };
     assert!(matches!(reason, LossReason::Revoked { .. }), "{error:?}");
-    assert!(error.to_string().contains("taken away"), "{error}");
+    assert!(error.to_string().contains("revoked"), "{error}");
 }
 
 /// A lease that is renewed soon: where no message comes, that is when its holder is told.
@@ -283,7 +283,7 @@ for_redis! {
         let right = format!("revoked {token} {name}\nsomebody");
         fixture.raw().cmd(&["PUBLISH", &channel, &right]);
         let error = within(PATIENCE, guard.lost()).await;
-        assert!(error.to_string().contains("taken away by somebody"), "{error}");
+        assert!(error.to_string().contains("revoked by somebody"), "{error}");
         drop(guard);
         other.guard().await.release().await.unwrap();
     }
@@ -296,7 +296,7 @@ for_redis! {
         let manager = fixture.manager().await;
         let locks = manager.list("").await.unwrap();
         assert_eq!(locks.len(), 1);
-        assert!(matches!(manager.unlock("foreign").await, Err(Error::ForeignKey { .. })));
+        assert!(matches!(manager.unlock("foreign").await, Err(Error::KeyConflict { .. })));
         guard.release().await.unwrap();
         eventually_async(PATIENCE, async || manager.list("").await.unwrap().is_empty()).await;
     }

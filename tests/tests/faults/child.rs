@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Error, LockManager};
+use distlock::{BodyState, Error, LockManager};
 use distlock_tests::{Worker, child_args, is_child, this_test_binary};
 
 use crate::kit::{connect, hold, ms};
@@ -118,7 +118,7 @@ async fn blocking(manager: &LockManager, key: &str, lease: Duration) {
 fn describe(result: Result<(), Error>) -> String {
     match result {
         Ok(()) => "ok".into(),
-        Err(Error::Lost { completed, .. }) => format!("lost {completed}"),
+        Err(Error::Lost { body, .. }) => format!("lost {}", body == BodyState::Completed),
         Err(other) => format!("{other:?}"),
     }
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::__inside::lanes_at_once;
-use distlock::{Error, FencingToken, Held, Lock, LockGuard, LockManager, LossReason, Outage};
+use distlock::{
+    BodyState, Error, FencingToken, Held, Lock, LockGuard, LockManager, LossReason, Outage,
+};
 use distlock_tests::{Proxy, RedisServer, Reply, Resp, equal, eventually_async, within};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -277,9 +279,7 @@ pub(crate) async fn hand_on(guard: LockGuard, waiting: Acquiring, raw: &mut Resp
 #[track_caller]
 pub(crate) fn loss(error: &Error) -> (&LossReason, bool) {
     match error {
-        Error::Lost {
-            reason, completed, ..
-        } => (reason, *completed),
+        Error::Lost { reason, body, .. } => (reason, *body == BodyState::Completed),
         other => panic!("{other:?}"),
     }
 }

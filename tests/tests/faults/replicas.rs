@@ -203,7 +203,7 @@ async fn what_a_replica_does_not_hear_of_is_lost_at_the_safe_deadline() {
         assert!(after < LEASE + SLACK, "believed for {after:?}");
         let (reason, _) = loss(&error);
         assert!(
-            matches!(reason, LossReason::NotRenewed { last_failure } if last_failure.contains("min_replicas")),
+            matches!(reason, LossReason::NotRenewed { last_error: Some(error) } if error.contains("min_replicas")),
             "{error:?}"
         );
         drop(guard);

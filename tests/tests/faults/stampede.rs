@@ -190,7 +190,7 @@ async fn releases_that_are_refused_delay_no_others() {
     for n in 0..BAD {
         let lock = manager.lock(format!("bad{n}")).lease(lease);
         let error = lock.acquire().await.unwrap_err();
-        assert!(matches!(error, Error::ForeignKey { .. }), "{error:?}");
+        assert!(matches!(error, Error::KeyConflict { .. }), "{error:?}");
     }
     drop(held);
     eventually_async(LONG, async || raw.keys("distlock:lock:*").is_empty()).await;

@@ -77,7 +77,7 @@ async fn what_does_not_fit_is_counted_and_calls_are_told_wholly_or_not() {
     let missed = || {
         let all = gate.notes.all();
         let missed = all.iter().filter_map(|event| match event {
-            Event::Lagged { skipped, .. } => Some(*events),
+            Event::Lagged { skipped, .. } => Some(*skipped),
             _ => None,
         });
         missed.sum::<u64>()

@@ -28,7 +28,10 @@ async fn a_lock_that_is_free() {
                     handoff,
                     ..
                 } => {
-                    assert_eq!((&*lock, fencing_token, handoff), ("k:<n>", token, None));
+                    assert_eq!(
+                        (&*lock, fencing_token, handoff),
+                        ("k:<n>", Some(token), None)
+                    );
                     assert!(waited < LONG);
                 }
                 Event::HoldEnded {
@@ -37,7 +40,7 @@ async fn a_lock_that_is_free() {
                     held,
                     ..
                 } => {
-                    assert_eq!((&*lock, fencing_token), ("k:<n>", token));
+                    assert_eq!((&*lock, fencing_token), ("k:<n>", Some(token)));
                     assert!(held < LONG);
                 }
                 _ => {}

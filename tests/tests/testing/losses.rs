@@ -1,21 +1,15 @@
 //! Locks that are held, and then lost, or held for too long.
 
 use distlock::testing::{Loss, assert_locked, assert_not_locked};
-use distlock::{Error, LossReason};
+use distlock::{BodyState, Error, LossReason};
 use tokio::time::Instant;
 
 use crate::service::{Inventory, LEASE, REDUCE, assert_took, is_about, ms, secs};
 
-/// What a loss was: stopped, completed, why.
 #[track_caller]
-fn loss(error: Error) -> (bool, bool, LossReason) {
+fn loss(error: Error) -> (BodyState, LossReason) {
     match error {
-        Error::Lost {
-            stopped,
-            completed,
-            reason,
-            ..
-        } => (stopped, completed, reason),
+        Error::Lost { body, reason, .. } => (body, reason),
         other => panic!("{other:?}"),
     }
 }
@@ -38,8 +32,8 @@ async fn a_lock_that_is_gone_stops_its_body_at_once() {
         let started = Instant::now();
         let error = shop.reduce(7, secs(3_600)).await.unwrap_err();
         assert_took(started, ms(1_500));
-        let (stopped, completed, reason) = loss(error);
-        assert!(stopped && !completed);
+        let (body, reason) = loss(error);
+        assert_eq!(body, BodyState::Stopped);
         let is_revoked = matches!(reason, LossReason::Revoked { .. });
         assert!(is_revoked == (how == Loss::Revoked), "{reason:?}");
         assert!(is_revoked || reason == LossReason::Gone, "{reason:?}");
@@ -71,7 +65,7 @@ async fn a_lock_is_lost_on_command() {
     shop.locks.lose("inventory:7", Loss::Gone);
     assert_not_locked!(shop.locks, "inventory:7");
     let error = task.await.unwrap().unwrap_err();
-    assert_eq!(loss(error), (true, false, LossReason::Gone));
+    assert_eq!(loss(error), (BodyState::Stopped, LossReason::Gone));
     assert_eq!(lost_at.elapsed(), ms(0));
 }
 
@@ -96,11 +90,11 @@ async fn what_was_deleted_is_found_by_the_next_renewal() {
     assert!(elapsed > LEASE / 4 && elapsed <= LEASE / 3, "{elapsed:?}");
     match first.unwrap_err() {
         Error::Lost {
-            stopped: true,
+            body: BodyState::Stopped,
             reason: LossReason::Gone,
             fencing_token,
             ..
-        } => assert!(fencing_token < token),
+        } => assert!(fencing_token < Some(token)),
         other => panic!("{other:?}"),
     }
 }
@@ -112,7 +106,7 @@ async fn what_was_deleted_is_found_by_the_release() {
         .on("inventory:7")
         .lost_after(ms(100), Loss::Deleted);
     let error = shop.reduce(7, ms(200)).await.unwrap_err();
-    assert_eq!(loss(error), (false, true, LossReason::Gone));
+    assert_eq!(loss(error), (BodyState::Completed, LossReason::Gone));
     assert_eq!(shop.done(), 1);
 }
 
@@ -133,10 +127,10 @@ async fn what_is_not_renewed_is_lost_at_its_safe_deadline() {
         let error = shop.reduce(7, secs(3_600)).await.unwrap_err();
         let elapsed = started.elapsed();
         assert!(elapsed >= earliest && elapsed <= latest, "{elapsed:?}");
-        let (stopped, completed, reason) = loss(error);
-        assert!((stopped, completed) == (true, false));
+        let (body, reason) = loss(error);
+        assert_eq!(body, BodyState::Stopped);
         assert!(
-            matches!(reason, LossReason::NotRenewed { last_failure } if last_failure.contains("no answer"))
+            matches!(reason, LossReason::NotRenewed { last_error: Some(error) } if error.contains("no answer"))
         );
         assert_eq!(shop.dropped(), 1);
     }
@@ -172,14 +166,14 @@ async fn a_hold_ends_at_the_limit_that_was_said() {
     shop.locks
         .on_label("report:<name>")
         .once()
-        .hold_limit_after(secs(3));
+        .max_hold_exceeded_after(secs(3));
     let started = Instant::now();
     let error = shop.report("daily", secs(60)).await.unwrap_err();
     assert_took(started, secs(3));
     match error {
-        Error::HoldLimit {
-            max_hold, stopped, ..
-        } => assert_eq!((max_hold, stopped), (secs(3), true)),
+        Error::MaxHoldExceeded { max_hold, body, .. } => {
+            assert_eq!((max_hold, body), (secs(3), BodyState::Stopped))
+        }
         other => panic!("{other:?}"),
     }
     assert_eq!(shop.done(), 0);
@@ -187,9 +181,9 @@ async fn a_hold_ends_at_the_limit_that_was_said() {
     shop.locks
         .on("inventory:7")
         .once()
-        .hold_limit_after(secs(3));
+        .max_hold_exceeded_after(secs(3));
     let error = shop.reduce(7, secs(60)).await.unwrap_err();
-    assert!(matches!(error, Error::HoldLimit { .. }), "{error:?}");
+    assert!(matches!(error, Error::MaxHoldExceeded { .. }), "{error:?}");
     shop.report("daily", secs(60)).await.unwrap();
 }
 
@@ -201,7 +195,7 @@ async fn what_is_not_distlocks_is_told() {
         .once()
         .foreign("a hash stands there");
     match shop.reduce(7, ms(1)).await.unwrap_err() {
-        Error::ForeignKey { key, detail, .. } => {
+        Error::KeyConflict { key, detail, .. } => {
             assert_eq!(
                 (&key[..], &detail[..]),
                 ("inventory:7", "a hash stands there")
@@ -245,11 +239,11 @@ async fn each_hold_of_a_batch_has_its_own_loss() {
         match (how, reduced) {
             (None, Ok(_)) => {}
             (Some(Loss::Deleted), Err(error)) => {
-                assert_eq!(loss(error), (true, false, LossReason::Gone));
+                assert_eq!(loss(error), (BodyState::Stopped, LossReason::Gone));
                 assert!(lasted <= LEASE / 3 + ms(5), "{lasted:?}");
             }
             (Some(_), Err(error)) => {
-                let reason = loss(error).2;
+                let reason = loss(error).1;
                 assert!(
                     matches!(reason, LossReason::NotRenewed { .. }),
                     "{reason:?}"

@@ -1,7 +1,7 @@
 //! A store that cannot be used.
 
 use distlock::testing::holder;
-use distlock::{Error, LossReason, Outage};
+use distlock::{BodyState, Error, LossReason, Outage};
 use tokio::time::Instant;
 
 use crate::service::{Inventory, LEASE, REDUCE, WAIT, assert_took, is_about, ms, secs};
@@ -95,11 +95,13 @@ async fn what_is_held_is_lost_when_an_outage_lasts() {
         assert_took(started, safe);
         match reduced.unwrap_err() {
             Error::Lost {
-                stopped: true,
-                completed: false,
-                reason: LossReason::NotRenewed { last_failure },
+                body: BodyState::Stopped,
+                reason:
+                    LossReason::NotRenewed {
+                        last_error: Some(last_error),
+                    },
                 ..
-            } => assert!(last_failure.contains("not ready"), "{last_failure}"),
+            } => assert!(last_error.contains("not ready"), "{last_error}"),
             other => panic!("{other:?}"),
         }
         assert_eq!((shop.done(), shop.dropped()), (0, 1));

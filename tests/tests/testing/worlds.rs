@@ -1,7 +1,7 @@
 //! Kits beside each other, and the runtimes that they are used on.
 
 use distlock::testing::{Loss, TestLocks, assert_locked, assert_not_locked, holder};
-use distlock::{Error, LockManager, Outage, distributed_lock, with_manager};
+use distlock::{BodyState, Error, LockManager, Outage, distributed_lock, with_manager};
 use distlock_tests::within;
 
 use crate::service::{Inventory, ms, secs};
@@ -96,7 +96,13 @@ async fn real_time_and_several_threads_will_do() {
     for task in tasks {
         let error = within(secs(30), task).await.unwrap().unwrap_err();
         assert!(
-            matches!(error, Error::Lost { stopped: true, .. }),
+            matches!(
+                error,
+                Error::Lost {
+                    body: BodyState::Stopped,
+                    ..
+                }
+            ),
             "{error:?}"
         );
     }

@@ -143,9 +143,9 @@ pub(crate) enum Outcome {
     /// `try_acquire` gave `None`, or `Error::Busy`.
     Busy,
     Unavailable,
-    /// `Lost { completed: false }`.
+    /// `Lost`, and the work had not been done.
     Lost,
-    /// `Lost { completed: true }`.
+    /// `Lost`, and the work had been done.
     LostCompleted,
     HoldLimit,
     ShutDown,

@@ -244,7 +244,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidKey`], [`Error::ForeignKey`], [`Error::Unavailable`], [`Error::ShutDown`].
+    /// [`Error::InvalidKey`], [`Error::KeyConflict`], [`Error::Unavailable`], [`Error::ShutDown`].
     ///
     /// # Cancel safety
     ///
@@ -306,7 +306,7 @@ pub(crate) async fn look(
     let key = || key.to_string();
     let seen = *seen.map_err(|trouble| trouble.into_error(Some(key()), waited))?;
     match seen.foreign {
-        Some(detail) => Err(Error::ForeignKey { key: key(), detail }),
+        Some(detail) => Err(Error::KeyConflict { key: key(), detail }),
         None => Ok(seen),
     }
 }

@@ -65,7 +65,7 @@ async fn list(core: Arc<Core>, prefix: &str) -> Result<Vec<KeyState>, Error> {
             Ok(seen) if seen.holders().is_empty() => {}
             Ok(seen) => locks.push(seen),
             // Not a lock, though it is called like one.
-            Err(Error::ForeignKey { .. }) => {}
+            Err(Error::KeyConflict { .. }) => {}
             Err(error) => return Err(error),
         }
     }

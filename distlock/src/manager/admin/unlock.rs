@@ -56,7 +56,7 @@ impl LockManager {
     /// does not listen, or its code does not stop. It cannot be renewed, so it is free when its
     /// time is over ([`KeyState::remaining`](crate::KeyState)). [`Error::Unavailable`] if the store
     /// did not answer: it may have been taken away all the same, and asking again does no harm.
-    /// [`Error::InvalidKey`], [`Error::ForeignKey`], [`Error::ShutDown`].
+    /// [`Error::InvalidKey`], [`Error::KeyConflict`], [`Error::ShutDown`].
     ///
     /// # Cancel safety
     ///
@@ -338,7 +338,6 @@ async fn wait_until_free(
             return Err(Error::Busy {
                 key: key.to_string(),
                 waited: now.since(started),
-                queue_full: false,
                 holders: vec![occupant.holder()],
             });
         }

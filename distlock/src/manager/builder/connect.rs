@@ -145,7 +145,7 @@ impl LockManagerBuilder {
                     let _on_the_thread = assembly.executor.enter();
                     open::connect_lazy(&config, client)
                 };
-                Ok(assembly.finish(opened, self.name(), self.durability))
+                Ok(assembly.finish(opened, self.settings(), self.durability))
             }
         }
     }
@@ -203,7 +203,7 @@ impl LockManagerBuilder {
         if let Some(policy) = &opened.eviction {
             report::eviction(&opened.identity, policy);
         }
-        Ok(assembly.finish(opened, self.name(), self.durability))
+        Ok(assembly.finish(opened, self.settings(), self.durability))
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -317,7 +317,7 @@ impl LockManagerBuilder {
         let client = ClientId::new(&SystemRandom);
         let events = assembly.mailbox.sink();
         let store = MemoryStore::new(server, client, self.settings(), events.clone());
-        assembly.finish(front(store, events), self.name(), self.durability)
+        assembly.finish(front(store, events), self.settings(), self.durability)
     }
 
     /// Where credentials come from, if not from the URL.
@@ -495,7 +495,7 @@ impl Assembly {
     pub(crate) fn finish(
         self,
         opened: Opened,
-        name: String,
+        settings: Settings,
         durability: Durability,
     ) -> LockManager {
         let core = Arc::new(Core {
@@ -509,6 +509,7 @@ impl Assembly {
             executor: self.executor,
             telemetry: self.telemetry,
             shows_keys: self.parts.shows_keys,
+            max_waiters: settings.max_waiters,
             claims: Table::default(),
             releases: Backlog::default(),
             renewals: Renewals::default(),
@@ -526,6 +527,6 @@ impl Assembly {
             let _ = finished.set(core.clone());
             io
         });
-        LockManager::new(core, name, durability, io)
+        LockManager::new(core, settings.name, durability, io)
     }
 }

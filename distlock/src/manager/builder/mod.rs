@@ -299,10 +299,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How many calls may wait for one key, default 10 000; further ones get [`Error::Busy`] with
-    /// `queue_full` at once. Waiters whose process is gone, or whose time is up, do not count for
-    /// long: each further call looks for them in another part of the queue, a hundred places at a
-    /// time.
+    /// Sets how many calls may wait for one key; default 10,000. Further calls fail with
+    /// [`Error::QueueFull`] at once. Waiters whose process has ended or whose `wait` has expired do
+    /// not count for long: each further call checks another hundred places of the queue.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -313,7 +312,7 @@ impl LockManagerBuilder {
     /// let _held = locks.lock("report").acquire().await?;
     /// let day = Duration::from_secs(24 * 60 * 60);
     /// let error = locks.lock("report").wait(day).acquire().await.unwrap_err();
-    /// assert!(matches!(error, Error::Busy { queue_full: true, .. }), "{error}");
+    /// assert!(matches!(error, Error::QueueFull { .. }), "{error}");
     /// # Ok(()) }
     /// ```
     pub fn max_waiters(mut self, limit: u32) -> Self {

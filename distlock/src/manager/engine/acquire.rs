@@ -292,10 +292,14 @@ fn error(core: &Core, request: &Request, refusal: Refusal) -> Error {
     let waited = request.waited(core.clock.now());
     let key = request.key.to_string();
     match refusal {
-        Refusal::Busy(ref occupant) | Refusal::Full(ref occupant) => Error::Busy {
+        Refusal::Busy(occupant) => Error::Busy {
             key,
             waited,
-            queue_full: matches!(refusal, Refusal::Full(_)),
+            holders: occupant.iter().map(Occupant::holder).collect(),
+        },
+        Refusal::Full(occupant) => Error::QueueFull {
+            key,
+            max_waiters: core.max_waiters,
             holders: occupant.iter().map(Occupant::holder).collect(),
         },
         Refusal::Unavailable(trouble) => {
@@ -304,7 +308,7 @@ fn error(core: &Core, request: &Request, refusal: Refusal) -> Error {
             let still = core.store.outage().filter(|_| is_past);
             still.unwrap_or(trouble).into_error(Some(key), waited)
         }
-        Refusal::Foreign(detail) => Error::ForeignKey { key, detail },
+        Refusal::Foreign(detail) => Error::KeyConflict { key, detail },
         Refusal::ShutDown => shut_down_error(),
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) telemetry: Arc<Telemetry>,
     /// Whether spans and lines of the log name keys, and not their templates only.
     pub(crate) shows_keys: bool,
+    /// Upper limit of the queue of a lock.
+    pub(crate) max_waiters: u32,
     pub(crate) claims: Table,
     pub(crate) releases: Backlog,
     pub(crate) renewals: Renewals,
@@ -138,7 +140,7 @@ fn outcome(trouble: &Trouble) -> CommandOutcome {
     match trouble.outage {
         Outage::TimedOut => CommandOutcome::TimedOut,
         Outage::Unreachable => CommandOutcome::Unreachable,
-        Outage::Denied | Outage::Misconfigured | Outage::Untrusted => CommandOutcome::Denied,
+        Outage::Denied | Outage::Misconfigured | Outage::Tls => CommandOutcome::Denied,
         _ => CommandOutcome::Rejected,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::options::Options;
-use crate::error::Error;
+use crate::error::{BodyState, Error};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::loss::LossReason;
@@ -156,7 +156,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::HoldLimit`] when the lock is lost or released before it is
+    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] when the lock is lost or released before it is
     /// confirmed.
     ///
     /// # Cancel safety
@@ -192,7 +192,7 @@ impl Held {
     /// let helper = tokio::spawn(async move { held.lost().await });
     /// guard.release().await?;
     /// let error = helper.await.expect("no panic");
-    /// assert!(matches!(error, Error::Lost { reason: LossReason::Released, .. }), "{error}");
+    /// assert!(matches!(error, Error::Released { .. }), "{error}");
     /// # Ok(()) }
     /// ```
     ///
@@ -224,7 +224,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::HoldLimit`] when it is over.
+    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] when it is over.
     pub fn check(&self) -> Result<(), Error> {
         self.error().map_or(Ok(()), Err)
     }
@@ -297,31 +297,36 @@ impl Held {
 
     /// The error of a hold that ended so.
     pub(crate) fn ended_by(&self, end: &End) -> Error {
-        let (reason, completed) = match end {
+        let (key, fencing_token) = (self.key().to_owned(), Some(self.grip.token));
+        let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let mut body = BodyState::Running;
+        let reason = match end {
             End::Limit => {
-                return Error::HoldLimit {
-                    key: self.key().to_owned(),
-                    fencing_token: self.grip.token,
+                return Error::MaxHoldExceeded {
+                    key,
+                    fencing_token,
                     max_hold: self.options().max_hold.unwrap_or_default(),
-                    completed: false,
-                    stopped: false,
+                    body,
                 };
             }
-            End::Gone => (LossReason::Gone, false),
-            End::NotOurs => (LossReason::Gone, self.entry.is_completed()),
-            End::NotRenewed(last_failure) => {
-                let last_failure = last_failure.clone();
-                (LossReason::NotRenewed { last_failure }, false)
+            End::Released => return Error::Released { key, fencing_token },
+            End::Gone => LossReason::Gone,
+            End::NotOurs => {
+                if self.entry.is_completed() {
+                    body = BodyState::Completed;
+                }
+                LossReason::Gone
             }
-            End::Revoked(by) => (LossReason::Revoked { by: by.clone() }, false),
-            End::ShutDown => (LossReason::ShutDown, false),
-            End::Released => (LossReason::Released, true),
+            End::NotRenewed(error) => LossReason::NotRenewed {
+                last_error: known(error),
+            },
+            End::Revoked(by) => LossReason::Revoked { by: known(by) },
+            End::ShutDown => LossReason::ShutDown,
         };
         Error::Lost {
-            key: self.key().to_owned(),
-            fencing_token: self.grip.token,
-            completed,
-            stopped: false,
+            key,
+            fencing_token,
+            body,
             reason,
         }
     }

@@ -23,14 +23,12 @@ pub(crate) struct Call<'a> {
 /// Returns how observers and spans name this error of a call; `None` for a mistake of the caller.
 pub(crate) fn refused(error: &Error) -> Option<AcquireFailure> {
     match error {
-        Error::Busy {
-            queue_full: true, ..
-        } => Some(AcquireFailure::QueueFull),
+        Error::QueueFull { .. } => Some(AcquireFailure::QueueFull),
         Error::Busy { .. } => Some(AcquireFailure::Busy),
         Error::Unavailable { .. } => Some(AcquireFailure::Unavailable),
-        Error::ForeignKey { .. } => Some(AcquireFailure::KeyConflict),
+        Error::KeyConflict { .. } => Some(AcquireFailure::KeyConflict),
         Error::ShutDown { .. } => Some(AcquireFailure::ShutDown),
-        Error::Lost { .. } | Error::HoldLimit { .. } => Some(AcquireFailure::Lost),
+        Error::Lost { .. } | Error::MaxHoldExceeded { .. } => Some(AcquireFailure::Lost),
         _ => None,
     }
 }
@@ -75,7 +73,7 @@ impl<'a> Call<'a> {
                 key,
                 waited: now.since(self.request.started),
                 path,
-                fencing_token,
+                fencing_token: Some(fencing_token),
                 handoff: granted_at.map(|granted_at| now.since(granted_at)),
             }
         });

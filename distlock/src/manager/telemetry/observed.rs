@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{BodyState, Error};
 use crate::key::LockKey;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
@@ -30,7 +30,7 @@ impl Held {
                 .publish(&self.entry.request, |lock, key| Event::HoldEnded {
                     lock,
                     key,
-                    fencing_token: self.fencing_token(),
+                    fencing_token: Some(self.fencing_token()),
                     held: self.age(),
                     outcome,
                 });
@@ -46,13 +46,13 @@ impl Held {
             .publish(&self.entry.request, |lock, key| Event::Lost {
                 lock,
                 key,
-                fencing_token: self.fencing_token(),
+                fencing_token: Some(self.fencing_token()),
                 reason,
                 unconfirmed_for: self.unconfirmed_for(),
                 completed: matches!(
                     error,
                     Error::Lost {
-                        completed: true,
+                        body: BodyState::Completed,
                         ..
                     }
                 ),
@@ -64,12 +64,12 @@ impl Held {
 /// How a hold was lost; `None` if it only lasted as long as it may.
 pub(crate) fn loss(error: &Error) -> Option<LossKind> {
     match error {
-        Error::HoldLimit { .. } => None,
+        Error::MaxHoldExceeded { .. } => None,
         Error::Lost { reason, .. } => Some(match reason {
             LossReason::NotRenewed { .. } => LossKind::NotRenewed,
             LossReason::Revoked { .. } => LossKind::Revoked,
             LossReason::ShutDown => LossKind::ShutDown,
-            LossReason::Gone | LossReason::Released => LossKind::Gone,
+            LossReason::Gone => LossKind::Gone,
         }),
         _ => Some(LossKind::Gone),
     }

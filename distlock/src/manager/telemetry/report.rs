@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Holder};
+use crate::error::{BodyState, Error, Holder};
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::Held;
@@ -119,7 +119,7 @@ pub(crate) fn lost(hold: &Held, error: &Error, new_holder: Option<&str>) {
             reason: LossReason::ShutDown,
             ..
         }
-        | Error::HoldLimit { .. } => tracing::warn!(
+        | Error::MaxHoldExceeded { .. } => tracing::warn!(
             target: TARGET,
             lock,
             key = %Visible(hold.key()),
@@ -131,7 +131,8 @@ pub(crate) fn lost(hold: &Held, error: &Error, new_holder: Option<&str>) {
              has ended before `shutdown`"
         ),
         Error::Lost {
-            completed: true, ..
+            body: BodyState::Completed,
+            ..
         } => tracing::warn!(
             target: TARGET,
             lock,
@@ -167,7 +168,7 @@ pub(crate) fn lost(hold: &Held, error: &Error, new_holder: Option<&str>) {
 fn cause(error: &Error) -> String {
     match error {
         Error::Lost { reason, .. } => reason.to_string(),
-        Error::HoldLimit { max_hold, .. } => {
+        Error::MaxHoldExceeded { max_hold, .. } => {
             format!("it was held for its max_hold of {max_hold:?}")
         }
         other => other.to_string(),

@@ -78,7 +78,7 @@ impl RunSpan {
         self.span.record("held_ms", held.map(millis));
         self.over(match error {
             None => HoldOutcome::Released.as_str(),
-            Some(Error::HoldLimit { .. }) => HoldOutcome::MaxHoldExceeded.as_str(),
+            Some(Error::MaxHoldExceeded { .. }) => HoldOutcome::MaxHoldExceeded.as_str(),
             Some(_) => HoldOutcome::Lost.as_str(),
         });
     }

@@ -381,10 +381,10 @@ fn how_a_hold_came_is_known_with_it() {
     let of_unknown_age = confirmed(|claim| claim.handle_grant(&grant(None, 7), at(2_010)));
     let found = confirmed(|claim| claim.handle_found());
     for (claim, path, granted_at) in [
-        (answered(held(7)), Path::Free, None),
-        (not_taken(), Path::Handed, Some(at(2_000))),
-        (of_unknown_age, Path::Handed, None),
-        (found, Path::Looked, None),
+        (answered(held(7)), AcquirePath::Free, None),
+        (not_taken(), AcquirePath::HandedOff, Some(at(2_000))),
+        (of_unknown_age, AcquirePath::HandedOff, None),
+        (found, AcquirePath::QueueCheck, None),
     ] {
         let grip = claim.grip().expect("a hold");
         assert_eq!((grip.path, grip.granted_at), (path, granted_at));

@@ -68,7 +68,7 @@ async fn a_guard_that_is_over_keeps_the_name() {
     let lock = manager.lock("k").lease(LONG * 3).max_hold(ms(200));
     let guard = lock.acquire().await.unwrap();
     let name = listening(&mut raw);
-    assert!(matches!(guard.lost().await, Error::HoldLimit { .. }));
+    assert!(matches!(guard.lost().await, Error::MaxHoldExceeded { .. }));
     assert_eq!(reconnected(&mut raw).await, name);
     assert!(raw.exists("distlock:lock:{k}"));
     assert!(guard.release().await.is_err());

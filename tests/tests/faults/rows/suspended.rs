@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use distlock::{Error, Lock, LockGuard, LockManager};
+use distlock::{BodyState, Error, Lock, LockGuard, LockManager};
 use distlock_tests::{RedisServer, Reply, Resp, Worker, preloadable, this_test_binary, within};
 use tempfile::TempDir;
 
@@ -105,10 +105,10 @@ async fn guard(lock: Lock, resource: &str) {
     let reply = write(&mut resource, token.get(), "stale");
     println!("write {reply:?}");
     guard.lost().await;
-    let Err(Error::Lost { completed, .. }) = guard.release().await else {
+    let Err(Error::Lost { body, .. }) = guard.release().await else {
         panic!("it is lost");
     };
-    println!("end {completed}");
+    println!("end {}", body == BodyState::Completed);
 }
 
 /// A resource that rejects old tokens, as every resource that matters should.

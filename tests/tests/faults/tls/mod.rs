@@ -221,7 +221,7 @@ async fn files_are_read_again_for_each_connection() {
     kill(&mut raw, "pubsub");
     eventually_async(LONG, async || {
         let refused = manager.lock("k").wait(ms(200)).acquire().await;
-        refused.is_err_and(|error| outage(&error) == Outage::Untrusted)
+        refused.is_err_and(|error| outage(&error) == Outage::Tls)
     })
     .await;
     next.write(&secured.trust.ca());

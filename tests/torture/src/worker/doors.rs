@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{Error, Lock, LockGuard, LockManager, distributed_lock};
+use distlock::{BodyState, Error, Lock, LockGuard, LockManager, distributed_lock};
 
 use super::body::{Ended, Ticket, body};
 use crate::history::{Call, OnLost, Outcome, Step};
@@ -83,15 +83,16 @@ fn of_ended(ended: Ended) -> Returned {
 
 fn refused(error: &Error) -> Returned {
     let outcome = match error {
-        Error::Busy { .. } => Outcome::Busy,
+        Error::Busy { .. } | Error::QueueFull { .. } => Outcome::Busy,
         Error::Unavailable { .. } => Outcome::Unavailable,
         Error::Lost {
-            completed: true, ..
+            body: BodyState::Completed,
+            ..
         } => Outcome::LostCompleted,
         Error::Lost { .. } => Outcome::Lost,
-        Error::HoldLimit { .. } => Outcome::HoldLimit,
+        Error::MaxHoldExceeded { .. } => Outcome::HoldLimit,
         Error::ShutDown { .. } => Outcome::ShutDown,
-        Error::ForeignKey { .. } => Outcome::ForeignKey,
+        Error::KeyConflict { .. } => Outcome::ForeignKey,
         _ => Outcome::Other,
     };
     (outcome, Some(error.to_string()))

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use distlock::{Error, Held, LossReason};
+use distlock::{Error, Held};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -92,14 +92,7 @@ impl Observer {
                 let ended = tokio::time::timeout(SAMPLE_EVERY, &mut lost).await;
                 let at = now();
                 if let Ok(error) = ended {
-                    let released = matches!(
-                        error,
-                        Error::Lost {
-                            reason: LossReason::Released,
-                            ..
-                        }
-                    );
-                    if !released {
+                    if !matches!(error, Error::Released { .. }) {
                         recorder.step(op, at, Step::LossSeen);
                     }
                     return;

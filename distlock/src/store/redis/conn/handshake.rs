@@ -365,7 +365,7 @@ impl Dialer {
 /// A server that refuses all writes for a while is a master all the same; each call is told.
 fn may_write(trouble: Trouble) -> Result<(), Trouble> {
     match trouble.outage {
-        Outage::WritesRefused | Outage::OutOfMemory => Ok(()),
+        Outage::WritesRejected | Outage::OutOfMemory => Ok(()),
         _ => Err(trouble::needs(trouble, "DEL")),
     }
 }

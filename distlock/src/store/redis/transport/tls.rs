@@ -67,7 +67,7 @@ fn of_tls(error: &io::Error) -> Option<&rustls::Error> {
 }
 
 fn untrusted(detail: String) -> Trouble {
-    Trouble::new(Outage::Untrusted, detail)
+    Trouble::new(Outage::Tls, detail)
 }
 
 fn config(tls: &Tls) -> Result<ClientConfig, Trouble> {

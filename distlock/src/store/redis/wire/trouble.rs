@@ -106,7 +106,7 @@ pub(crate) fn of_text(text: &str) -> Trouble {
     let (outage, code) = match words.next().unwrap_or_default() {
         "READONLY" => (Outage::ReadOnly, Code::Other),
         "OOM" => (Outage::OutOfMemory, Code::Other),
-        "MISCONF" | "NOREPLICAS" => (Outage::WritesRefused, Code::Other),
+        "MISCONF" | "NOREPLICAS" => (Outage::WritesRejected, Code::Other),
         "LOADING" | "BUSY" => (Outage::NotReady, Code::Other),
         "MASTERDOWN" => (Outage::NotReady, Code::PrimaryDown),
         "CLUSTERDOWN" | "TRYAGAIN" => (Outage::NotReady, Code::TryAgain),
@@ -204,11 +204,11 @@ mod tests {
             ),
             (
                 "NOREPLICAS Not enough good replicas to write.",
-                Outage::WritesRefused,
+                Outage::WritesRejected,
             ),
             (
                 "MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk.",
-                Outage::WritesRefused,
+                Outage::WritesRejected,
             ),
             (
                 "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
