@@ -122,7 +122,7 @@ mod names_of_generated_code {
     #[distlock::distributed_lock(
         key = "shadowing:parameters:<__request>:<__returns>:<__fail>:<__output>",
         min_hold = "1ms",
-        on_fail = |error| Err(error)
+        on_error = |error| Err(error)
     )]
     pub(super) async fn invented(
         __request: u8,
@@ -152,7 +152,7 @@ mod names_of_generated_code {
         Ok(core + std + distlock + pin)
     }
 
-    #[distlock::distributed_lock(key = "shadowing:<some>:<N>", on_fail = |_| None)]
+    #[distlock::distributed_lock(key = "shadowing:<some>:<N>", on_error = |_| None)]
     pub(super) async fn types<Some, Pin, const N: u8>(some: Some, pin: Pin) -> Option<(Some, Pin)>
     where
         Some: ::std::fmt::Display,

@@ -1,7 +1,7 @@
 // mistakes: 1
 use distlock::{Error, distributed_lock};
 
-#[distributed_lock(key = "nightly", locks = item_id)]
+#[distributed_lock(key = "nightly", manager = item_id)]
 async fn reserve(item_id: u64) -> Result<u64, Error> {
     Ok(item_id)
 }
