@@ -197,7 +197,7 @@ fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> T
         .then(|| quote_spanned!(site=> .finish_on_loss()));
     let manager = args.manager.iter().map(|manager| {
         let place = manager.span();
-        let manager = quote_spanned!(place=> #krate::__private::AsManager::as_manager(&(#manager)));
+        let manager = quote_spanned!(place=> #krate::AsLockManager::as_lock_manager(&(#manager)));
         quote_spanned!(site=> .manager(#manager))
     });
     quote_spanned! {site=>

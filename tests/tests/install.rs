@@ -61,7 +61,7 @@ async fn installing() {
     for remedy in [
         "distlock::install(",
         "with_manager",
-        "locks =",
+        "manager =",
         "`main` or test comes too late",
     ] {
         assert!(message.contains(remedy), "no {remedy} in {message}");

@@ -1,5 +1,6 @@
 //! What generated code calls. Not public API: it changes without notice.
 
+pub(crate) mod as_lock_manager;
 pub(crate) mod from_lock_error;
 pub(crate) mod templates;
 
@@ -8,7 +9,6 @@ use std::fmt::{self, Write};
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -125,36 +125,6 @@ impl<T: FromLockError> FromLockErrorBehindImpl for T {
     }
 }
 
-/// Places and values that name a manager in `manager = ...`.
-#[diagnostic::on_unimplemented(
-    message = "`manager = ...` needs a `LockManager`, and this is a `{Self}`",
-    label = "expected a `LockManager`, `&LockManager` or `Arc<LockManager>`"
-)]
-pub trait AsManager {
-    fn as_manager(&self) -> &LockManager;
-}
-
-#[diagnostic::do_not_recommend]
-impl AsManager for LockManager {
-    fn as_manager(&self) -> &LockManager {
-        self
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<M: AsManager + ?Sized> AsManager for &M {
-    fn as_manager(&self) -> &LockManager {
-        (**self).as_manager()
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<M: AsManager + ?Sized> AsManager for Arc<M> {
-    fn as_manager(&self) -> &LockManager {
-        (**self).as_manager()
-    }
-}
-
 /// What an annotated function asks for.
 #[derive(Debug)]
 #[must_use]
@@ -209,8 +179,8 @@ impl Request {
         self
     }
 
-    pub fn manager(mut self, locks: &(impl AsManager + ?Sized)) -> Self {
-        self.manager = Some(locks.as_manager().clone());
+    pub fn manager(mut self, manager: &LockManager) -> Self {
+        self.manager = Some(manager.clone());
         self
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::AsManager;
+use crate::attribute::as_lock_manager::AsLockManager;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
@@ -355,8 +355,8 @@ impl Default for TestLocks {
 }
 
 #[diagnostic::do_not_recommend]
-impl AsManager for TestLocks {
-    fn as_manager(&self) -> &LockManager {
+impl AsLockManager for TestLocks {
+    fn as_lock_manager(&self) -> &LockManager {
         &self.manager
     }
 }

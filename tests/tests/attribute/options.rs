@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use distlock::{Error, LockManager, LossReason};
+use distlock::{AsLockManager, Error, LockManager, LossReason};
 
 use crate::seen::{block_on, held, locked, two_clients};
 
@@ -195,6 +195,43 @@ async fn value(locks: &LockManager) -> Result<(), Error> {
     Ok(())
 }
 
+/// The state of an application.
+struct AppState {
+    locks: LockManager,
+}
+
+impl AsLockManager for AppState {
+    fn as_lock_manager(&self) -> &LockManager {
+        &self.locks
+    }
+}
+
+impl AppState {
+    #[distlock::distributed_lock(key = "options:manager:state", manager = self)]
+    async fn by_reference(&self) -> Result<(), Error> {
+        held().await;
+        Ok(())
+    }
+
+    #[distlock::distributed_lock(key = "options:manager:state-mut", manager = self)]
+    async fn by_mutable_reference(&mut self) -> Result<&mut Self, Error> {
+        held().await;
+        Ok(self)
+    }
+}
+
+#[distlock::distributed_lock(key = "options:manager:state-arc", manager = state)]
+async fn shared_state(state: Arc<AppState>) -> Result<Arc<AppState>, Error> {
+    held().await;
+    Ok(state)
+}
+
+#[distlock::distributed_lock(key = "options:manager:state-box", manager = state)]
+async fn boxed_state(state: Box<dyn AsLockManager>) -> Result<(), Error> {
+    held().await;
+    Ok(())
+}
+
 /// A manager whose locks the observer of [`locked`] sees.
 fn manager_of(key: &str) -> LockManager {
     block_on(two_clients(key)).0
@@ -204,6 +241,11 @@ fn shop_of(key: &str) -> Shop {
     let locks = manager_of(key);
     let shared = Arc::new(locks.clone());
     Shop { locks, shared }
+}
+
+fn app_state_of(key: &str) -> AppState {
+    let locks = manager_of(key);
+    AppState { locks }
 }
 
 /// `locked` installs a manager of its own for the task; this makes sure that it is not the one.
@@ -227,6 +269,18 @@ fn manager_names_the_manager() {
     locked_elsewhere(key, moved((manager_of(key), 1))).expect("a manager");
     let key = "options:manager:value";
     locked_elsewhere(key, value(&manager_of(key))).expect("no failure");
+}
+
+#[test]
+fn manager_names_an_application_state() {
+    let key = "options:manager:state";
+    locked_elsewhere(key, app_state_of(key).by_reference()).expect("no failure");
+    let key = "options:manager:state-mut";
+    locked_elsewhere(key, app_state_of(key).by_mutable_reference()).expect("a state");
+    let key = "options:manager:state-arc";
+    locked_elsewhere(key, shared_state(Arc::new(app_state_of(key)))).expect("a state");
+    let key = "options:manager:state-box";
+    locked_elsewhere(key, boxed_state(Box::new(app_state_of(key)))).expect("no failure");
 }
 
 /// Lets the lock of the running body be lost.

@@ -187,7 +187,7 @@ trait Meddler: Sized {
     fn display(&self) -> &'static str {
         "meddler"
     }
-    fn as_manager(&self) -> &'static str {
+    fn as_lock_manager(&self) -> &'static str {
         "meddler"
     }
     fn literal(self) -> &'static str {
@@ -212,7 +212,7 @@ async fn among_traits(n: u8) -> Result<[&'static str; 6], distlock::Error> {
     tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     Ok([
         n.display(),
-        n.as_manager(),
+        n.as_lock_manager(),
         n.literal(),
         n.value(),
         n.lease(),
