@@ -3,6 +3,7 @@ use distlock::{Error, LockManager, distributed_lock};
 
 #[distributed_lock(key = "nightly", locks = manager)]
 async fn manager(manager: &LockManager) -> Result<(), Error> {
+    drop(manager.clone());
     Ok(())
 }
 
