@@ -21,14 +21,14 @@ const LEGAL: [(&str, &str); 10] = [
     ("max_hold", "max_hold = \"5m\""),
     ("min_hold", "min_hold = \"10s\""),
     ("min_replicas", "min_replicas = 1"),
-    ("locks", "locks = self.locks"),
+    ("manager", "manager = self.locks"),
     ("on_lost", "on_lost = \"finish\""),
-    ("on_fail", "on_fail = |error| None"),
+    ("on_error", "on_error = |error| None"),
     ("crate", "crate = ::distlock"),
 ];
 
 /// What other lock libraries call these arguments.
-const ELSEWHERE: [(&str, &str); 16] = [
+const ELSEWHERE: [(&str, &str); 14] = [
     ("name", "key"),
     ("resource", "key"),
     ("ttl", "lease"),
@@ -41,11 +41,12 @@ const ELSEWHERE: [(&str, &str); 16] = [
     ("lock_at_least_for", "min_hold"),
     ("replicas", "min_replicas"),
     ("wait_replicas", "min_replicas"),
-    ("manager", "locks"),
-    ("on_error", "on_fail"),
-    ("fallback", "on_fail"),
+    ("fallback", "on_error"),
     ("krate", "crate"),
 ];
+
+/// Former names of arguments, with the names that replace them.
+const RENAMED: [(&str, &str); 2] = [("locks", "manager"), ("on_fail", "on_error")];
 
 /// The arguments; what was not given is `None`, so the runtime's defaults apply.
 pub(crate) struct Args {
@@ -55,9 +56,9 @@ pub(crate) struct Args {
     pub(crate) max_hold: Option<u64>,
     pub(crate) min_hold: Option<u64>,
     pub(crate) min_replicas: Option<u32>,
-    pub(crate) locks: Option<Expr>,
+    pub(crate) manager: Option<Expr>,
     pub(crate) finish_on_loss: bool,
-    pub(crate) on_fail: Option<Expr>,
+    pub(crate) on_error: Option<Expr>,
     pub(crate) krate: Path,
 }
 
@@ -71,9 +72,9 @@ impl Args {
             max_hold: None,
             min_hold: None,
             min_replicas: None,
-            locks: None,
+            manager: None,
             finish_on_loss: false,
-            on_fail: None,
+            on_error: None,
             krate: parse_quote!(::distlock),
         };
         // A key with a mistake in it is not missing as well.
@@ -107,9 +108,11 @@ impl Args {
                 "min_hold" => read_duration("min_hold", &value, duration::MIN_HOLD)
                     .map(|millis| args.min_hold = Some(millis)),
                 "min_replicas" => read_min_replicas(&value).map(|n| args.min_replicas = Some(n)),
-                "locks" => read_tokens("locks", value).map(|locks| args.locks = Some(locks)),
+                "manager" => {
+                    read_tokens("manager", value).map(|manager| args.manager = Some(manager))
+                }
                 "on_lost" => read_on_lost(&value).map(|finish| args.finish_on_loss = finish),
-                "on_fail" => read_on_fail(value).map(|fail| args.on_fail = Some(fail)),
+                "on_error" => read_on_error(value).map(|on_error| args.on_error = Some(on_error)),
                 // `scan` lets no other name through than this one.
                 _ => read_crate(value).map(|path| args.krate = path),
             };
@@ -206,11 +209,18 @@ fn argument(input: ParseStream<'_>, mistakes: &mut Mistakes) -> Option<Argument>
             value: None,
         });
     }
-    let Ok(name) = input.call(Ident::parse_any) else {
+    let Ok(mut name) = input.call(Ident::parse_any) else {
         mistakes.add(not_an_argument(input.span()));
         let _ = skip(input);
         return None;
     };
+    if let Some((_, new)) = RENAMED.iter().find(|(old, _)| name == old) {
+        mistakes.at(
+            name.span(),
+            format!("`{name}` is now named `{new}`: write `{}`", example(new)),
+        );
+        name = Ident::new(new, name.span());
+    }
     let legal = LEGAL.iter().find(|(legal, _)| name == legal);
     let Some((_, example)) = legal else {
         mistakes.add(unknown(&name));
@@ -436,7 +446,7 @@ fn read_tokens(argument: &str, value: Expr) -> syn::Result<Expr> {
     }
 }
 
-fn read_on_fail(value: Expr) -> syn::Result<Expr> {
+fn read_on_error(value: Expr) -> syn::Result<Expr> {
     let is_plain_value = match bare(&value) {
         Expr::Lit(_) => string(&value).is_none(),
         Expr::Path(path) => path.path.is_ident("None"),
@@ -444,12 +454,12 @@ fn read_on_fail(value: Expr) -> syn::Result<Expr> {
         _ => false,
     };
     if !is_plain_value {
-        return read_tokens("on_fail", value);
+        return read_tokens("on_error", value);
     }
     Err(syn::Error::new_spanned(
         &value,
         format!(
-            "`on_fail` is a function from the failure to the result: write `on_fail = |_| {}`",
+            "`on_error` is a function from the error to the result: write `on_error = |_| {}`",
             value.to_token_stream()
         ),
     ))

@@ -1,4 +1,4 @@
-//! `on_fail` is called when the body owns the parameters, so its closure cannot capture any.
+//! `on_error` is called when the body owns the parameters, so its closure cannot capture any.
 
 use proc_macro2::{Ident, Spacing, TokenStream, TokenTree};
 use quote::ToTokens as _;

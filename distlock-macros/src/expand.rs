@@ -25,17 +25,17 @@ fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
     let function = Function::parse(item.clone(), &mut mistakes);
     let plan = args.key.as_ref().zip(function).map(|(key, function)| {
         let template = Template::parse(key, &function.scope(), &mut mistakes);
-        if args.on_fail.is_none() {
+        if args.on_error.is_none() {
             must_return(&function, &mut mistakes);
         }
-        if let Some(name) = (args.on_fail.as_ref())
+        if let Some(name) = (args.on_error.as_ref())
             .and_then(captures::closure)
             .and_then(|closure| captures::captured(closure, &function.parameters()))
         {
             mistakes.at(
                 name.span(),
                 format!(
-                    "`on_fail` cannot capture `{name}`: the body owns what the function was \
+                    "`on_error` cannot capture `{name}`: the body owns what the function was \
                      called with; make the result from the error alone, `|error| ...`, or return a \
                      `Result` and let the caller decide"
                 ),
@@ -57,7 +57,7 @@ fn checked(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream> {
             .collect(),
         request: request(&args, &label, &template, function.may_be_generic()),
         output: Output::new(&function),
-        on_fail: args.on_fail.as_ref().map(ToTokens::to_token_stream),
+        on_error: args.on_error.as_ref().map(ToTokens::to_token_stream),
         probes_success: args.min_hold.is_some(),
     };
     Ok(expand(&function, &lock))
@@ -68,8 +68,8 @@ fn must_return(function: &Function, mistakes: &mut Mistakes) {
     if let Some(never @ Type::Never(_)) = function.output() {
         mistakes.on(
             never,
-            "a function that never returns cannot return a lock failure: say what happens then \
-             with `on_fail = |error| ...`",
+            "a function that never returns cannot return a lock failure: handle it with \
+             `on_error = |error| ...`",
         );
     }
 }
@@ -195,9 +195,9 @@ fn request(args: &Args, label: &str, template: &Template, is_generic: bool) -> T
     let finish = args
         .finish_on_loss
         .then(|| quote_spanned!(site=> .finish_on_loss()));
-    let manager = args.locks.iter().map(|locks| {
-        let place = locks.span();
-        let manager = quote_spanned!(place=> #krate::__private::AsManager::as_manager(&(#locks)));
+    let manager = args.manager.iter().map(|manager| {
+        let place = manager.span();
+        let manager = quote_spanned!(place=> #krate::AsLockManager::as_lock_manager(&(#manager)));
         quote_spanned!(site=> .manager(#manager))
     });
     quote_spanned! {site=>
@@ -256,7 +256,7 @@ struct Lock<'a> {
     key_names: Vec<Ident>,
     request: TokenStream,
     output: Output,
-    on_fail: Option<TokenStream>,
+    on_error: Option<TokenStream>,
     probes_success: bool,
 }
 
@@ -292,7 +292,7 @@ impl Lock<'_> {
         let mut body = Group::new(Delimiter::Brace, body);
         body.set_span(braces);
         let body = quote_spanned!(place=> async move { #edge #body });
-        let fail = self.fail();
+        let on_error = self.on_error();
         let succeeded = self.succeeded();
         quote_spanned! {place=>
             #krate::__private::run(
@@ -304,7 +304,7 @@ impl Lock<'_> {
                 // a block, so that the body does not even see a name that it cannot use.
                 { let __request = #request; __request },
                 #body,
-                #fail,
+                #on_error,
                 #succeeded,
             )
             .await
@@ -327,21 +327,21 @@ impl Lock<'_> {
         }
     }
 
-    fn fail(&self) -> TokenStream {
+    fn on_error(&self) -> TokenStream {
         let Output { ty, place } = &self.output;
         let krate = self.krate;
-        match &self.on_fail {
+        match &self.on_error {
             // A function pointer, because a closure would capture what has moved into the body.
-            Some(fail) => {
-                let site = generated(fail.span());
+            Some(on_error) => {
+                let site = generated(on_error.span());
                 let pointer = if matches!(ty, Type::Never(_)) {
                     // Stable only behind an arrow.
                     quote_spanned!(site=> fn(#krate::Error) -> #ty)
                 } else {
                     // An alias: behind an arrow, no lifetime may be left out.
-                    quote_spanned!(site=> #krate::__private::Fail<#ty>)
+                    quote_spanned!(site=> #krate::__private::OnError<#ty>)
                 };
-                quote_spanned!(site=> { let __fail: #pointer = #fail; __fail })
+                quote_spanned!(site=> { let __on_error: #pointer = #on_error; __on_error })
             }
             None if matches!(ty, Type::Infer(_)) => {
                 quote_spanned!(*place=> <#ty as #krate::__private::FromLockErrorBehindImpl>::from_lock_error)

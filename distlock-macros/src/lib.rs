@@ -44,9 +44,9 @@ mod template;
 /// | `max_hold = "5m"` | for how long the body may run | no limit | afterwards the body is stopped and the call fails with `Error::MaxHoldExceeded`; with `on_lost = "finish"` it runs on without the lock |
 /// | `min_hold = "10m"` | keeps a job from running twice within a period: after a success (`Ok`, or any value that is no `Result`) the key stays taken until this long after the acquisition; up to 24h | freed when the body ends | a job that fires on two replicas a moment apart runs once, when `min_hold` covers the difference. A `wait` that is given must be shorter |
 /// | `min_replicas = 1` | how many replicas of the server must have acknowledged the lock, and each renewal, before it counts | the manager's, which is 0 | a master that dies right after it granted the lock takes it with it only if none of these replicas is promoted; too few: the call fails with `Error::Unavailable` |
-/// | `locks = expr` | the `LockManager`, `&LockManager` or `Arc<LockManager>` to use; a place or a value, it may mention `self` and the parameters and is borrowed only until the body starts | the one of `distlock::with_manager`, else of `distlock::install` | without a manager the call fails with `Error::NotInstalled` |
+/// | `manager = expr` | the `LockManager` to use: one, or a type of your own that implements `AsLockManager`, or a reference, `Box` or `Arc` of these; a place or a value, it may mention `self` and the parameters and is borrowed only until the body starts | the one of `distlock::with_manager`, else of `distlock::install` | without a manager the call fails with `Error::NotInstalled` |
 /// | `on_lost = "cancel"` or `"finish"` | what happens to the body when the lock is lost | `"cancel"` | `"cancel"`: the body is dropped at its next await, the call fails with `Error::Lost`. `"finish"`: the body runs to its end without the lock and its result is returned; `current().is_held()` tells |
-/// | `on_fail = expr` | a path or a closure `fn(distlock::Error) -> R`, where `R` is what the function returns | `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` is | needed when the function does not return such a `Result`; it cannot capture parameters, as the body owns them |
+/// | `on_error = expr` | a path or a closure `fn(distlock::Error) -> R`, where `R` is what the function returns | `R: FromLockError`, which every `Result<T, E>` with `E: From<distlock::Error>` is | needed when the function does not return such a `Result`; it cannot capture parameters, as the body owns them |
 /// | `crate = ::path` | where the crate `distlock` is found | `::distlock` | needed when `distlock` is renamed or re-exported; the path is absolute |
 ///
 /// Durations are whole numbers with the units `h`, `m`, `s` and `ms`, from large to small: `"15s"`,
@@ -82,7 +82,7 @@ mod template;
 ///
 /// A lock that cannot be had, or is lost, becomes the function's own return value: through
 /// `From<distlock::Error>` for the error of a returned `Result`, also behind an alias such as
-/// `anyhow::Result`; else through `on_fail`. The body runs locked or not at all.
+/// `anyhow::Result`; else through `on_error`. The body runs locked or not at all.
 ///
 /// # Drop order
 ///

@@ -173,7 +173,7 @@ pub enum Error {
     /// An annotated function was called before any manager was installed.
     #[error(
         "no lock manager is installed: call `distlock::install(LockManager::connect(url).await?)` at start-up, \
-         wrap the call in `distlock::with_manager`, or give the attribute `locks = ...` (an annotated function takes \
+         wrap the call in `distlock::with_manager`, or give the attribute `manager = ...` (an annotated function takes \
          its lock before its body runs, so an `install` inside of an annotated `main` or test comes too late)"
     )]
     NotInstalled,
@@ -181,7 +181,7 @@ pub enum Error {
     /// A manager was installed before, and the process-wide default cannot be replaced.
     #[error(
         "a lock manager is already installed: call `distlock::install` once per process, and use \
-         `distlock::with_manager` or `locks = ...` for further managers"
+         `distlock::with_manager` or `manager = ...` for further managers"
     )]
     AlreadyInstalled,
 

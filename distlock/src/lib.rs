@@ -36,11 +36,12 @@ pub mod __private {
 }
 
 #[doc(hidden)]
-pub use attribute::{AsManager, FromLockErrorBehindImpl, KeyValue};
+pub use attribute::{FromLockErrorBehindImpl, KeyValue};
 
 #[doc(hidden)]
 pub use manager::admin::doctor as __doctor;
 
+pub use attribute::as_lock_manager::AsLockManager;
 pub use attribute::from_lock_error::FromLockError;
 pub use config::credentials::Credentials;
 pub use config::quorum::Quorum;

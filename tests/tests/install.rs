@@ -61,7 +61,7 @@ async fn installing() {
     for remedy in [
         "distlock::install(",
         "with_manager",
-        "locks =",
+        "manager =",
         "`main` or test comes too late",
     ] {
         assert!(message.contains(remedy), "no {remedy} in {message}");
@@ -197,7 +197,7 @@ async fn from_env_unset() {
     }
 }
 
-#[distributed_lock(key = "two-<n>", locks = locks)]
+#[distributed_lock(key = "two-<n>", manager = locks)]
 async fn locked_by(locks: &LockManager, n: u8) -> Result<(), Error> {
     Ok(())
 }
@@ -207,7 +207,7 @@ async fn locked_by_default(n: u8) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "one-<n>", locks = locks)]
+#[distributed_lock(key = "one-<n>", manager = locks)]
 async fn locked_elsewhere_only(locks: &LockManager, n: u8) -> Result<(), Error> {
     Ok(())
 }

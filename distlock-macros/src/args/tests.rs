@@ -23,30 +23,30 @@ fn only_the_key_is_required() {
     assert_eq!(args.key.unwrap().value(), "k");
     assert_eq!((args.lease, args.wait), (None, None));
     assert_eq!((args.max_hold, args.min_hold), (None, None));
-    assert!(args.locks.is_none() && args.on_fail.is_none() && !args.finish_on_loss);
+    assert!(args.manager.is_none() && args.on_error.is_none() && !args.finish_on_loss);
     assert_eq!(args.krate.to_token_stream().to_string(), ":: distlock");
 }
 
 #[test]
 fn every_argument() {
     let args = good(quote! {
-        on_fail = |_| None::<(u8, u8)>,
+        on_error = |_| None::<(u8, u8)>,
         key = "k",
         lease = "15s",
         wait = "0s",
         max_hold = "2m",
         min_hold = "1s",
         min_replicas = 2,
-        locks = self.parts::<A, B>(),
+        manager = self.parts::<A, B>(),
         on_lost = "finish",
         crate = crate::vendored::distlock,
     });
     assert_eq!((args.lease, args.wait), (Some(15_000), Some(0)));
     assert_eq!((args.max_hold, args.min_hold), (Some(120_000), Some(1_000)));
     assert_eq!(args.min_replicas, Some(2));
-    assert!(args.finish_on_loss && args.on_fail.is_some());
+    assert!(args.finish_on_loss && args.on_error.is_some());
     assert_eq!(
-        args.locks.to_token_stream().to_string(),
+        args.manager.to_token_stream().to_string(),
         quote!(self.parts::<A, B>()).to_string()
     );
     assert_eq!(
@@ -104,12 +104,24 @@ fn each_mistake_has_its_own_message() {
             "did you mean `min_hold`?",
         ),
         (
+            quote!(key = "k", locks = self.locks),
+            "`locks` is now named `manager`: write `manager = self.locks`",
+        ),
+        (
+            quote!(key = "k", on_fail = |_| None),
+            "`on_fail` is now named `on_error`: write `on_error = |error| None`",
+        ),
+        (
+            quote!(key = "k", on_errors = |_| None),
+            "did you mean `on_error`?",
+        ),
+        (
             quote!(key = "k", colour = "1s"),
             "the arguments are `key`, `lease`",
         ),
         (quote!(key = "k", on_lost = "stop"), "\"cancel\""),
         (quote!(key = "k", on_lost = Cancel), "\"finish\""),
-        (quote!(key = "k", on_fail = "f"), "without quotes"),
+        (quote!(key = "k", on_error = "f"), "without quotes"),
         (quote!(key = "k", crate = "::x"), "without quotes"),
         (quote!(key = "k", crate = x::y), "write `crate = ::x::y`"),
         (quote!(key = "k", crate = super::x), "from the crate's root"),

@@ -5,7 +5,7 @@ use crate::error::Error;
 /// How a failed lock becomes the return value of an annotated function.
 ///
 /// It is implemented for every `Result<T, E>` where `E: From<distlock::Error>`. Implement it for a
-/// response type of your own, or choose the value with `on_fail = ...` on the attribute.
+/// response type of your own, or choose the value with `on_error = ...` on the attribute.
 ///
 /// ```
 /// use distlock::{Error, FromLockError, distributed_lock};
@@ -32,7 +32,7 @@ use crate::error::Error;
 #[diagnostic::on_unimplemented(
     message = "`#[distributed_lock]` cannot return a lock failure as `{Self}`",
     label = "expected `Result<_, E>` where `E: From<distlock::Error>`",
-    note = "implement `From<distlock::Error>` for the error type, or choose the value with `on_fail = ...`"
+    note = "implement `From<distlock::Error>` for the error type, or choose the value with `on_error = ...`"
 )]
 pub trait FromLockError: Sized {
     /// The value to return when the lock could not be acquired, or was lost.

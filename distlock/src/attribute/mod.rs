@@ -1,5 +1,6 @@
 //! What generated code calls. Not public API: it changes without notice.
 
+pub(crate) mod as_lock_manager;
 pub(crate) mod from_lock_error;
 pub(crate) mod templates;
 
@@ -8,7 +9,6 @@ use std::fmt::{self, Write};
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -105,14 +105,14 @@ impl<T: fmt::Display> KeyValue for T {
     }
 }
 
-/// What `on_fail` is; an alias, because in `fn(..) -> R` no lifetime of `R` may be left out.
-pub type Fail<R> = fn(Error) -> R;
+/// The type of `on_error`; an alias, because in `fn(..) -> R` no lifetime of `R` may be left out.
+pub type OnError<R> = fn(Error) -> R;
 
 /// [`FromLockError`] for the type behind a returned `impl Trait`, which only the compiler knows.
 #[diagnostic::on_unimplemented(
     message = "`#[distributed_lock]` cannot return a lock failure as the `{Self}` behind this `impl Trait`",
     label = "what the call returns when it has no lock is not known",
-    note = "choose the value with `on_fail = |error| ...`, a closure that returns the type that the body returns, or write a return type that names `Result<_, E>` where `E: From<distlock::Error>`"
+    note = "choose the value with `on_error = |error| ...`, a closure that returns the type that the body returns, or write a return type that names `Result<_, E>` where `E: From<distlock::Error>`"
 )]
 pub trait FromLockErrorBehindImpl: Sized {
     fn from_lock_error(error: Error) -> Self;
@@ -122,36 +122,6 @@ pub trait FromLockErrorBehindImpl: Sized {
 impl<T: FromLockError> FromLockErrorBehindImpl for T {
     fn from_lock_error(error: Error) -> Self {
         FromLockError::from_lock_error(error)
-    }
-}
-
-/// Places and values that name a manager in `locks = ...`.
-#[diagnostic::on_unimplemented(
-    message = "`locks = ...` needs a `LockManager`, and this is a `{Self}`",
-    label = "expected a `LockManager`, `&LockManager` or `Arc<LockManager>`"
-)]
-pub trait AsManager {
-    fn as_manager(&self) -> &LockManager;
-}
-
-#[diagnostic::do_not_recommend]
-impl AsManager for LockManager {
-    fn as_manager(&self) -> &LockManager {
-        self
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<M: AsManager + ?Sized> AsManager for &M {
-    fn as_manager(&self) -> &LockManager {
-        (**self).as_manager()
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<M: AsManager + ?Sized> AsManager for Arc<M> {
-    fn as_manager(&self) -> &LockManager {
-        (**self).as_manager()
     }
 }
 
@@ -209,8 +179,8 @@ impl Request {
         self
     }
 
-    pub fn manager(mut self, locks: &(impl AsManager + ?Sized)) -> Self {
-        self.manager = Some(locks.as_manager().clone());
+    pub fn manager(mut self, manager: &LockManager) -> Self {
+        self.manager = Some(manager.clone());
         self
     }
 
@@ -253,14 +223,14 @@ pub fn run<F: Future>(
     _body: &mut PhantomData<F>,
     request: Request,
     body: F,
-    fail: Fail<F::Output>,
+    on_error: OnError<F::Output>,
     succeeded: fn(&F::Output) -> bool,
 ) -> impl Future<Output = F::Output> + use<F> {
     let finish = request.finish_on_loss;
     let acquiring = Stage::Acquiring(Box::pin(request.acquire()));
     Locked {
         run: Run::new(acquiring, finish, body, succeeded),
-        fail,
+        on_error,
     }
 }
 
@@ -268,7 +238,7 @@ pub fn run<F: Future>(
 /// would be compiled once per annotated function.
 struct Locked<F: Future> {
     run: Run<F>,
-    fail: Fail<F::Output>,
+    on_error: OnError<F::Output>,
 }
 
 /// Nothing in it is pinned in place: the body is in a box.
@@ -281,7 +251,7 @@ impl<F: Future> Future for Locked<F> {
         match self.run.poll(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(output)) => Poll::Ready(output),
-            Poll::Ready(Err(error)) => Poll::Ready((self.fail)(error)),
+            Poll::Ready(Err(error)) => Poll::Ready((self.on_error)(error)),
         }
     }
 }

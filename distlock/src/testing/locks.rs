@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attribute::AsManager;
+use crate::attribute::as_lock_manager::AsLockManager;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
@@ -21,12 +21,12 @@ use crate::util::notified::until;
 /// and which remembers what was acquired. See the [module](crate::testing).
 ///
 /// It is given to annotated functions with [`with_manager`](crate::with_manager), or as their
-/// `locks = ...`, which takes a `TestLocks` too. Clones are the same locks; another
+/// `manager = ...`, which takes a `TestLocks` too. Clones are the same locks; another
 /// `TestLocks::new()` is a world of its own.
 ///
 /// ```
 /// # use distlock::testing::{TestLocks, holder};
-/// #[distlock::distributed_lock(key = "inventory:<item_id>", wait = "5s", locks = locks)]
+/// #[distlock::distributed_lock(key = "inventory:<item_id>", wait = "5s", manager = locks)]
 /// async fn reduce(locks: &TestLocks, item_id: u32) -> Result<u32, distlock::Error> {
 ///     Ok(item_id)
 /// }
@@ -355,8 +355,8 @@ impl Default for TestLocks {
 }
 
 #[diagnostic::do_not_recommend]
-impl AsManager for TestLocks {
-    fn as_manager(&self) -> &LockManager {
+impl AsLockManager for TestLocks {
+    fn as_lock_manager(&self) -> &LockManager {
         &self.manager
     }
 }

@@ -89,7 +89,7 @@ impl Shop {
     /// # Errors
     ///
     /// [`ShopError::Lock`], [`ShopError::Database`].
-    #[distributed_lock(key = "shop-schema", locks = self.locks)]
+    #[distributed_lock(key = "shop-schema", manager = self.locks)]
     pub async fn create_tables(&self) -> Result<(), ShopError> {
         stock::create_tables(&self.database).await
     }
@@ -105,7 +105,7 @@ impl Shop {
         lease = "15s",
         wait = "5s",
         max_hold = "10s",
-        locks = self.locks
+        manager = self.locks
     )]
     pub async fn place(&self, item_id: i64, order: &Order) -> Result<Placed, ShopError> {
         let token = distlock::current().fencing_token();

@@ -13,7 +13,7 @@ async fn excluded(locks: &LockManager) -> bool {
 /// # Safety
 ///
 /// `numbers` points to at least `at + 1` bytes.
-#[distributed_lock(key = "unsafe:<at>", locks = locks)]
+#[distributed_lock(key = "unsafe:<at>", manager = locks)]
 async unsafe fn read(locks: &LockManager, numbers: *const u8, at: usize) -> Result<u8, Error> {
     assert!(excluded(locks).await);
     // SAFETY: that is what the caller promises.
@@ -26,7 +26,7 @@ impl Cell {
     /// # Safety
     ///
     /// The pointer is valid.
-    #[distributed_lock(key = "unsafe:method", locks = locks)]
+    #[distributed_lock(key = "unsafe:method", manager = locks)]
     async unsafe fn write(&mut self, locks: &LockManager, value: u8) -> Result<(), Error> {
         assert!(excluded(locks).await);
         // SAFETY: that is what the caller promises.

@@ -23,7 +23,7 @@ impl Shop {
         wait = "0s",
         max_hold = "2h",
         min_hold = "1h",
-        locks = self.locks,
+        manager = self.locks,
         on_lost = "finish",
         crate = ::distlock_renamed
     )]
@@ -32,7 +32,7 @@ impl Shop {
         Ok(format!("{n} {} {}", held.key(), distlock::current()))
     }
 
-    #[distributed_lock(key = "renamed:<self.name>", locks = self.locks, crate = ::distlock_renamed)]
+    #[distributed_lock(key = "renamed:<self.name>", manager = self.locks, crate = ::distlock_renamed)]
     async fn with_little(&self) -> Result<bool, Error> {
         let key = distlock_renamed::current().key().to_owned();
         let locks = self.locks.clone();
@@ -42,13 +42,13 @@ impl Shop {
     }
 
     #[distributed_lock(
-        key = "renamed:<self.name>:on-fail",
-        locks = self.locks,
-        on_fail = |error: Error| error.is_retryable(),
+        key = "renamed:<self.name>:on-error",
+        manager = self.locks,
+        on_error = |error: Error| error.is_retryable(),
         min_hold = "1ms",
         crate = ::distlock_renamed
     )]
-    async fn with_on_fail(&self) -> bool {
+    async fn with_on_error(&self) -> bool {
         distlock_renamed::current().is_held()
     }
 }
@@ -64,8 +64,8 @@ async fn the_crate_is_found_where_the_attribute_says() -> Result<(), Error> {
     let again = shop.with_all_arguments(7).await;
     assert!(again.is_err_and(|error| error.is_busy()), "not held");
     assert!(shop.with_little().await?, "somebody else got the lock");
-    assert!(shop.with_on_fail().await);
+    assert!(shop.with_on_error().await);
     shop.locks.shutdown().await;
-    assert!(!shop.with_on_fail().await);
+    assert!(!shop.with_on_error().await);
     Ok(())
 }

@@ -80,7 +80,7 @@ impl Jobs for Nightly {
         Ok(a + b + n)
     }
 
-    #[distlock::distributed_lock(key = "async-trait:<self.name>", on_fail = |_| ())]
+    #[distlock::distributed_lock(key = "async-trait:<self.name>", on_error = |_| ())]
     async fn nothing(&self) {
         held().await;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use distlock::{BodyState, Error, LockManager, LossReason};
+use distlock::{AsLockManager, BodyState, Error, LockManager, LossReason};
 
 use crate::seen::{block_on, held, locked, two_clients};
 
@@ -93,7 +93,7 @@ async fn with_min_hold(n: u8) -> Outcome {
     Ok(n)
 }
 
-#[distlock::distributed_lock(key = "options:min-hold:<n>", min_hold = "1h", on_fail = |_| None)]
+#[distlock::distributed_lock(key = "options:min-hold:<n>", min_hold = "1h", on_error = |_| None)]
 async fn no_result_with_min_hold(n: u8) -> Option<u8> {
     n.checked_sub(200)
 }
@@ -150,48 +150,85 @@ impl Shop {
         &self.locks
     }
 
-    #[distlock::distributed_lock(key = "options:locks:field", locks = self.locks)]
+    #[distlock::distributed_lock(key = "options:manager:field", manager = self.locks)]
     async fn field(&self) -> Result<(), Error> {
         held().await;
         Ok(())
     }
 
-    #[distlock::distributed_lock(key = "options:locks:reference", locks = &self.locks)]
+    #[distlock::distributed_lock(key = "options:manager:reference", manager = &self.locks)]
     async fn reference(self) -> Result<Self, Error> {
         held().await;
         Ok(self)
     }
 
-    #[distlock::distributed_lock(key = "options:locks:arc", locks = self.shared)]
+    #[distlock::distributed_lock(key = "options:manager:arc", manager = self.shared)]
     async fn arc(&mut self) -> Result<&mut Self, Error> {
         held().await;
         Ok(self)
     }
 
-    #[distlock::distributed_lock(key = "options:locks:method", locks = self.manager())]
+    #[distlock::distributed_lock(key = "options:manager:method", manager = self.manager())]
     async fn method(self: Arc<Self>) -> Result<(), Error> {
         held().await;
         Ok(())
     }
 }
 
-#[distlock::distributed_lock(key = "options:locks:parameter", locks = locks)]
+#[distlock::distributed_lock(key = "options:manager:parameter", manager = locks)]
 async fn parameter(locks: &LockManager) -> Result<(), Error> {
     held().await;
     let _ = locks;
     Ok(())
 }
 
-#[distlock::distributed_lock(key = "options:locks:moved", locks = pair.0)]
+#[distlock::distributed_lock(key = "options:manager:moved", manager = pair.0)]
 async fn moved(pair: (LockManager, u8)) -> Result<LockManager, Error> {
     held().await;
     Ok(pair.0)
 }
 
-#[distlock::distributed_lock(key = "options:locks:value", locks = locks.clone())]
+#[distlock::distributed_lock(key = "options:manager:value", manager = locks.clone())]
 async fn value(locks: &LockManager) -> Result<(), Error> {
     held().await;
     let _ = locks;
+    Ok(())
+}
+
+/// The state of an application.
+struct AppState {
+    locks: LockManager,
+}
+
+impl AsLockManager for AppState {
+    fn as_lock_manager(&self) -> &LockManager {
+        &self.locks
+    }
+}
+
+impl AppState {
+    #[distlock::distributed_lock(key = "options:manager:state", manager = self)]
+    async fn by_reference(&self) -> Result<(), Error> {
+        held().await;
+        Ok(())
+    }
+
+    #[distlock::distributed_lock(key = "options:manager:state-mut", manager = self)]
+    async fn by_mutable_reference(&mut self) -> Result<&mut Self, Error> {
+        held().await;
+        Ok(self)
+    }
+}
+
+#[distlock::distributed_lock(key = "options:manager:state-arc", manager = state)]
+async fn shared_state(state: Arc<AppState>) -> Result<Arc<AppState>, Error> {
+    held().await;
+    Ok(state)
+}
+
+#[distlock::distributed_lock(key = "options:manager:state-box", manager = state)]
+async fn boxed_state(state: Box<dyn AsLockManager>) -> Result<(), Error> {
+    held().await;
     Ok(())
 }
 
@@ -206,27 +243,44 @@ fn shop_of(key: &str) -> Shop {
     Shop { locks, shared }
 }
 
+fn app_state_of(key: &str) -> AppState {
+    let locks = manager_of(key);
+    AppState { locks }
+}
+
 /// `locked` installs a manager of its own for the task; this makes sure that it is not the one.
 fn locked_elsewhere<F: Future>(key: &str, call: F) -> F::Output {
     locked(key, distlock::with_manager(LockManager::memory(), call))
 }
 
 #[test]
-fn locks_names_the_manager() {
-    let key = "options:locks:field";
+fn manager_names_the_manager() {
+    let key = "options:manager:field";
     locked_elsewhere(key, shop_of(key).field()).expect("no failure");
-    let key = "options:locks:reference";
+    let key = "options:manager:reference";
     locked_elsewhere(key, shop_of(key).reference()).expect("a shop");
-    let key = "options:locks:arc";
+    let key = "options:manager:arc";
     locked_elsewhere(key, shop_of(key).arc()).expect("a shop");
-    let key = "options:locks:method";
+    let key = "options:manager:method";
     locked_elsewhere(key, Arc::new(shop_of(key)).method()).expect("no failure");
-    let key = "options:locks:parameter";
+    let key = "options:manager:parameter";
     locked_elsewhere(key, parameter(&manager_of(key))).expect("no failure");
-    let key = "options:locks:moved";
+    let key = "options:manager:moved";
     locked_elsewhere(key, moved((manager_of(key), 1))).expect("a manager");
-    let key = "options:locks:value";
+    let key = "options:manager:value";
     locked_elsewhere(key, value(&manager_of(key))).expect("no failure");
+}
+
+#[test]
+fn manager_names_an_application_state() {
+    let key = "options:manager:state";
+    locked_elsewhere(key, app_state_of(key).by_reference()).expect("no failure");
+    let key = "options:manager:state-mut";
+    locked_elsewhere(key, app_state_of(key).by_mutable_reference()).expect("a state");
+    let key = "options:manager:state-arc";
+    locked_elsewhere(key, shared_state(Arc::new(app_state_of(key)))).expect("a state");
+    let key = "options:manager:state-box";
+    locked_elsewhere(key, boxed_state(Box::new(app_state_of(key)))).expect("no failure");
 }
 
 /// Lets the lock of the running body be lost.
@@ -237,7 +291,7 @@ async fn lose(locks: &LockManager) -> Error {
     distlock::current().lost().await
 }
 
-#[distlock::distributed_lock(key = "options:on-lost", locks = locks)]
+#[distlock::distributed_lock(key = "options:on-lost", manager = locks)]
 async fn cancelled(locks: &LockManager, went_on: &AtomicBool) -> Result<&'static str, Error> {
     lose(locks).await;
     tokio::task::yield_now().await;
@@ -245,14 +299,14 @@ async fn cancelled(locks: &LockManager, went_on: &AtomicBool) -> Result<&'static
     Ok("finished")
 }
 
-#[distlock::distributed_lock(key = "options:on-lost", locks = locks, on_lost = "cancel")]
+#[distlock::distributed_lock(key = "options:on-lost", manager = locks, on_lost = "cancel")]
 async fn cancelled_explicitly(locks: &LockManager) -> Result<&'static str, Error> {
     lose(locks).await;
     tokio::task::yield_now().await;
     Ok("finished")
 }
 
-#[distlock::distributed_lock(key = "options:on-lost", locks = locks, on_lost = "finish")]
+#[distlock::distributed_lock(key = "options:on-lost", manager = locks, on_lost = "finish")]
 async fn finished(locks: &LockManager) -> Result<&'static str, Error> {
     assert!(distlock::current().is_held());
     lose(locks).await;
@@ -284,13 +338,13 @@ fn was_shut_down(outcome: &Result<&'static str, Error>) -> bool {
     )
 }
 
-#[distlock::distributed_lock(key = "options:on-fail", on_fail = |_| 7)]
+#[distlock::distributed_lock(key = "options:on-error", on_error = |_| 7)]
 async fn plain_value() -> u8 {
     held().await;
     1
 }
 
-#[distlock::distributed_lock(key = "options:on-fail", on_fail = nothing)]
+#[distlock::distributed_lock(key = "options:on-error", on_error = nothing)]
 async fn by_path(text: &str) -> Option<&str> {
     Some(text)
 }
@@ -299,12 +353,12 @@ fn nothing<T>(_: Error) -> Option<T> {
     None
 }
 
-#[distlock::distributed_lock(key = "options:on-fail", on_fail = |error| error.to_string())]
+#[distlock::distributed_lock(key = "options:on-error", on_error = |error| error.to_string())]
 async fn opaque() -> impl Display {
     String::from("as written")
 }
 
-#[distlock::distributed_lock(key = "options:on-fail", on_fail = |_| {})]
+#[distlock::distributed_lock(key = "options:on-error", on_error = |_| {})]
 async fn unit() {
     unreachable!("there is no manager")
 }
@@ -316,15 +370,15 @@ impl Response {
         Response
     }
 
-    #[distlock::distributed_lock(key = "options:on-fail", on_fail = Self::failed)]
+    #[distlock::distributed_lock(key = "options:on-error", on_error = Self::failed)]
     async fn make() -> Self {
         unreachable!("there is no manager")
     }
 }
 
 #[test]
-fn on_fail_makes_the_result_of_a_failure() {
-    assert_eq!(locked("options:on-fail", plain_value()), 1);
+fn on_error_makes_the_result_of_a_failure() {
+    assert_eq!(locked("options:on-error", plain_value()), 1);
     block_on(async {
         assert_eq!(plain_value().await, 7);
         assert_eq!(by_path("text").await, None);
@@ -345,8 +399,8 @@ mod path {
     key = "options:crate",
     crate = crate::options::path::to::lock,
     min_hold = "1ms",
-    locks = LockManager::memory(),
-    on_fail = |error| Err(error)
+    manager = LockManager::memory(),
+    on_error = |error| Err(error)
 )]
 async fn reexported() -> Result<&'static str, Error> {
     Ok("reexported")

@@ -25,7 +25,7 @@ async fn held_by_the_first_client(key: &str) {
     assert!(is_taken(key).await);
 }
 
-#[distlock::distributed_lock(key = "other:tokio-main", locks = CLIENTS.0)]
+#[distlock::distributed_lock(key = "other:tokio-main", manager = CLIENTS.0)]
 #[tokio::main(flavor = "current_thread")]
 async fn above_main() -> Result<u8, Error> {
     held_by_the_first_client("other:tokio-main").await;
@@ -38,7 +38,7 @@ fn above_tokio_main() {
     assert!(!block_on(is_taken("other:tokio-main")));
 }
 
-#[distlock::distributed_lock(key = "other:tokio-test", locks = CLIENTS.0)]
+#[distlock::distributed_lock(key = "other:tokio-test", manager = CLIENTS.0)]
 #[tokio::test]
 async fn above_tokio_test() -> Result<(), Error> {
     held_by_the_first_client("other:tokio-test").await;
@@ -47,8 +47,8 @@ async fn above_tokio_test() -> Result<(), Error> {
 
 #[distlock::distributed_lock(
     key = "other:tokio-test-unit",
-    locks = CLIENTS.0,
-    on_fail = |error| panic!("{error}")
+    manager = CLIENTS.0,
+    on_error = |error| panic!("{error}")
 )]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn above_tokio_test_without_a_result() {
@@ -102,13 +102,13 @@ fn asked(locks: &LockManager) -> &LockManager {
 }
 
 #[tracing::instrument(skip_all)]
-#[distlock::distributed_lock(key = "other:instrument-above:<n>", locks = asked(locks))]
+#[distlock::distributed_lock(key = "other:instrument-above:<n>", manager = asked(locks))]
 async fn instrument_above(locks: &LockManager, n: u8) -> Result<(&LockManager, u8), Error> {
     assert_eq!(span(), Some("instrument_above"));
     Ok((locks, n))
 }
 
-#[distlock::distributed_lock(key = "other:instrument-below:<n>", locks = asked(locks))]
+#[distlock::distributed_lock(key = "other:instrument-below:<n>", manager = asked(locks))]
 #[tracing::instrument(skip_all, err(Debug))]
 async fn instrument_below(locks: &LockManager, n: u8) -> Result<(&LockManager, u8), Error> {
     // The span of the lock is in it, and the body is in that.

@@ -131,7 +131,7 @@ async fn endless() -> Result<u8> {
     }
 }
 
-#[distlock::distributed_lock(key = "outputs:never", max_hold = "20ms", on_fail = |e| panic!("{e}"))]
+#[distlock::distributed_lock(key = "outputs:never", max_hold = "20ms", on_error = |e| panic!("{e}"))]
 async fn never() -> ! {
     held().await;
     loop {

@@ -122,7 +122,7 @@ mod names_of_generated_code {
     #[distlock::distributed_lock(
         key = "shadowing:parameters:<__request>:<__returns>:<__fail>:<__output>",
         min_hold = "1ms",
-        on_fail = |error| Err(error)
+        on_error = |error| Err(error)
     )]
     pub(super) async fn invented(
         __request: u8,
@@ -152,7 +152,7 @@ mod names_of_generated_code {
         Ok(core + std + distlock + pin)
     }
 
-    #[distlock::distributed_lock(key = "shadowing:<some>:<N>", on_fail = |_| None)]
+    #[distlock::distributed_lock(key = "shadowing:<some>:<N>", on_error = |_| None)]
     pub(super) async fn types<Some, Pin, const N: u8>(some: Some, pin: Pin) -> Option<(Some, Pin)>
     where
         Some: ::std::fmt::Display,
@@ -187,7 +187,7 @@ trait Meddler: Sized {
     fn display(&self) -> &'static str {
         "meddler"
     }
-    fn as_manager(&self) -> &'static str {
+    fn as_lock_manager(&self) -> &'static str {
         "meddler"
     }
     fn literal(self) -> &'static str {
@@ -212,7 +212,7 @@ async fn among_traits(n: u8) -> Result<[&'static str; 6], distlock::Error> {
     tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     Ok([
         n.display(),
-        n.as_manager(),
+        n.as_lock_manager(),
         n.literal(),
         n.value(),
         n.lease(),

@@ -22,9 +22,9 @@ async fn tiny_locked(id: u64) -> Result<u64, Error> {
     wait = "500ms",
     max_hold = "1m",
     min_hold = "1s",
-    locks = locks,
+    manager = locks,
     on_lost = "finish",
-    on_fail = |error| Err(error)
+    on_error = |error| Err(error)
 )]
 async fn tiny_with_all_arguments(
     locks: &distlock::LockManager,

@@ -23,21 +23,21 @@ impl Shop {
         })
     }
 
-    #[distributed_lock(key = "stock:<item_id>", wait = "20s", locks = self.locks)]
+    #[distributed_lock(key = "stock:<item_id>", wait = "20s", manager = self.locks)]
     async fn reduce(&self, item_id: u64, by: u64) -> Result<u64, Error> {
         assert_eq!(distlock::current().key(), format!("stock:{item_id}"));
         self.room.visit().await;
         Ok(by)
     }
 
-    #[distributed_lock(key = "{tenant:<self.tenant>}:<name>", wait = "0s", locks = &self.locks)]
+    #[distributed_lock(key = "{tenant:<self.tenant>}:<name>", wait = "0s", manager = &self.locks)]
     async fn key_of(&self, name: &str) -> Result<String, Error> {
         let _ = name;
         Ok(distlock::current().key().to_owned())
     }
 
     /// Calls itself: a call that no proxy or aspect can overlook.
-    #[distributed_lock(key = "depth", wait = "1s", locks = self.locks)]
+    #[distributed_lock(key = "depth", wait = "1s", manager = self.locks)]
     async fn descend(&self, left: u32) -> Result<FencingToken, Error> {
         if left == 0 {
             return Ok(distlock::current().fencing_token());

@@ -11,12 +11,12 @@ use tokio::sync::oneshot;
 
 use crate::fixture::{PATIENCE, ms};
 
-#[distributed_lock(key = "endings", max_hold = "20ms", on_lost = "finish", locks = locks)]
+#[distributed_lock(key = "endings", max_hold = "20ms", on_lost = "finish", manager = locks)]
 async fn finishes(locks: &LockManager) -> Result<bool, Error> {
     Ok(distlock::current().is_held())
 }
 
-#[distributed_lock(key = "endings", max_hold = "20ms", locks = locks)]
+#[distributed_lock(key = "endings", max_hold = "20ms", manager = locks)]
 async fn is_cancelled(locks: &LockManager) -> Result<bool, Error> {
     Ok(distlock::current().is_held())
 }

@@ -9,7 +9,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use crate::heard::{Heard, Span, heard};
 use crate::kit::{LONG, Store, ms};
 
-#[distlock::distributed_lock(key = "spans:attribute:<n>", locks = locks, lease = "7s", wait = "3s")]
+#[distlock::distributed_lock(key = "spans:attribute:<n>", manager = locks, lease = "7s", wait = "3s")]
 async fn annotated(locks: &distlock::LockManager, n: u8) -> Result<String, Error> {
     let span = tracing::Span::current();
     let name = span.metadata().map(tracing::Metadata::name);

@@ -64,7 +64,7 @@ impl Inventory {
     }
 
     /// Works on an item for so long.
-    #[distributed_lock(key = "inventory:<item_id>", lease = "15s", wait = "5s", locks = self.locks)]
+    #[distributed_lock(key = "inventory:<item_id>", lease = "15s", wait = "5s", manager = self.locks)]
     pub(crate) async fn reduce(&self, item_id: u32, work: Duration) -> Result<FencingToken, Error> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         let _dropped = Counted(self.dropped.clone());
@@ -74,13 +74,13 @@ impl Inventory {
     }
 
     /// The same without a wait.
-    #[distributed_lock(key = "inventory:<item_id>", wait = "0s", locks = self.locks)]
+    #[distributed_lock(key = "inventory:<item_id>", wait = "0s", manager = self.locks)]
     pub(crate) async fn try_reduce(&self, item_id: u32) -> Result<(), Error> {
         Ok(())
     }
 
     /// Reduces under its own lock of the whole item.
-    #[distributed_lock(key = "inventory:<item_id>", locks = self.locks)]
+    #[distributed_lock(key = "inventory:<item_id>", manager = self.locks)]
     pub(crate) async fn reduce_twice(&self, item_id: u32) -> Result<(), Error> {
         self.reduce(item_id, ms(1)).await?;
         self.reduce(item_id, ms(1)).await?;
@@ -88,7 +88,7 @@ impl Inventory {
     }
 
     /// Another template, with a limit.
-    #[distributed_lock(key = "report:<name>", max_hold = "1h", locks = self.locks)]
+    #[distributed_lock(key = "report:<name>", max_hold = "1h", manager = self.locks)]
     pub(crate) async fn report(&self, name: &str, work: Duration) -> Result<(), Error> {
         tokio::time::sleep(work).await;
         self.done.fetch_add(1, Ordering::SeqCst);
@@ -96,7 +96,7 @@ impl Inventory {
     }
 
     /// What needs replicas.
-    #[distributed_lock(key = "ledger", min_replicas = 1, locks = self.locks)]
+    #[distributed_lock(key = "ledger", min_replicas = 1, manager = self.locks)]
     pub(crate) async fn book(&self) -> Result<(), Error> {
         Ok(())
     }

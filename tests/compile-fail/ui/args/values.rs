@@ -16,8 +16,8 @@ async fn min_replicas_too_large(item_id: u64) -> Result<u64, Error> {
     Ok(item_id)
 }
 
-#[distributed_lock(key = "nightly", on_fail = "fallback")]
-async fn on_fail_quoted(item_id: u64) -> Result<u64, Error> {
+#[distributed_lock(key = "nightly", on_error = "fallback")]
+async fn on_error_quoted(item_id: u64) -> Result<u64, Error> {
     Ok(item_id)
 }
 
@@ -36,8 +36,8 @@ async fn crate_relative(item_id: u64) -> Result<u64, Error> {
     Ok(item_id)
 }
 
-#[distributed_lock(key = "nightly", locks = "locks")]
-async fn locks_quoted(item_id: u64) -> Result<u64, Error> {
+#[distributed_lock(key = "nightly", manager = "locks")]
+async fn manager_quoted(item_id: u64) -> Result<u64, Error> {
     Ok(item_id)
 }
 

@@ -102,7 +102,7 @@ fn refused(error: &Error) -> Returned {
 macro_rules! annotated {
     ($($lease:literal $wait:literal $cancel:ident $finish:ident;)*) => {
         $(
-            #[distributed_lock(key = "<ticket.order.invocation.key>", lease = $lease, wait = $wait, locks = manager(ticket))]
+            #[distributed_lock(key = "<ticket.order.invocation.key>", lease = $lease, wait = $wait, manager = manager(ticket))]
             async fn $cancel(ticket: &Ticket) -> Result<Ended, Error> {
                 Ok(body(ticket, distlock::current()).await)
             }
@@ -112,7 +112,7 @@ macro_rules! annotated {
                 lease = $lease,
                 wait = $wait,
                 on_lost = "finish",
-                locks = manager(ticket)
+                manager = manager(ticket)
             )]
             async fn $finish(ticket: &Ticket) -> Result<Ended, Error> {
                 Ok(body(ticket, distlock::current()).await)

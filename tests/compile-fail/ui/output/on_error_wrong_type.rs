@@ -1,7 +1,7 @@
 // mistakes: 1
 use distlock::distributed_lock;
 
-#[distributed_lock(key = "inventory:<item_id>", on_fail = |_| { let left = item_id; left })]
+#[distributed_lock(key = "inventory:<item_id>", on_error = |_| "busy")]
 async fn reserve(item_id: u64) -> u64 {
     item_id
 }
