@@ -222,15 +222,6 @@ mod tests {
 
     const SECONDS: Duration = Duration::from_secs(20);
 
-    #[test]
-    fn dropping_a_stopped_process_ends_it() {
-        let mut worker = Worker::spawn(&mut Command::new("cat"));
-        let pid = worker.pid();
-        worker.stop_process();
-        drop(worker);
-        assert!(!Path::new(&format!("/proc/{pid}")).exists());
-    }
-
     /// The child of the next test: a parent that dies without cleaning up.
     #[test]
     fn careless_parent_entry() {
