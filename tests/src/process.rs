@@ -218,7 +218,6 @@ pub fn child_args() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     const SECONDS: Duration = Duration::from_secs(20);
 
