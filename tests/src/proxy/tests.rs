@@ -1,4 +1,4 @@
-//! Each fault against a real server.
+//! Faults whose absence the tests of distlock would not notice, against a real server.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
