@@ -454,45 +454,6 @@ mod tests {
     use syn::parse_quote;
 
     #[test]
-    fn after_a_mistake_the_item_is_still_there() {
-        let item = quote!(
-            pub async fn reserve(item_id: u64) -> Result<u64, Error> {
-                Ok(item_id)
-            }
-        );
-        for args in [
-            quote!(),
-            quote!(key = "<itm_id>"),
-            quote!(key = "k", lease = "1"),
-        ] {
-            let output = distributed_lock(args, &item).to_string();
-            assert!(output.contains("compile_error"), "{output}");
-            assert!(output.ends_with(&item.to_string()), "{output}");
-        }
-    }
-
-    #[test]
-    fn attributes_and_signature_stay() {
-        let item = quote! {
-            /// Docs.
-            #[must_use]
-            pub(crate) async fn f<'a, T: Copy>(&self, mut n: &'a T) -> Result<&'a T, E> where T: Send
-        };
-        let output = distributed_lock(quote!(key = "k"), &quote!(#item { #![allow(x)] body() }));
-        let output = output.to_string();
-        assert!(output.starts_with(&item.to_string()), "{output}");
-        assert!(output.contains("{ # ! [allow (x)] :: distlock"), "{output}");
-    }
-
-    #[test]
-    fn bindings_of_async_trait_count_as_used_when_the_key_uses_them() {
-        let statements = quote!(let mut n = n; let m = m; let k = n; body(n));
-        let output = used(&statements, &[parse_quote!(n)], Span::call_site());
-        let expected = quote!(let mut n = n; let _ = &n; let m = m; let k = n; body(n));
-        assert_eq!(output.to_string(), expected.to_string());
-    }
-
-    #[test]
     fn impl_trait_is_erased_wherever_it_may_stand() {
         let mut ty: Type = parse_quote! {
             Result<(impl A, [impl B; 2], &impl C), Box<dyn Iterator<Item = impl D>>>

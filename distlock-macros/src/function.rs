@@ -513,6 +513,3 @@ fn mentions_invented(tokens: &[TokenTree]) -> bool {
         _ => false,
     })
 }
-
-#[cfg(test)]
-mod tests;

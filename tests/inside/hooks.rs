@@ -33,12 +33,6 @@ impl HandClock {
         self.now.fetch_add(nanos, Ordering::Relaxed);
         self.wall.fetch_add(nanos / 1_000, Ordering::Relaxed);
     }
-
-    /// Somebody sets the machine's wall clock.
-    pub(crate) fn step_wall_back(&self, by: Duration) {
-        let micros = u64::try_from(by.as_micros()).unwrap();
-        self.wall.fetch_sub(micros, Ordering::Relaxed);
-    }
 }
 
 impl Clock for HandClock {

@@ -1,14 +1,9 @@
 //! What belongs to one lock lies in one slot of a cluster, and belongs to no other lock.
 
 use std::collections::{HashMap, HashSet};
-use std::net::TcpListener;
-use std::time::Duration;
 
-use distlock_tests::RedisServer;
 use proptest::prelude::*;
 use proptest::sample::select;
-use proptest::strategy::ValueTree as _;
-use proptest::test_runner::TestRunner;
 
 use super::*;
 use crate::manager::builder::connect::is_namespace;
@@ -58,22 +53,6 @@ proptest! {
             prop_assert_eq!(Slot::of(name), Slot::of(key.as_str()), "{}", name);
         }
     }
-
-    #[test]
-    fn commands_name_the_same_keys(key in keys()) {
-        let names = Names::new("distlock");
-        let of = names.of(&key);
-        let mut cmd = Cmd::new();
-        names.all(&mut cmd, &key);
-        names.without_fence(&mut cmd, &key);
-        let sent: Vec<_> = cmd.args_iter().map(|arg| match arg {
-            redis::Arg::Simple(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
-            _ => panic!("a cursor"),
-        }).collect();
-        let [lock, queue, entry, fence] = of.each_ref().map(String::as_str);
-        prop_assert_eq!(sent, ["4", lock, queue, entry, fence, "3", lock, queue, entry]);
-        prop_assert_eq!(names.lock(&key), lock);
-    }
 }
 
 /// Every pair of many short keys and namespaces, so that a collision cannot hide.
@@ -109,40 +88,4 @@ fn short_locks_share_no_name() {
             }
         }
     }
-}
-
-#[test]
-fn a_cluster_sees_one_slot_for_each_lock() {
-    const LOCKS: usize = 1_000;
-    // A bus of its own: the usual one, 10 000 ports above, may be beyond the last.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let bus = free.local_addr().unwrap().port().to_string();
-    drop(free);
-    let server = RedisServer::builder()
-        .args(["--cluster-enabled", "yes", "--cluster-port", &bus])
-        .start();
-    let mut client = server.client();
-    let mut runner = TestRunner::deterministic();
-    let strategy = keys();
-    let names = Names::new("distlock");
-    let locks: Vec<_> = (0..LOCKS)
-        .map(|_| names.of(&strategy.new_tree(&mut runner).unwrap().current()))
-        .collect();
-    for batch in locks.chunks(100) {
-        for name in batch.iter().flatten() {
-            client.send(&["CLUSTER", "KEYSLOT", name]).unwrap();
-        }
-        for lock in batch {
-            let slots = lock
-                .each_ref()
-                .map(|_| client.read_reply(Duration::from_secs(20)).unwrap().int());
-            assert_eq!(
-                slots,
-                [i64::try_from(Slot::of(&lock[0]).index()).unwrap(); 4],
-                "{lock:?}"
-            );
-        }
-    }
-    let slots: HashSet<_> = locks.iter().map(|lock| Slot::of(&lock[0])).collect();
-    assert!(slots.len() > LOCKS / 4, "only {} slots", slots.len());
 }

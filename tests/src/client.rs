@@ -121,6 +121,17 @@ impl Resp {
         }
     }
 
+    /// Sends a command that the server must not reject.
+    ///
+    /// # Panics
+    ///
+    /// When the server rejects the command, or no reply comes in time.
+    #[track_caller]
+    pub fn must(&mut self, words: &[&str]) {
+        let reply = self.cmd(words);
+        assert!(!reply.is_error(), "{words:?}: {reply:?}");
+    }
+
     /// Sends a command and returns its reply, for servers that may not answer.
     ///
     /// # Errors

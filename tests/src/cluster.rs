@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::client::{Reply, Resp};
+use crate::sentinel::role;
 use crate::server::{RedisServer, RedisServerBuilder, free_port};
 use crate::wait::eventually;
 
@@ -247,8 +248,7 @@ impl RedisCluster {
             }
             words.push("KEYS");
             words.extend(&keys);
-            let reply = raw.cmd(&words);
-            assert!(!reply.is_error(), "{words:?}: {reply:?}");
+            raw.must(&words);
         }
         keys.len()
     }
@@ -374,13 +374,6 @@ fn ranges(node: &RedisServer) -> Option<Vec<(RangeInclusive<u16>, u16)>> {
     Some(ranges.iter().map(read).collect())
 }
 
-fn role(node: &RedisServer) -> Option<String> {
-    match node.try_client().ok()?.try_cmd(&["ROLE"]).ok()? {
-        Reply::Array(role) => role.first()?.text().map(str::to_owned),
-        _ => None,
-    }
-}
-
 /// Whether a node finds all slots served, and follows its master, or is followed.
 fn is_settled(node: &RedisServer) -> bool {
     let all = SLOTS.to_string();
@@ -400,8 +393,7 @@ fn is_settled(node: &RedisServer) -> bool {
 
 #[track_caller]
 fn does(node: &RedisServer, words: &[&str]) {
-    let reply = node.client().cmd(words);
-    assert!(!reply.is_error(), "{words:?}: {reply:?}");
+    node.client().must(words);
 }
 
 /// A field of `CLUSTER INFO`.

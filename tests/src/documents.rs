@@ -85,26 +85,3 @@ pub fn blocks(text: &str) -> Vec<Block> {
     }
     blocks
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{Block, blocks};
-
-    #[test]
-    fn blocks_are_found_with_their_names() {
-        let text = "a\n```rust,no_run\nfn f() {}\n```\n- b\n\n  ```sh one\n  ls\n    -l\n  ```\n";
-        let block = |language: &str, name: &str, text: &str, line| Block {
-            language: language.into(),
-            name: name.into(),
-            text: text.into(),
-            line,
-        };
-        assert_eq!(
-            blocks(text),
-            [
-                block("rust,no_run", "", "fn f() {}\n", 2),
-                block("sh", "one", "ls\n  -l\n", 7),
-            ]
-        );
-    }
-}

@@ -218,18 +218,8 @@ pub fn child_args() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     const SECONDS: Duration = Duration::from_secs(20);
-
-    #[test]
-    fn dropping_a_stopped_process_ends_it() {
-        let mut worker = Worker::spawn(&mut Command::new("cat"));
-        let pid = worker.pid();
-        worker.stop_process();
-        drop(worker);
-        assert!(!Path::new(&format!("/proc/{pid}")).exists());
-    }
 
     /// The child of the next test: a parent that dies without cleaning up.
     #[test]

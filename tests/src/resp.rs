@@ -179,41 +179,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn other_protocols_are_malformed() {
-        for bytes in [
-            "HTTP/1.1 200 OK\r\n",
-            "\r\n",
-            "$x\r\n",
-            "*-2\r\n",
-            "$1\r\nabc",
-            "$99999999999\r\n",
-        ] {
-            assert!(value_len(bytes.as_bytes()).is_err(), "{bytes:?}");
-        }
-    }
-
-    #[test]
-    fn requests_may_be_inline() {
-        assert_eq!(request_len(b"PING\r\nPING"), Ok(Some(6)));
-        assert_eq!(request_len(b"PIN"), Ok(None));
-        assert_eq!(request_len(b""), Ok(None));
-        assert_eq!(request_len(b"*1\r\n$4\r\nPING\r\n*"), Ok(Some(14)));
-        assert_eq!(command_name(b" get a\r\n"), Some(&b"get"[..]));
-        assert_eq!(command_name(b"*1\r\n$4\r\nPING\r\n"), Some(&b"PING"[..]));
-    }
-
-    #[test]
-    fn pushes_are_told_from_replies() {
-        assert_eq!(
-            push_kind(b">2\r\n$7\r\nmessage\r\n+x\r\n"),
-            Some(&b"message"[..])
-        );
-        assert_eq!(
-            push_kind(b">2\r\n+invalidate\r\n_\r\n"),
-            Some(&b"invalidate"[..])
-        );
-        assert_eq!(push_kind(b"*2\r\n$7\r\nmessage\r\n+x\r\n"), None);
-    }
 }

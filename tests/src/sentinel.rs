@@ -154,9 +154,7 @@ impl Sentinels {
         let ms = silence.as_millis().to_string();
         let words = ["SENTINEL", "SET", Self::SERVICE, "down-after-milliseconds"];
         for sentinel in &self.sentinels {
-            let words = [&words[..], &[&ms]].concat();
-            let reply = sentinel.client().cmd(&words);
-            assert!(!reply.is_error(), "{words:?}: {reply:?}");
+            sentinel.client().must(&[&words[..], &[&ms]].concat());
         }
     }
 }
@@ -169,8 +167,7 @@ impl Sentinels {
 #[track_caller]
 pub fn follow(replica: &RedisServer, master: &RedisServer) {
     let port = master.announced_port().to_string();
-    let reply = replica.client().cmd(&["REPLICAOF", "127.0.0.1", &port]);
-    assert!(!reply.is_error(), "REPLICAOF: {reply:?}");
+    replica.client().must(&["REPLICAOF", "127.0.0.1", &port]);
 }
 
 /// Has a sentinel watch a server; two must agree that it is dead.
@@ -181,26 +178,22 @@ pub fn follow(replica: &RedisServer, master: &RedisServer) {
 #[track_caller]
 pub fn watch(sentinel: &RedisServer, service: &str, server: &RedisServer) {
     let mut raw = sentinel.client();
-    let mut does = |words: &[&str]| {
-        let reply = raw.cmd(words);
-        assert!(!reply.is_error(), "{words:?}: {reply:?}");
-    };
     let port = server.announced_port().to_string();
     if let Some(password) = sentinel.password() {
-        does(&["SENTINEL", "CONFIG", "SET", "sentinel-pass", password]);
+        raw.must(&["SENTINEL", "CONFIG", "SET", "sentinel-pass", password]);
     }
-    does(&["SENTINEL", "MONITOR", service, "127.0.0.1", &port, "2"]);
+    raw.must(&["SENTINEL", "MONITOR", service, "127.0.0.1", &port, "2"]);
     if let Some(password) = server.password() {
-        does(&["SENTINEL", "SET", service, "auth-pass", password]);
+        raw.must(&["SENTINEL", "SET", service, "auth-pass", password]);
     }
-    does(&[
+    raw.must(&[
         "SENTINEL",
         "SET",
         service,
         "down-after-milliseconds",
         DOWN_AFTER,
     ]);
-    does(&["SENTINEL", "SET", service, "failover-timeout", "3000"]);
+    raw.must(&["SENTINEL", "SET", service, "failover-timeout", "3000"]);
 }
 
 /// The port of the server that a sentinel takes for the master.
@@ -242,7 +235,8 @@ pub fn info(server: &RedisServer, section: &str) -> String {
     }
 }
 
-fn role(server: &RedisServer) -> Option<String> {
+/// The role that a server has in its own eyes.
+pub(crate) fn role(server: &RedisServer) -> Option<String> {
     let answer = server.try_client().ok()?.try_cmd(&["ROLE"]).ok()?;
     match &answer {
         Reply::Array(role) => role.first()?.text().map(str::to_owned),

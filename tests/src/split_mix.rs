@@ -29,19 +29,3 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_is_repeated_and_another_is_not() {
-        let draw = |seed| {
-            let mut random = SplitMix::new(seed);
-            [random.draw(), random.draw()]
-        };
-        assert_ne!(draw(7), draw(8));
-        // The reference values for the seed 0.
-        assert_eq!(draw(0), [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]);
-    }
-}

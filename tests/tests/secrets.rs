@@ -70,7 +70,6 @@ async fn a_password_is_seen_nowhere() {
         .with_writer(seen.clone());
     logging.init();
 
-    wrong_urls(&seen).await;
     let server = RedisServer::builder()
         .requirepass(PASSWORD)
         .unix_socket()
@@ -116,29 +115,6 @@ async fn a_password_is_seen_nowhere() {
         for word in GIVE_AWAY {
             assert!(!line.contains(word), "a password was shown: {line}");
         }
-    }
-}
-
-/// Some kinds of wrong URLs. `tests/inside/urls.rs` shows the same for any URL.
-async fn wrong_urls(seen: &Seen) {
-    let urls = [
-        format!("redis://:{IN_URLS}@"),
-        format!("redis://:{IN_URLS}@host:port"),
-        format!("rediss://user:{IN_URLS}@host"),
-        format!("user:{IN_URLS}@host:6379"),
-        "hunter2-secret:x@host:6379".to_owned(),
-        format!("redis://:{PASSWORD}@host"),
-        format!("redis+sentinel://:{IN_URLS}@127.0.0.1:1,127.0.0.1:2/service"),
-        format!("redis+sentinel://:{IN_URLS}@127.0.0.1:1/{PASSWORD}"),
-        format!("redis+cluster://:{IN_URLS}@host,host/3"),
-        IN_URLS.to_owned(),
-    ];
-    for url in urls {
-        seen.show(LockManager::builder().url(&url));
-        let builder = LockManager::builder()
-            .url(&url)
-            .connect_timeout(Duration::from_millis(300));
-        seen.error(builder.connect().await.unwrap_err());
     }
 }
 

@@ -108,18 +108,6 @@ async fn who_is_to_be_killed_is_told_nothing() {
     assert!(!was_told("kill", that_hears).await, "it was told");
 }
 
-/// What a server that stands still has granted, it has granted until its lease ends when it goes on.
-#[tokio::test]
-async fn a_server_that_stands_still_is_the_same() {
-    let scene = Scene::new();
-    let script = that_is_deaf(&scene.file("beats"));
-    let mut worker = scene.start(&scene.server.url(), "signal", &script);
-    scene.server.stop_process();
-    assert_eq!(worker.wait(SOON * 2).code(), Some(118));
-    scene.server.cont_process();
-    scene.nobody_lives_when_another_has_the_lock().await;
-}
-
 #[tokio::test]
 async fn a_lock_that_was_deleted_ends_the_command_at_the_next_renewal() {
     let scene = Scene::new();

@@ -9,7 +9,7 @@ use std::time::Instant;
 use distlock_tests::{RedisServer, eventually};
 use nix::pty::{Winsize, openpty};
 
-use crate::kit::{SOON, bare, distlock, named, shell};
+use crate::kit::{SOON, distlock, named};
 
 /// A terminal with a program on it.
 struct Terminal {
@@ -22,14 +22,9 @@ struct Terminal {
 impl Terminal {
     /// Starts a program as the leader of a session of its own, which has this terminal.
     fn start(program: &Command) -> Self {
-        Self::of_width(80, program)
-    }
-
-    /// The same on a terminal with this number of columns.
-    fn of_width(columns: u16, program: &Command) -> Self {
         let size = Winsize {
             ws_row: 24,
-            ws_col: columns,
+            ws_col: 80,
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
@@ -93,14 +88,6 @@ impl Terminal {
         }
     }
 
-    /// Returns all that is shown until the program ends.
-    fn page(mut self) -> String {
-        while let Ok(bytes) = self.shown.recv_timeout(SOON) {
-            self.seen.push_str(&String::from_utf8_lossy(&bytes));
-        }
-        std::mem::take(&mut self.seen)
-    }
-
     #[track_caller]
     fn ends_with(mut self, code: i32) {
         eventually(SOON, || self.child.try_wait().expect("a state").is_some());
@@ -115,40 +102,6 @@ impl Drop for Terminal {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-#[test]
-fn help_is_as_wide_as_the_terminal() {
-    for (columns, least) in [(60, 55), (120, 100)] {
-        let page = Terminal::of_width(columns, &bare("run --help")).page();
-        // Escapes take no columns: they end with the first letter.
-        let shown = |line: &str| {
-            let mut parts = line.trim_end().split('\u{1b}');
-            let first = parts.next().map_or(0, |part| part.chars().count());
-            let after = |part: &str| {
-                let end = part.find(|c: char| c.is_ascii_alphabetic());
-                part[end.map_or(0, |end| end + 1)..].chars().count()
-            };
-            first + parts.map(after).sum::<usize>()
-        };
-        let widths = page.lines().map(shown);
-        let widest = widths.max().unwrap_or_default();
-        let range = least..=usize::from(columns);
-        assert!(
-            range.contains(&widest),
-            "{widest} of {columns} columns:\n{page}"
-        );
-    }
-}
-
-#[test]
-fn a_command_reads_from_the_terminal() {
-    let server = RedisServer::start();
-    let reads = shell(&server.url(), "run k", "read -r line; echo got-$line");
-    let mut terminal = Terminal::start(&reads);
-    terminal.types("hello\n");
-    terminal.shows("got-hello");
-    terminal.ends_with(0);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use distlock_tests::RedisServer;
 
-use crate::kit::{bare, code, distlock, json, output, page, shell, text};
+use crate::kit::{bare, code, json, output, page, shell, text};
 
 #[test]
 fn a_wrong_command_line_is_json_as_well() {
@@ -33,17 +33,6 @@ fn a_wrong_command_line_is_json_as_well() {
     let (_, stderr) = code(&mut bare("run --nonsense k -- ls --json"));
     assert!(stderr.starts_with("error: "), "{stderr}");
     assert!(page(&mut bare("--json run --help")).contains("Usage:"));
-}
-
-#[test]
-fn a_log_that_is_no_terminal_has_no_escapes() {
-    let server = RedisServer::start();
-    let ended = output(&mut distlock(&server.url(), "--log debug list"));
-    let log = text(&ended.stderr);
-    assert!(
-        log.contains("connected to the lock store") && !log.contains('\u{1b}'),
-        "{log}"
-    );
 }
 
 /// A key with characters that turn the text behind them, and one that looks like an option.

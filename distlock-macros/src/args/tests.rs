@@ -1,12 +1,5 @@
 use super::*;
-use quote::{ToTokens, quote};
-
-fn good(tokens: TokenStream) -> Args {
-    let mut mistakes = Mistakes::default();
-    let args = Args::parse(tokens, Span::call_site(), &mut mistakes);
-    mistakes.finish().expect("no mistakes");
-    args
-}
+use quote::quote;
 
 fn mistakes(tokens: TokenStream) -> Vec<String> {
     let mut mistakes = Mistakes::default();
@@ -15,44 +8,6 @@ fn mistakes(tokens: TokenStream) -> Vec<String> {
         return Vec::new();
     };
     errors.into_iter().map(|error| error.to_string()).collect()
-}
-
-#[test]
-fn only_the_key_is_required() {
-    let args = good(quote!(key = "k"));
-    assert_eq!(args.key.unwrap().value(), "k");
-    assert_eq!((args.lease, args.wait), (None, None));
-    assert_eq!((args.max_hold, args.min_hold), (None, None));
-    assert!(args.manager.is_none() && args.on_error.is_none() && !args.finish_on_loss);
-    assert_eq!(args.krate.to_token_stream().to_string(), ":: distlock");
-}
-
-#[test]
-fn every_argument() {
-    let args = good(quote! {
-        on_error = |_| None::<(u8, u8)>,
-        key = "k",
-        lease = "15s",
-        wait = "0s",
-        max_hold = "2m",
-        min_hold = "1s",
-        min_replicas = 2,
-        manager = self.parts::<A, B>(),
-        on_lost = "finish",
-        crate = crate::vendored::distlock,
-    });
-    assert_eq!((args.lease, args.wait), (Some(15_000), Some(0)));
-    assert_eq!((args.max_hold, args.min_hold), (Some(120_000), Some(1_000)));
-    assert_eq!(args.min_replicas, Some(2));
-    assert!(args.finish_on_loss && args.on_error.is_some());
-    assert_eq!(
-        args.manager.to_token_stream().to_string(),
-        quote!(self.parts::<A, B>()).to_string()
-    );
-    assert_eq!(
-        args.krate.to_token_stream().to_string(),
-        quote!(crate::vendored::distlock).to_string()
-    );
 }
 
 #[test]
@@ -133,22 +88,6 @@ fn each_mistake_has_its_own_message() {
         assert_eq!(found.len(), 1, "{text}: {found:?}");
         assert!(found[0].contains(expected), "{text}: {found:?}");
     }
-}
-
-#[test]
-fn one_mistake_does_not_hide_the_next() {
-    let found = mistakes(quote!(lease = "15", waits = "5s", on_lost = "x", key = 1));
-    assert_eq!(found.len(), 4, "{found:?}");
-}
-
-#[test]
-fn fragments_of_macro_rules_are_seen_through() {
-    let literal = quote!("k");
-    let group = TokenTree::Group(proc_macro2::Group::new(
-        proc_macro2::Delimiter::None,
-        literal,
-    ));
-    assert_eq!(good(quote!(key = #group)).key.unwrap().value(), "k");
 }
 
 /// Where users of an editor look, and to which the documents point.

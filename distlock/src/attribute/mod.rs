@@ -286,11 +286,6 @@ impl<T> ProbeAny for Probe<'_, T> {
 }
 
 #[cfg(test)]
-#[cfg(distlock_inside)]
-#[path = "../../../tests/inside/templates.rs"]
-mod properties;
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use crate::key::MAX_KEY;

@@ -139,38 +139,3 @@ impl Options {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_out_of_bounds_say_what_to_set() {
-        const TOO_LONG: Duration = Duration::from_millis(86_400_001);
-        type Change = fn(&mut Options);
-        let cases: [(Change, &str); 6] = [
-            (
-                |options| options.lease = Duration::from_millis(49),
-                "at least 50ms",
-            ),
-            (|options| options.lease = TOO_LONG, "at most 24h"),
-            (|options| options.wait = TOO_LONG, "at most 24h"),
-            (
-                |options| options.max_hold = Some(Duration::ZERO),
-                "max_hold",
-            ),
-            (|options| options.min_hold = Some(TOO_LONG), "min_hold"),
-            (
-                |options| (options.is_wait_set, options.min_hold) = (true, Some(DEFAULT_WAIT)),
-                "less than the min_hold of 10s",
-            ),
-        ];
-        for (change, word) in cases {
-            let mut options = Options::default();
-            change(&mut options);
-            let message = options.check("k").unwrap_err().to_string();
-            assert!(message.contains(word), "{word:?} is not in {message}");
-            assert!(message.contains("`k`"), "{message}");
-        }
-    }
-}

@@ -7,12 +7,11 @@
 //! from a seed of its own; `--seed N --cases 1` runs one again. `cargo test -p fuzz` runs a bounded
 //! number of them.
 //!
-//! The garbage is that of `distlock_tests::garbage`, which `tests/inside/garbage.rs` shares; there,
-//! single replies are judged and shrunk. No libFuzzer: it needs a nightly compiler and a workspace
-//! of its own, and its mutations of bytes hardly ever get past the RESP parser. What is drawn here
-//! is right but for one thing, so it reaches the code that decides. The same seed draws the same
-//! garbage in the same order; which command it answers also depends on the timing of the two
-//! connections.
+//! The garbage is that of `distlock_tests::garbage`. No libFuzzer: it needs a nightly compiler and a
+//! workspace of its own, and its mutations of bytes hardly ever get past the RESP parser. What is
+//! drawn here is right but for one thing, so it reaches the code that decides. The same seed draws
+//! the same garbage in the same order; which command it answers also depends on the timing of the
+//! two connections.
 
 mod case;
 mod server;
@@ -85,7 +84,7 @@ async fn garbage_breaks_nothing_and_grants_nothing() {
     let arguments = Arguments {
         seconds: 3_600,
         seed: 1,
-        cases: 320,
+        cases: 640,
         parallel: 16,
     };
     let (tally, failures) = run(&arguments).await;

@@ -279,12 +279,8 @@ impl Record {
             _ => None,
         };
         if let Some(failures) = failures {
-            let failed = |index| failures.iter().any(|(failed, _)| *failed == index);
-            let renewed = call
-                .keys
-                .iter()
-                .enumerate()
-                .filter(|(index, _)| !failed(*index));
+            let locks = call.keys.iter().enumerate();
+            let renewed = locks.filter(|(index, _)| !failures.contains(index));
             self.proofs
                 .extend(renewed.map(|(_, lock)| proof(lock, None)));
         }

@@ -22,58 +22,6 @@ fn a_confirmed_grant_lasts_for_the_full_lease() {
 }
 
 #[test]
-fn asking_again_takes_the_grant() {
-    let world = World::new();
-    let (a, b) = (world.client(), world.client());
-    a.take("k", 1);
-    b.queue("k", 1);
-    a.release("k", 1);
-    let token = b.grants.lock().unwrap().pop().unwrap().token.get();
-    world.clock.advance(ms(1_000));
-    assert_eq!(b.take("k", 1), token);
-    assert_eq!(b.inspect("k").waiters, 0);
-    world.clock.advance(Timing::new(LEASE).ttl() - ms(1));
-    assert_eq!(b.take("k", 1), token);
-}
-
-#[test]
-fn a_hold_is_cut_to_what_its_holder_first_said() {
-    let world = World::new();
-    let (a, b) = (world.client(), world.client());
-    a.ask_with("k", 1, ms(1_000), Duration::ZERO);
-    a.ask_with("k", 1, LEASE, Duration::ZERO);
-    b.try_once("k", 1);
-    let left = world.server.snapshot(&key("k")).hold.unwrap().left;
-    assert_eq!(left, Timing::new(ms(1_000)).ttl());
-}
-
-#[test]
-fn tokens_rise_whatever_happens() {
-    let world = World::new();
-    let a = world.client();
-    let mut last = 0;
-    let mut next = |owner: Owner| {
-        let token = a.take("k", owner);
-        assert!(token > last, "{token} follows {last}");
-        last = token;
-    };
-    next(1);
-    a.release("k", 1);
-    next(2); // in the same microsecond
-    world.clock.advance(Timing::new(LEASE).ttl());
-    next(3); // after an expiry
-    a.release("k", 3);
-    world.clock.step_wall_back(Duration::from_secs(3_600));
-    next(4);
-    a.release("k", 4);
-    // Kept until the wall clock is two hours beyond it, so that going back one is no harm either.
-    world.clock.advance(Duration::from_secs(3 * 3_600 - 1));
-    assert!(a.inspect("k").last_token.is_some());
-    world.clock.step_wall_back(Duration::from_secs(3_600));
-    next(5);
-}
-
-#[test]
 fn nothing_is_kept_for_ever() {
     let world = World::new();
     let a = world.client();

@@ -103,10 +103,6 @@ impl Client {
         self.ask_with(name, owner, LEASE, ms(10_000))
     }
 
-    fn try_once(&self, name: &str, owner: Owner) -> AskReply {
-        self.ask_with(name, owner, LEASE, Duration::ZERO)
-    }
-
     /// Asks, and must get it. Returns the token.
     fn take(&self, name: &str, owner: Owner) -> u64 {
         match self.ask(name, owner) {
@@ -125,15 +121,11 @@ impl Client {
     }
 
     fn release(&self, name: &str, owner: Owner) -> bool {
-        self.release_keeping(name, owner, Duration::ZERO)
-    }
-
-    fn release_keeping(&self, name: &str, owner: Owner, keep: Duration) -> bool {
         let key = key(name);
         let release = Release {
             key: &key,
             owner,
-            keep,
+            keep: Duration::ZERO,
         };
         self.run(release).was_held
     }

@@ -45,21 +45,6 @@ fn a_stopped_client_loses_its_grant_and_its_whole_queue() {
 }
 
 #[test]
-fn the_callers_own_other_entries_stay() {
-    let world = World::new();
-    let (holder, slow) = (world.client(), world.client());
-    holder.take("k", 1);
-    for owner in 1..=3 {
-        slow.queue("k", owner);
-    }
-    holder.release("k", 1);
-    world.clock.advance(GRANT);
-    // It is alive, it looks: only the expired grant is gone, and the next entry gets the lock.
-    assert_eq!(slow.look("k", &[1, 2, 3]), (Some(2), vec![1]));
-    assert_eq!(slow.granted(), [1, 2]);
-}
-
-#[test]
 fn a_release_reaches_a_live_waiter_behind_any_number_of_dead_ones() {
     let world = World::new();
     let (a, dead, live) = (world.client(), world.client(), world.client());
@@ -146,21 +131,6 @@ fn a_forgotten_queue_ends() {
     assert_eq!(a.inspect("k").waiters, 1);
     world.clock.advance(ms(1));
     assert_eq!(a.inspect("k").waiters, 0);
-}
-
-#[test]
-fn a_head_that_finds_the_lock_free_takes_it_without_a_message() {
-    let world = World::new();
-    let (a, b) = (world.client(), world.client());
-    a.ask_with("k", 1, ms(1_000), Duration::ZERO);
-    b.ask_with("k", 1, LEASE, ms(100));
-    a.queue("k", 2);
-    world.clock.advance(Timing::new(ms(1_000)).ttl());
-    b.take("k", 1); // its entry is past its deadline, but it asks
-    assert_eq!((a.granted(), b.granted()), (vec![], vec![]));
-    assert_eq!(a.inspect("k").waiters, 1);
-    world.clock.advance(GRANT);
-    assert_eq!(b.look("k", &[1]), (Some(1), vec![]), "it is no short grant");
 }
 
 #[test]

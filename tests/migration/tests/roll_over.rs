@@ -46,23 +46,6 @@ async fn the_old_locks_key_is_the_name_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_hand_works_as_it_stands_in_the_document() {
-    let server = RedisServer::start();
-    let client = redis::Client::open(server.url()).expect("a URL of redis");
-    let connection = client.get_multiplexed_async_connection().await;
-    let mut connection = connection.expect("the server is up");
-
-    let reduced = migration::by_hand::reduce(&mut connection, 7, "me").await;
-    assert!(reduced.expect("the server is up"), "it was free");
-    assert!(!old_is_held(&server), "it was released");
-
-    let (rslock, _) = managers(&server).await;
-    let _guard = rslock.acquire(KEY, LEASE).await.expect("it is free");
-    let reduced = migration::by_hand::reduce(&mut connection, 7, "me").await;
-    assert!(!reduced.expect("the server is up"), "it is taken");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn who_has_both_waits_for_the_old_release() {
     let server = RedisServer::start();
     let (old, new) = managers(&server).await;

@@ -35,14 +35,9 @@ fn owner(client: &str, text: &str) -> Option<u64> {
     number(text.strip_prefix(client)?.strip_prefix(':')?)
 }
 
-/// Returns the owner in `2 client:number token ttl since name`, if it is ours.
-pub fn owner_of_value(client: &str, value: &str) -> Option<u64> {
-    owner(client, value.strip_prefix("2 ")?.split(' ').next()?)
-}
-
-/// Returns what a renewal says of a batch: `{{index, error} ...}`, in the batch's order; whether
-/// each is gone.
-pub fn failures(reply: &Frame, batch: usize) -> Option<Vec<(usize, bool)>> {
+/// Returns the locks of a batch that a renewal did not extend: `{{index, error} ...}`, in the
+/// batch's order.
+pub fn failures(reply: &Frame, batch: usize) -> Option<Vec<usize>> {
     if reply.has_error() {
         return None;
     }
@@ -52,28 +47,13 @@ pub fn failures(reply: &Frame, batch: usize) -> Option<Vec<(usize, bool)>> {
             return None;
         };
         let index = usize::try_from(index.as_int()?).ok()?;
-        if index >= batch || failures.last().is_some_and(|(last, _)| *last >= index) {
+        let is_text = matches!(error, Frame::Blob('$', _)) || error.as_text().is_some();
+        if index >= batch || failures.last().is_some_and(|last| *last >= index) || !is_text {
             return None;
         }
-        let gone = match error {
-            Frame::Blob('$', bytes) => bytes.is_empty(),
-            text => text.as_text()?.is_empty(),
-        };
-        failures.push((index, gone));
+        failures.push(index);
     }
     Some(failures)
-}
-
-/// Returns whose lock a look saw, if it is ours: `{value, ttl left, {index ...}}`.
-pub fn ours_seen(client: &str, item: Option<&Frame>) -> Option<u64> {
-    owner_of_value(client, item?.as_array()?.first()?.as_text()?)
-}
-
-/// Returns the owners that a look did not find.
-pub fn missing(item: Option<&Frame>, owners: &[u64]) -> Option<Vec<u64>> {
-    let indices = item?.as_array()?.get(2)?.as_array()?;
-    let owner = |index: &Frame| owners.get(usize::try_from(index.as_int()?).ok()?).copied();
-    indices.iter().map(owner).collect()
 }
 
 /// What a message grants.

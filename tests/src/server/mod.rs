@@ -2,8 +2,6 @@
 
 mod builder;
 mod launch;
-#[cfg(test)]
-mod tests;
 
 use std::fs;
 use std::io;

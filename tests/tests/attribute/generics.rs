@@ -96,11 +96,3 @@ fn functions_as_arguments() {
     let length = calls_async(async |text| text.len() + offset);
     returns("generics:async-fn", length, &5);
 }
-
-#[test]
-fn the_future_is_send_when_the_body_is() {
-    fn send<T: Send>(value: T) -> T {
-        value
-    }
-    returns("generics:send", send(bounded("send")), &["send", "send"]);
-}

@@ -1,4 +1,5 @@
-//! Two lists of arguments never share a key, whatever text stands between the values.
+//! Two lists of arguments never share a key, whatever text stands between the values, and no value moves a key to
+//! another slot: the braces of a key are those of its template.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -75,6 +76,10 @@ fn read_back(case: &Case, key: &str) -> Option<[String; 2]> {
     Some([unescaped(a)?, unescaped(rest.strip_prefix(between)?)?])
 }
 
+fn braces(text: &str) -> String {
+    text.matches(['{', '}']).collect()
+}
+
 fn unescaped(text: &str) -> Option<String> {
     let mut pieces = text.split('%');
     let mut bytes = pieces.next()?.as_bytes().to_vec();
@@ -92,6 +97,10 @@ fn the_arguments_can_be_read_back_from_the_key() {
         "-", ":", "to", "t", "o", "A", "1", "0", "2", "D", "F", "3", "é", "\u{301}", "e", "日",
         "本", "/", "%", "%2D", "%25", "2D", "%C3", "<", ">", "{", "}", " ", "x", "🔒",
     ]);
+    let piece = prop_oneof![
+        9 => piece.prop_map(str::to_owned),
+        1 => any::<char>().prop_map(String::from),
+    ];
     let word = prop::collection::vec(piece, 1..6).prop_map(|pieces| pieces.concat());
     let list = [word.clone(), word];
     for case in CASES {
@@ -104,6 +113,7 @@ fn the_arguments_can_be_read_back_from_the_key() {
         let outcome = runner.run(&list, |list| {
             let key = key(case, &list);
             prop_assert_eq!(read_back(case, &key), Some(list), "{}", key);
+            prop_assert_eq!(braces(&key), braces(&case.texts.concat()), "{}", key);
             Ok(())
         });
         outcome.unwrap_or_else(|error| panic!("{:?}: {error}", case.texts));

@@ -1,5 +1,6 @@
 //! What each argument does.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +94,11 @@ async fn with_min_hold(n: u8) -> Outcome {
     Ok(n)
 }
 
-#[distlock::distributed_lock(key = "options:min-hold:<n>", min_hold = "1h", on_error = |_| None)]
+#[distlock::distributed_lock(
+    key = "options:min-hold:<n>",
+    on_error = |_| BTreeMap::<u8, u8>::new().remove(&0),
+    min_hold = "1h"
+)]
 async fn no_result_with_min_hold(n: u8) -> Option<u8> {
     n.checked_sub(200)
 }

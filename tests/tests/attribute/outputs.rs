@@ -123,14 +123,6 @@ async fn diverging() -> Result<u8> {
     panic!("as written");
 }
 
-#[distlock::distributed_lock(key = "outputs:loop", max_hold = "20ms")]
-async fn endless() -> Result<u8> {
-    held().await;
-    loop {
-        std::future::pending::<()>().await;
-    }
-}
-
 #[distlock::distributed_lock(key = "outputs:never", max_hold = "20ms", on_error = |e| panic!("{e}"))]
 async fn never() -> ! {
     held().await;
@@ -159,15 +151,6 @@ fn a_panic_passes_through_and_releases() {
         AssertUnwindSafe(diverging()).catch_unwind(),
     );
     assert_eq!(panic_of(outcome), "as written");
-}
-
-#[test]
-fn an_endless_body_ends_at_its_limit() {
-    let failure = locked_and_stopped("outputs:loop", endless());
-    assert!(matches!(
-        failure,
-        Err(ShopError::Lock(Error::MaxHoldExceeded { .. }))
-    ));
 }
 
 #[test]

@@ -211,23 +211,6 @@ fn an_empty_value_is_an_error_that_names_placeholder_and_template() {
     }
 }
 
-#[distlock::distributed_lock(key = "<text>")]
-async fn as_long_as(text: &str) -> Result<usize, Error> {
-    Ok(text.len())
-}
-
-#[test]
-fn keys_have_at_most_512_bytes() {
-    let longest = "x".repeat(512);
-    let length = on_a_store_of_its_own(as_long_as(&longest));
-    assert_eq!(length.expect("a legal key"), 512);
-    let failure = on_a_store_of_its_own(as_long_as(&(longest + "x")));
-    assert!(
-        matches!(failure, Err(Error::InvalidKey { .. })),
-        "{failure:?}"
-    );
-}
-
 /// Counts how often it is asked.
 struct Counted(std::cell::Cell<u32>);
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use distlock::Outage;
 
-use crate::fixture::{Fixture, HELD, PATIENCE, assert_outage, ms, take, until_renewed_twice};
+use crate::fixture::{Fixture, HELD, PATIENCE, assert_outage, ms, until_renewed_twice};
 
 async fn assert_unavailable(fixture: &Fixture, expected: Outage, words: &[&str]) {
     // Lazily, for a replica is no server to connect to.
@@ -71,23 +71,4 @@ async fn a_server_that_refuses_writes() {
         Vec::<String>::new(),
         "half of it was written"
     );
-}
-
-/// A server that dies while a call waits: the call ends when it said it would.
-#[tokio::test]
-async fn a_server_that_goes_away() {
-    let fixture = Fixture::own_redis().await;
-    let manager = fixture.manager().await;
-    fixture.server().kill();
-    let started = Instant::now();
-    let error = manager.lock("k").wait(ms(700)).acquire().await.unwrap_err();
-    assert!(started.elapsed() >= ms(700) && started.elapsed() < PATIENCE / 2);
-    assert_outage(&error, Outage::Unreachable);
-    let error = manager.inspect("k").await.unwrap_err();
-    assert!(
-        error.is_unavailable() && error.key() == Some("k"),
-        "{error:?}"
-    );
-    fixture.server().restart();
-    take(manager.lock("k").wait(PATIENCE)).await;
 }

@@ -96,6 +96,11 @@ async fn a_lazy_manager_never_waits_and_its_calls_do() {
     assert!(error.is_unavailable(), "{error:?}");
     let message = error.to_string();
     assert!(message.contains(&server.port().to_string()), "{message}");
+    let error = manager.inspect("k").await.unwrap_err();
+    assert!(
+        error.is_unavailable() && error.key() == Some("k"),
+        "{error:?}"
+    );
     let waiting = manager.lock("k").wait(PATIENCE);
     let waiting = tokio::spawn(async move { waiting.run(async |_| 7).await });
     server.restart();

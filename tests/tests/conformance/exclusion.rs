@@ -79,19 +79,6 @@ for_each_store! {
         store.until_free("k", SOON).await;
     }
 
-    async fn different_keys_do_not_wait_for_each_other(store) {
-        let manager = store.manager().await;
-        let mut guards = Vec::new();
-        for key in ["a", "b", "a:b", "{a}:b", "{b}:a"] {
-            let guard = manager.lock(key).acquire().await.unwrap();
-            assert_eq!(guard.key(), key);
-            guards.push(guard);
-        }
-        for guard in guards {
-            guard.release().await.unwrap();
-        }
-    }
-
     /// Braces only say where a key lies in a Redis Cluster.
     async fn a_hash_tag_around_the_whole_key_is_the_same_lock(store) {
         let guard = store.hold("a").await;

@@ -146,20 +146,6 @@ async fn tokens_follow_the_clock() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_leaves_nothing() {
-    let manager = manager();
-    let guard = manager.lock("k").acquire().await.unwrap();
-    for wait in 0..50 {
-        let lock = manager.lock("k").wait(HOUR);
-        let _ = tokio::time::timeout(ms(wait * 20), lock.acquire()).await;
-    }
-    tokio::time::sleep(ms(1)).await;
-    assert_eq!(manager.inspect("k").await.unwrap().waiters, 0);
-    guard.release().await.unwrap();
-    assert!(manager.lock("k").try_acquire().await.unwrap().is_some());
-}
-
 #[test]
 fn outside_of_a_runtime_it_says_what_to_do() {
     let error = LockManager::builder()

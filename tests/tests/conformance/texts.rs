@@ -4,18 +4,6 @@ use distlock::LockManager;
 
 use crate::fixture::{PATIENCE, ms};
 
-/// Nobody meant to wait, so nobody is told to wait longer.
-#[tokio::test]
-async fn a_try_that_was_busy_advises_no_longer_wait() {
-    let manager = LockManager::memory();
-    let _held = manager.lock("job").acquire().await.unwrap();
-    let error = manager.lock("job").wait(ms(0)).acquire().await.unwrap_err();
-    let message = error.to_string();
-    assert!(error.is_busy() && message.contains("`job`"), "{message}");
-    assert!(!message.contains("waited"), "{message}");
-    assert!(!message.contains("longer wait"), "{message}");
-}
-
 /// A process that holds what it waits for may wait for itself, and no wait is long enough for that.
 #[tokio::test]
 async fn who_may_wait_for_itself_is_told() {

@@ -3,44 +3,9 @@
 use std::time::Duration;
 
 use distlock::testing::{Loss, TestLocks, error, holder};
-use distlock::{BodyState, Error, LossReason, Outage};
+use distlock::{BodyState, Error, LossReason};
 
 use crate::service::{ms, secs};
-
-/// An answer of a service: what is tested is its mapping.
-#[derive(Debug, PartialEq)]
-enum Answer {
-    Conflict { held_by: Option<String> },
-    TryLater,
-    Failed,
-}
-
-impl From<Error> for Answer {
-    fn from(error: Error) -> Self {
-        match &error {
-            Error::Busy { holders, .. } | Error::QueueFull { holders, .. } => Answer::Conflict {
-                held_by: holders.first().map(|holder| holder.client.clone()),
-            },
-            error if error.is_retryable() => Answer::TryLater,
-            _ => Answer::Failed,
-        }
-    }
-}
-
-#[test]
-fn a_mapping_is_tested_without_any_lock() {
-    let busy = error::busy("k", secs(5), [holder("worker-2")]);
-    let held_by = Some("worker-2".to_owned());
-    assert_eq!(Answer::from(busy), Answer::Conflict { held_by });
-    let full = error::busy("k", ms(0), []);
-    assert_eq!(Answer::from(full), Answer::Conflict { held_by: None });
-    let outage = |outage| Answer::from(error::unavailable(Some("k"), secs(5), outage, "no answer"));
-    assert_eq!(outage(Outage::TimedOut), Answer::TryLater);
-    assert_eq!(outage(Outage::Denied), Answer::Failed);
-    let answers: Vec<_> = error::all("k").into_iter().map(Answer::from).collect();
-    let failed = answers.iter().filter(|answer| **answer == Answer::Failed);
-    assert_eq!(failed.count(), answers.len() - 3);
-}
 
 /// Each variant once, as `cargo public-api` lists them in `tests/public-api.txt`.
 #[test]

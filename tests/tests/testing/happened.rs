@@ -37,22 +37,6 @@ async fn acquisitions_are_counted_with_their_tokens() {
     assert_eq!(shop.locks.acquired("inventory:9"), 0);
 }
 
-/// Who stands in the queue is handed the lock, which is an acquisition like any other.
-#[tokio::test(start_paused = true)]
-async fn calls_in_a_queue_are_counted_in_their_turn() {
-    let shop = Inventory::new();
-    let (a, b, c) = tokio::join!(
-        shop.reduce(7, ms(1_000)),
-        shop.reduce(7, ms(1_000)),
-        shop.reduce(7, ms(1_000))
-    );
-    let tokens = [a.unwrap(), b.unwrap(), c.unwrap()];
-    let known = shop.locks.acquisitions();
-    assert!(known.iter().map(|known| known.fencing_token).eq(tokens));
-    let waited: Vec<_> = known.iter().map(|known| known.waited.as_secs()).collect();
-    assert_eq!(waited, [0, 1, 2]);
-}
-
 /// A nested call of the same call tree takes nothing anew.
 #[tokio::test(start_paused = true)]
 async fn what_re_enters_acquires_nothing() {
@@ -79,16 +63,6 @@ async fn what_is_held_is_known_while_it_is_held() {
     seven.unwrap();
     eight.unwrap();
     assert!(shop.locks.held_keys().is_empty());
-}
-
-/// A guard that is dropped is held no more at once, though its release goes on.
-#[tokio::test(start_paused = true)]
-async fn what_was_dropped_is_not_held() {
-    let locks = TestLocks::new();
-    let guard = locks.manager().lock("report").acquire().await.unwrap();
-    assert_locked!(locks, "report");
-    drop(guard);
-    assert_not_locked!(locks, "report");
 }
 
 /// A runtime that did not run has not noticed that the lease is over.

@@ -52,29 +52,6 @@ async fn a_missing_right_is_an_error_at_once() {
     assert_eq!(started.elapsed(), ms(0));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_call_outlasts_a_short_outage() {
-    let shop = Inventory::new();
-    shop.locks
-        .on_all()
-        .for_the_next(secs(2))
-        .unavailable(Outage::Unreachable);
-    let started = Instant::now();
-    shop.reduce(7, ms(0)).await.unwrap();
-    let elapsed = started.elapsed();
-    // It is tried again after a pause of at most half a second.
-    assert!(elapsed >= secs(2) && elapsed < ms(2_510), "{elapsed:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outage_of_one_call_is_no_other_ones() {
-    let shop = Inventory::new();
-    shop.locks.on_all().once().unavailable(Outage::TimedOut);
-    let (one, other) = tokio::join!(shop.reduce(7, ms(1)), shop.reduce(7, secs(20)));
-    assert!(one.unwrap_err().is_unavailable());
-    other.unwrap();
-}
-
 /// The body is stopped at the safe deadline, and the error says what stood in the way of renewals.
 #[tokio::test(start_paused = true)]
 async fn what_is_held_is_lost_when_an_outage_lasts() {

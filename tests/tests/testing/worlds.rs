@@ -1,10 +1,9 @@
 //! Kits beside each other, and the runtimes that they are used on.
 
-use distlock::testing::{Loss, TestLocks, assert_locked, assert_not_locked, holder};
-use distlock::{BodyState, Error, LockManager, Outage, distributed_lock, with_manager};
-use distlock_tests::within;
+use distlock::testing::{TestLocks, assert_locked, assert_not_locked, holder};
+use distlock::{Error, LockManager, Outage, distributed_lock, with_manager};
 
-use crate::service::{Inventory, ms, secs};
+use crate::service::Inventory;
 
 #[distributed_lock(key = "greeting", wait = "1s")]
 async fn greet() -> Result<&'static str, Error> {
@@ -64,58 +63,6 @@ async fn a_kit_is_made_with_settings() {
     assert_eq!(error.holders()[0].client, "checkout-3");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_it_like_any_manager() {
-    let shop = Inventory::new();
-    let end = async {
-        shop.locks.until_held("inventory:7").await;
-        shop.locks.manager().shutdown().await;
-    };
-    let (reduced, ()) = tokio::join!(shop.reduce(7, secs(3_600)), end);
-    assert!(reduced.unwrap_err().is_lost());
-    assert!(matches!(
-        shop.reduce(7, ms(1)).await,
-        Err(Error::ShutDown { .. })
-    ));
-}
-
-/// On several threads and in real time: the same outcomes, only later.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn real_time_and_several_threads_will_do() {
-    let shop = Inventory::new();
-    let works = |item| {
-        let shop = shop.clone();
-        tokio::spawn(async move { shop.reduce(item, secs(3_600)).await })
-    };
-    let tasks: Vec<_> = (0..20).map(works).collect();
-    for item in 0..20 {
-        let key = format!("inventory:{item}");
-        within(secs(30), shop.locks.until_held(&key)).await;
-        shop.locks.lose(&key, Loss::Gone);
-    }
-    for task in tasks {
-        let error = within(secs(30), task).await.unwrap().unwrap_err();
-        assert!(
-            matches!(
-                error,
-                Error::Lost {
-                    body: BodyState::Stopped,
-                    ..
-                }
-            ),
-            "{error:?}"
-        );
-    }
-    assert_eq!((shop.done(), shop.locks.held_keys().len()), (0, 0));
-
-    shop.locks
-        .on("inventory:7")
-        .for_the_next(ms(300))
-        .busy(holder("worker-2"));
-    within(secs(30), shop.reduce(7, ms(1))).await.unwrap();
-    assert!(shop.locks.acquisitions()[20].waited >= ms(300));
-}
-
 #[test]
 #[should_panic(expected = "the test kit needs a tokio runtime")]
 fn without_a_runtime_it_says_what_it_needs() {
@@ -126,21 +73,4 @@ fn without_a_runtime_it_says_what_it_needs() {
 #[should_panic(expected = "is not a lock key")]
 async fn what_cannot_be_a_key_is_told_at_once() {
     TestLocks::new().on("inventory:{").once().foreign("");
-}
-
-/// The manager is one like any other: who observes it is told, and its outcomes are met.
-#[tokio::test(start_paused = true)]
-async fn a_kit_that_is_observed_is_the_same() {
-    #[derive(Debug)]
-    struct Nobody;
-    impl distlock::observer::Observer for Nobody {
-        fn observe(&self, _event: &distlock::observer::Event) {}
-    }
-
-    let locks = TestLocks::built(LockManager::builder().add_observer(Nobody));
-    locks.on("greeting").once().busy(holder("worker-2"));
-    let greeted = || with_manager(locks.manager(), greet());
-    assert!(greeted().await.unwrap_err().is_busy());
-    assert_eq!(greeted().await.unwrap(), "hello");
-    assert_eq!(locks.acquired("greeting"), 1);
 }

@@ -364,8 +364,3 @@ fn dialer(
         config.credentials.clone(),
     )
 }
-
-#[cfg(test)]
-#[cfg(distlock_inside)]
-#[path = "../../../../../tests/inside/garbage.rs"]
-mod garbage;
