@@ -147,7 +147,7 @@ impl World {
             index,
             manager: assembly.finish(
                 opened,
-                Settings::named(&format!("c{index}")),
+                Settings::named(format!("c{index}")),
                 Durability::NONE,
             ),
             site,
