@@ -84,7 +84,7 @@ async fn garbage_breaks_nothing_and_grants_nothing() {
     let arguments = Arguments {
         seconds: 3_600,
         seed: 1,
-        cases: 320,
+        cases: 640,
         parallel: 16,
     };
     let (tally, failures) = run(&arguments).await;
