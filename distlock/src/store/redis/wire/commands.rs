@@ -16,7 +16,7 @@ use crate::store::client_id::plain_number;
 use crate::store::command::{Confirm, Inspect, Release, Revoke};
 use crate::store::redis::wire::call::{Dated, Read, Scope, ScriptCall};
 use crate::store::redis::wire::decode::{ends_at, held, kept_until, waiting};
-use crate::store::redis::wire::encode::millis;
+use crate::store::redis::wire::encode::{Text, millis};
 use crate::store::redis::wire::reply::{self, Reply};
 use crate::store::redis::wire::scripts::{By, ScriptId};
 use crate::store::redis::wire::trouble::{self, FOREIGN_VALUE};
@@ -42,14 +42,14 @@ impl ScriptCall for Ask<'_> {
             .arg(scope.apply_by())
             .arg(millis(settings.fence_ttl))
             .arg(&settings.name)
-            .arg(format!(
+            .arg(Text(format_args!(
                 "{} {} {} {} {}",
                 millis(self.timing.lease),
                 millis(self.wait),
                 settings.max_waiters,
                 scope.client.as_str(),
                 scope.names.channels(self.key),
-            ));
+            )));
         cmd
     }
 
@@ -126,8 +126,8 @@ impl ScriptCall for [Renewal] {
             cmd.arg(scope.names.lock(&renewal.key));
         }
         for renewal in self {
-            let owner = scope.owner(renewal.owner);
-            cmd.arg(format!("{owner} {}", renewal.token))
+            let Text(owner) = scope.owner(renewal.owner);
+            cmd.arg(Text(format_args!("{owner} {}", renewal.token)))
                 .arg(millis(renewal.timing.ttl()));
         }
         cmd
@@ -182,9 +182,8 @@ impl ScriptCall for Release<'_> {
     fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
         let mut cmd = scope.script(ScriptId::Release, by);
         scope.names.all(&mut cmd, self.key);
-        cmd.arg(scope.owner(self.owner))
-            .arg(millis(self.keep))
-            .arg(scope.of_client(self.key));
+        cmd.arg(scope.owner(self.owner)).arg(millis(self.keep));
+        scope.of_client(&mut cmd, self.key);
         cmd
     }
 
@@ -330,10 +329,9 @@ impl ScriptCall for Revoke<'_> {
     fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
         let mut cmd = scope.script(ScriptId::Revoke, by);
         scope.names.all(&mut cmd, self.key);
-        cmd.arg(self.token.to_string())
-            .arg(u8::from(self.deletes))
-            .arg(scope.of_client(self.key))
-            .arg(&scope.settings.name);
+        cmd.arg(self.token.to_string()).arg(u8::from(self.deletes));
+        scope.of_client(&mut cmd, self.key);
+        cmd.arg(&scope.settings.name);
         cmd
     }
 
