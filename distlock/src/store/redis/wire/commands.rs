@@ -55,7 +55,7 @@ impl ScriptCall for Ask<'_> {
 
     fn read(&self, scope: &Scope<'_>, sent: Moment, answer: Value) -> Read<AskReply> {
         if !reply::is_list(&answer) {
-            let (token, at) = held(&Reply::one(answer).text()?)?;
+            let (token, at) = held(&reply::text(answer)?)?;
             return Dated::at(at, AskReply::Held(Proof { sent, token }));
         }
         let mut reply = Reply::list(answer)?;
@@ -188,7 +188,7 @@ impl ScriptCall for Release<'_> {
     }
 
     fn read(&self, _: &Scope<'_>, _: Moment, answer: Value) -> Read<Removed> {
-        let (was_held, more) = match Reply::one(answer).text()?.as_str() {
+        let (was_held, more) = match reply::text(answer)?.as_str() {
             "0" => (false, false),
             "1" => (true, false),
             "2" => (false, true),
@@ -246,7 +246,7 @@ impl ScriptCall for [Look] {
 fn read_look(scope: &Scope<'_>, look: &Look, at: u64, seen: Value) -> Result<LookReply, Trouble> {
     let foreign = |what: &str| LookReply::Foreign(scope.foreign(&look.key, what));
     if !reply::is_list(&seen) {
-        let trouble = trouble::of_text(&Reply::one(seen).text()?);
+        let trouble = trouble::of_text(&reply::text(seen)?);
         return Ok(match trouble.code {
             Code::Foreign => foreign(&trouble.detail),
             _ => LookReply::Failed(trouble),
