@@ -83,13 +83,20 @@ impl fmt::Display for LockKey {
 /// See [`LockKey::tagged`].
 pub(crate) struct Tagged<'a>(&'a str);
 
+impl<'a> Tagged<'a> {
+    /// Returns the text, in three parts.
+    pub(crate) fn parts(&self) -> [&'a str; 3] {
+        if self.0.contains('{') {
+            ["", self.0, ""]
+        } else {
+            ["{", self.0, "}"]
+        }
+    }
+}
+
 impl fmt::Display for Tagged<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.contains('{') {
-            f.write_str(self.0)
-        } else {
-            write!(f, "{{{}}}", self.0)
-        }
+        self.parts().iter().try_for_each(|part| f.write_str(part))
     }
 }
 

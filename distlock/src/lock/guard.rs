@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use once_cell::sync::OnceCell;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::error::{BodyState, Error};
@@ -44,7 +45,7 @@ pub struct LockGuard {
     manager: LockManager,
     pub(crate) held: Held,
     /// Whose turn it is among the branches inside of this hold.
-    children: Children,
+    children: OnceCell<Children>,
     kind: Kind,
 }
 
@@ -63,7 +64,7 @@ impl LockGuard {
         LockGuard {
             manager,
             held,
-            children: Children::default(),
+            children: OnceCell::new(),
             kind: Kind::Owner,
         }
     }
@@ -72,7 +73,7 @@ impl LockGuard {
         LockGuard {
             manager,
             held,
-            children: Children::default(),
+            children: OnceCell::new(),
             kind: Kind::Reentered { _turn: turn },
         }
     }
@@ -318,7 +319,8 @@ impl LockGuard {
 
     pub(crate) fn frame(&self) -> Arc<Frame> {
         let store = self.manager.store_identity().clone();
-        Frame::push(self.held(), store, self.children.clone())
+        let children = self.children.get_or_init(Children::default);
+        Frame::push(self.held(), store, children.clone())
     }
 
     /// Releases after a body. A release that fails changes nothing, but one that shows that the

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use crate::protocol::trouble::Trouble;
-use crate::store::redis::wire::reply::{Reply, nonsense};
+use crate::store::redis::wire::reply::{self, Reply, nonsense};
 use crate::store::redis::wire::slots::{SLOTS, Slot};
 
 /// Where a node is, as the cluster announces it.
@@ -152,7 +152,7 @@ fn node(value: Value, asked: &Address) -> Result<Address, Trouble> {
     let mut fields = Reply::list(value)?;
     let host = match fields.next() {
         Some(Value::Nil) => String::new(),
-        Some(host) => Reply::one(host).text()?,
+        Some(host) => reply::text(host)?,
         None => return Err(nonsense("a node without an address")),
     };
     let port = u16::try_from(fields.int()?).map_err(|_| nonsense("a port that there is not"))?;
@@ -175,8 +175,8 @@ fn ip(said: Option<Value>) -> Option<String> {
         }
     };
     pairs.into_iter().find_map(|(what, value)| {
-        let is_it = Reply::one(what).text().ok()? == "ip";
-        is_it.then(|| Reply::one(value).text().ok())?
+        let is_it = reply::text(what).ok()? == "ip";
+        is_it.then(|| reply::text(value).ok())?
     })
 }
 

@@ -43,68 +43,66 @@ impl Node {
 
     /// Runs a script, whose reply says what time it is at the server. An ask without an answer is
     /// remembered.
-    pub(crate) fn run_on<'a, S: ScriptCall + ?Sized>(
-        &'a self,
-        way: &'a Way,
-        script: &'a S,
+    pub(crate) async fn run_on<S: ScriptCall + ?Sized>(
+        &self,
+        way: &Way,
+        script: &S,
         within: Duration,
-    ) -> BoxFuture<'a, Result<S::Reply, Trouble>> {
-        Box::pin(async move {
-            let (shared, session) = (&*self.shared, &*way.session);
-            // The connection for renewals does not listen: the name is that of the other.
-            let renewing = S::RENEWS.then(|| shared.id());
-            let scope = Scope {
-                run: session.server.as_deref().unwrap_or_default(),
-                ..shared.scope(renewing.as_ref().unwrap_or(&session.client))
-            };
-            let asks = script.owner().filter(|_| script.asks());
-            let mut pending = asks.map(|owner| self.unanswered.ask(owner, way.carrier()));
-            let command = |by| {
-                let apply_by = match &pending {
-                    Some(pending) => {
-                        let apply_by = shared.server_time.latest(shared.clock.now(), within);
-                        pending.is_sent(apply_by);
-                        apply_by
-                    }
-                    None => 0,
-                };
-                script.write(&Scope { apply_by, ..scope }, by)
-            };
-            let answered = match (&way.lane, script.owner()) {
-                (Some(lane), Some(owner)) => self.call_on(lane, owner, within, &command).await,
-                _ => {
-                    let link = self.link::<S>();
-                    let before = way.before.as_slice();
-                    self.call(link, session, before, within, &command).await
+    ) -> Result<S::Reply, Trouble> {
+        let (shared, session) = (&*self.shared, &*way.session);
+        // The connection for renewals does not listen: the name is that of the other.
+        let renewing = S::RENEWS.then(|| shared.id());
+        let scope = Scope {
+            run: session.server.as_deref().unwrap_or_default(),
+            ..shared.scope(renewing.as_ref().unwrap_or(&session.client))
+        };
+        let asks = script.owner().filter(|_| script.asks());
+        let mut pending = asks.map(|owner| self.unanswered.ask(owner, way.carrier()));
+        let command = |by| {
+            let apply_by = match &pending {
+                Some(pending) => {
+                    let apply_by = shared.server_time.latest(shared.clock.now(), within);
+                    pending.is_sent(apply_by);
+                    apply_by
                 }
+                None => 0,
             };
-            let id = shared.id();
-            let scope = shared.scope(&id);
-            let foreign = match &answered {
-                Err(refusal) if refusal.code == Code::Foreign => {
-                    script.foreign(&scope, &refusal.detail)
-                }
-                _ => None,
-            };
-            let is_answered = match &answered {
-                Ok(_) => true,
-                Err(refusal) => foreign.is_some() || trouble::is_redirect(refusal),
-            };
-            if let Some(pending) = pending.as_mut().filter(|_| is_answered) {
-                pending.is_answered();
+            script.write(&Scope { apply_by, ..scope }, by)
+        };
+        let answered = match (&way.lane, script.owner()) {
+            (Some(lane), Some(owner)) => self.call_on(lane, owner, within, &command).await,
+            _ => {
+                let link = self.link::<S>();
+                let before = way.before.as_slice();
+                self.call(link, session, before, within, &command).await
             }
-            let (sent, answer) = match (answered, foreign) {
-                (Ok(answered), _) => answered,
-                (Err(_), Some(foreign)) => return Ok(foreign),
-                (Err(refusal), None) => return Err(refusal),
-            };
-            let Dated { at, said } = script.read(&scope, sent, answer)?;
-            if let Some(at) = at {
-                self.learn(sent, at);
+        };
+        let id = shared.id();
+        let scope = shared.scope(&id);
+        let foreign = match &answered {
+            Err(refusal) if refusal.code == Code::Foreign => {
+                script.foreign(&scope, &refusal.detail)
             }
-            self.note_failures::<S>(session, &said);
-            Ok(said)
-        })
+            _ => None,
+        };
+        let is_answered = match &answered {
+            Ok(_) => true,
+            Err(refusal) => foreign.is_some() || trouble::is_redirect(refusal),
+        };
+        if let Some(pending) = pending.as_mut().filter(|_| is_answered) {
+            pending.is_answered();
+        }
+        let (sent, answer) = match (answered, foreign) {
+            (Ok(answered), _) => answered,
+            (Err(_), Some(foreign)) => return Ok(foreign),
+            (Err(refusal), None) => return Err(refusal),
+        };
+        let Dated { at, said } = script.read(&scope, sent, answer)?;
+        if let Some(at) = at {
+            self.learn(sent, at);
+        }
+        self.note_failures::<S>(session, &said);
+        Ok(said)
     }
 
     /// Runs a script whose write counts once it is where it is to be.
@@ -168,7 +166,7 @@ impl Node {
                     }
                 }
             };
-            let load = async {
+            let load = || async move {
                 let now = self.shared.clock.now();
                 let loading = session.scripts.load_again(&*session.connection, loaded);
                 lane.answer(owner, now, within, loading).await;
@@ -199,7 +197,7 @@ impl Node {
             let _place = link.place(within).await?;
             let loaded = session.scripts.loaded();
             let attempt = |by| self.attempt(link, session, within, before, command(by));
-            let load = async {
+            let load = || async move {
                 let loading = session.scripts.load_again(&*session.connection, loaded);
                 // Where it is not done in time the next attempt says so.
                 let _ = tokio::time::timeout(within, loading).await;
@@ -272,20 +270,23 @@ impl Node {
 
 /// Runs a script that the server may have forgotten: then it is loaded, and run again, or sent
 /// whole. Nothing was run before, so each attempt has a deadline of its own.
-async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>>(
+async fn by_hash_or_source<T, F: Future<Output = Result<T, Failure>>, L: Future<Output = ()>>(
     attempt: impl Fn(By) -> F,
-    load: impl Future<Output = ()>,
+    load: impl FnOnce() -> L,
 ) -> Result<T, Failure> {
     let answered = attempt(By::Hash).await;
     if !is_unknown(&answered) {
         return answered;
     }
+    // The future of every command would reserve room for it while it awaits these rare steps.
+    drop(answered);
     // What goes wrong here goes wrong again below.
-    load.await;
+    load().await;
     let answered = attempt(By::Hash).await;
     if !is_unknown(&answered) {
         return answered;
     }
+    drop(answered);
     attempt(By::Source).await
 }
 

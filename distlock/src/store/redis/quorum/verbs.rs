@@ -133,8 +133,8 @@ impl ScriptCall for Vote<'_> {
                     .arg(token)
                     .arg(asks.ticket)
                     .arg(format!("{lease} {ttl} {}", settings.name))
-                    .arg(millis(self.wait))
-                    .arg(scope.of_client(&asks.key));
+                    .arg(millis(self.wait));
+                scope.of_client(&mut cmd, &asks.key);
                 cmd
             }
             Say::Confirm(token) => {
@@ -214,10 +214,9 @@ impl ScriptCall for HandOn<'_> {
         let mut cmd = scope.script(ScriptId::Release, by);
         scope.names.with_epoch(&mut cmd, &asks.key);
         let (quarantine, run) = (millis(terms.quarantine()), terms.run(scope));
-        cmd.arg(scope.owner(asks.owner))
-            .arg(millis(self.keep))
-            .arg(scope.of_client(&asks.key))
-            .arg(format!("{named} {} {quarantine} {run}", asks.ticket));
+        cmd.arg(scope.owner(asks.owner)).arg(millis(self.keep));
+        scope.of_client(&mut cmd, &asks.key);
+        cmd.arg(format!("{named} {} {quarantine} {run}", asks.ticket));
         cmd
     }
 
@@ -249,7 +248,7 @@ impl ScriptCall for RenewVotes<'_> {
             .arg(millis(terms.quarantine()))
             .arg(newest.unwrap_or(0));
         for (asks, token) in *holds {
-            cmd.arg(format!("{} {token}", scope.owner(asks.owner)))
+            cmd.arg(format!("{} {token}", scope.owner(asks.owner).0))
                 .arg(millis(asks.timing.ttl()));
         }
         cmd

@@ -24,6 +24,10 @@ use crate::util::mutex::lock;
 /// Requests that wait for the socket.
 const PIPELINE: usize = 4_096;
 
+/// Bytes that one system call writes, if so many wait. The default of 8 KiB is less than twenty
+/// requests.
+const WRITE_SIZE: usize = 64 << 10;
+
 /// A connection over a socket.
 #[derive(Debug)]
 pub(crate) struct Multiplexed {
@@ -59,7 +63,8 @@ impl Multiplexed {
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(PIPELINE);
+            .set_pipeline_buffer_size(PIPELINE)
+            .set_write_backpressure_boundary(WRITE_SIZE);
         if has_pushes {
             let of_pushes = gate.clone();
             config = config.set_push_sender(move |push| {

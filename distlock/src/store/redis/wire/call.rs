@@ -1,5 +1,7 @@
 //! One run of a script: all that its sender needs to know of it.
 
+use std::fmt::{self, Display};
+
 use redis::{Cmd, Value};
 
 use crate::config::options::Durability;
@@ -8,7 +10,7 @@ use crate::protocol::trouble::Trouble;
 use crate::protocol::words::Owner;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
-use crate::store::redis::wire::encode::millis;
+use crate::store::redis::wire::encode::{Text, millis};
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::scripts::{By, ScriptId, Scripts};
 use crate::util::clock::Moment;
@@ -74,6 +76,15 @@ impl<T> Dated<T> {
     }
 }
 
+/// An owner as it stands in the store.
+pub(crate) struct OwnerName<'a>(&'a ClientId, Owner);
+
+impl Display for OwnerName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.0.as_str(), self.1)
+    }
+}
+
 /// What a client writes into its commands, and reads their replies with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope<'a> {
@@ -94,24 +105,21 @@ impl Scope<'_> {
         self.scripts.get(id).by(by)
     }
 
-    /// An owner as it stands in the store.
-    pub(crate) fn owner(&self, owner: Owner) -> String {
-        format!("{}:{owner}", self.client.as_str())
+    /// The argument that names an owner.
+    pub(crate) fn owner(&self, owner: Owner) -> Text<OwnerName<'_>> {
+        Text(OwnerName(self.client, owner))
     }
 
-    /// What a script that hands on needs to know of the client that calls it.
-    pub(crate) fn of_client(&self, key: &LockKey) -> String {
-        format!(
-            "{} {} {}",
-            millis(self.settings.fence_ttl),
-            self.client.as_str(),
-            self.names.channels(key),
-        )
+    /// Appends what a script that hands on needs to know of the client that calls it.
+    pub(crate) fn of_client(&self, cmd: &mut Cmd, key: &LockKey) {
+        let (client, channels) = (self.client.as_str(), self.names.channels(key));
+        let fence_ttl = millis(self.settings.fence_ttl);
+        cmd.arg(Text(format_args!("{fence_ttl} {client} {channels}")));
     }
 
     /// The scripts compare times as texts of sixteen digits, which are enough until the year 2286.
-    pub(crate) fn apply_by(&self) -> String {
-        format!("{:016}", self.apply_by.min(9_999_999_999_999_999))
+    pub(crate) fn apply_by(&self) -> u64 {
+        (self.apply_by).clamp(1_000_000_000_000_000, 9_999_999_999_999_999)
     }
 
     /// What is said of something that is not ours, and where to find it.

@@ -16,7 +16,7 @@ use crate::store::client_id::plain_number;
 use crate::store::command::{Confirm, Inspect, Release, Revoke};
 use crate::store::redis::wire::call::{Dated, Read, Scope, ScriptCall};
 use crate::store::redis::wire::decode::{ends_at, held, kept_until, waiting};
-use crate::store::redis::wire::encode::millis;
+use crate::store::redis::wire::encode::{Text, millis};
 use crate::store::redis::wire::reply::{self, Reply};
 use crate::store::redis::wire::scripts::{By, ScriptId};
 use crate::store::redis::wire::trouble::{self, FOREIGN_VALUE};
@@ -42,20 +42,20 @@ impl ScriptCall for Ask<'_> {
             .arg(scope.apply_by())
             .arg(millis(settings.fence_ttl))
             .arg(&settings.name)
-            .arg(format!(
+            .arg(Text(format_args!(
                 "{} {} {} {} {}",
                 millis(self.timing.lease),
                 millis(self.wait),
                 settings.max_waiters,
                 scope.client.as_str(),
                 scope.names.channels(self.key),
-            ));
+            )));
         cmd
     }
 
     fn read(&self, scope: &Scope<'_>, sent: Moment, answer: Value) -> Read<AskReply> {
         if !reply::is_list(&answer) {
-            let (token, at) = held(&Reply::one(answer).text()?)?;
+            let (token, at) = held(&reply::text(answer)?)?;
             return Dated::at(at, AskReply::Held(Proof { sent, token }));
         }
         let mut reply = Reply::list(answer)?;
@@ -126,8 +126,8 @@ impl ScriptCall for [Renewal] {
             cmd.arg(scope.names.lock(&renewal.key));
         }
         for renewal in self {
-            let owner = scope.owner(renewal.owner);
-            cmd.arg(format!("{owner} {}", renewal.token))
+            let Text(owner) = scope.owner(renewal.owner);
+            cmd.arg(Text(format_args!("{owner} {}", renewal.token)))
                 .arg(millis(renewal.timing.ttl()));
         }
         cmd
@@ -182,14 +182,13 @@ impl ScriptCall for Release<'_> {
     fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
         let mut cmd = scope.script(ScriptId::Release, by);
         scope.names.all(&mut cmd, self.key);
-        cmd.arg(scope.owner(self.owner))
-            .arg(millis(self.keep))
-            .arg(scope.of_client(self.key));
+        cmd.arg(scope.owner(self.owner)).arg(millis(self.keep));
+        scope.of_client(&mut cmd, self.key);
         cmd
     }
 
     fn read(&self, _: &Scope<'_>, _: Moment, answer: Value) -> Read<Removed> {
-        let (was_held, more) = match Reply::one(answer).text()?.as_str() {
+        let (was_held, more) = match reply::text(answer)?.as_str() {
             "0" => (false, false),
             "1" => (true, false),
             "2" => (false, true),
@@ -247,7 +246,7 @@ impl ScriptCall for [Look] {
 fn read_look(scope: &Scope<'_>, look: &Look, at: u64, seen: Value) -> Result<LookReply, Trouble> {
     let foreign = |what: &str| LookReply::Foreign(scope.foreign(&look.key, what));
     if !reply::is_list(&seen) {
-        let trouble = trouble::of_text(&Reply::one(seen).text()?);
+        let trouble = trouble::of_text(&reply::text(seen)?);
         return Ok(match trouble.code {
             Code::Foreign => foreign(&trouble.detail),
             _ => LookReply::Failed(trouble),
@@ -330,10 +329,9 @@ impl ScriptCall for Revoke<'_> {
     fn write(&self, scope: &Scope<'_>, by: By) -> Cmd {
         let mut cmd = scope.script(ScriptId::Revoke, by);
         scope.names.all(&mut cmd, self.key);
-        cmd.arg(self.token.to_string())
-            .arg(u8::from(self.deletes))
-            .arg(scope.of_client(self.key))
-            .arg(&scope.settings.name);
+        cmd.arg(self.token.to_string()).arg(u8::from(self.deletes));
+        scope.of_client(&mut cmd, self.key);
+        cmd.arg(&scope.settings.name);
         cmd
     }
 

@@ -64,7 +64,7 @@ impl Scope<'_> {
         let mut keys = Vec::new();
         while let Some(name) = names.next() {
             // Whatever is not a text of ours is no lock.
-            let name = Reply::one(name).text().unwrap_or_default();
+            let name = reply::text(name).unwrap_or_default();
             let key = name.strip_prefix(&self.names.lock).map(untagged);
             keys.extend(key.and_then(|key| LockKey::new(key).ok()));
         }
@@ -142,7 +142,7 @@ pub(crate) fn kept_until(at: u64, reply: &mut Reply) -> Result<Option<u64>, Trou
 pub(crate) fn waiting(client: &ClientId, reply: &mut Reply) -> Result<Vec<Waiting>, Trouble> {
     let mut waiting = Vec::new();
     while let Some(owner) = reply.next() {
-        let (this_process, _) = client.recognise(&Reply::one(owner).text()?);
+        let (this_process, _) = client.recognise(&reply::text(owner)?);
         let place = reply.text()?;
         let entry = reply.text()?;
         waiting.push(Waiting {

@@ -1,8 +1,9 @@
 //! Commands that are no scripts, and numbers as the scripts take them.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite, ToRedisArgs};
 
 use crate::config::options::Durability;
 use crate::store::redis::wire::names::Names;
@@ -42,6 +43,15 @@ pub(crate) fn wait(need: Durability, within: Duration) -> Cmd {
     };
     cmd.arg(need.replicas).arg(millis(within).max(1));
     cmd
+}
+
+/// An argument that is written into its command without a string in between.
+pub(crate) struct Text<T>(pub(crate) T);
+
+impl<T: Display> ToRedisArgs for Text<T> {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        out.write_arg_fmt(&self.0);
+    }
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

@@ -1,8 +1,9 @@
 //! What things are called in Redis (see `lua/README.md`).
 
 use std::borrow::Cow;
+use std::io::Write;
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite};
 
 use crate::key::LockKey;
 use crate::store::client_id::ClientId;
@@ -113,15 +114,14 @@ impl Names {
     }
 }
 
-/// Each command carries several names of one key: they share a buffer.
 fn write_names<const N: usize>(cmd: &mut Cmd, prefixes: [&String; N], key: &LockKey) {
-    let tag = key.tagged().to_string();
-    let mut name = String::with_capacity(64 + tag.len());
+    let [open, key, close] = key.tagged().parts();
     for prefix in prefixes {
-        name.clear();
-        name.push_str(prefix);
-        name.push_str(&tag);
-        cmd.arg(&name);
+        let mut name = cmd.writer_for_next_arg();
+        for part in [prefix.as_str(), open, key, close] {
+            // Writing to memory cannot fail.
+            let _ = name.write_all(part.as_bytes());
+        }
     }
 }
 

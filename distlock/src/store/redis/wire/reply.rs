@@ -51,11 +51,16 @@ impl Reply {
     }
 
     pub(crate) fn text(&mut self) -> Result<String, Trouble> {
-        match self.0.next() {
-            Some(Value::BulkString(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            Some(Value::SimpleString(text)) => Ok(text),
-            _ => Err(nonsense("something that is not a text")),
-        }
+        text(self.0.next().unwrap_or(Value::Nil))
+    }
+}
+
+pub(crate) fn text(value: Value) -> Result<String, Trouble> {
+    match value {
+        Value::BulkString(bytes) => Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())),
+        Value::SimpleString(text) => Ok(text),
+        _ => Err(nonsense("something that is not a text")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The Lua scripts, sent by hash and, where the server does not know them, by source.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
@@ -34,7 +34,7 @@ const EPOCH: &str = include_str!("../../../../lua/quorum/epoch.lua");
 const VOTES: &str = include_str!("../../../../lua/quorum/votes.lua");
 
 /// The scripts of a client: one for each verb, and the probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ScriptId {
     Ask,
     Confirm,
@@ -83,9 +83,9 @@ const QUORUM_SOURCES: [(ScriptId, (&str, &str)); 7] = [
 
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    used: HashMap<ScriptId, Arc<Script>>,
+    used: BTreeMap<ScriptId, Arc<Script>>,
     /// Replace those at a node of a quorum.
-    of_quorum: HashMap<ScriptId, Arc<Script>>,
+    of_quorum: BTreeMap<ScriptId, Arc<Script>>,
 }
 
 impl Scripts {
@@ -124,7 +124,7 @@ impl Scripts {
         };
         Scripts {
             used: self.used.iter().map(sharded).collect(),
-            of_quorum: HashMap::new(),
+            of_quorum: BTreeMap::new(),
         }
     }
 
