@@ -12,8 +12,8 @@ use crate::util::visible::Visible;
 ///
 /// The variants distinguish contention ([`Busy`](Error::Busy), [`QueueFull`](Error::QueueFull)), an
 /// outage of the store ([`Unavailable`](Error::Unavailable)), a hold that ended too early
-/// ([`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded)) and misuse (all others). Each
-/// message names the key and a remedy.
+/// ([`Lost`](Error::Lost), [`MaxHoldExceeded`](Error::MaxHoldExceeded)) and misuse (all others).
+/// Each message names the key and a remedy.
 ///
 /// ```
 /// use distlock::{LockManager, distributed_lock};
