@@ -1,4 +1,5 @@
-//! Metrics of all managers, recorded through the facade [`metrics`]: install an exporter to see them.
+//! Metrics of all managers, recorded through the facade [`metrics`]: install an exporter to see
+//! them.
 //!
 //! [docs/operations/observing.md](https://github.com/distlock/distlock/blob/main/docs/operations/observing.md)
 //! lists them. Calls and holds have the label `lock`, the name of their lock: its template or its
@@ -23,7 +24,8 @@ use metrics::{
 use crate::observer::Observer;
 use crate::observer::event::{AcquireFailure, AcquirePath, Event, LossKind};
 
-/// Upper bounds for the buckets of histograms, in seconds: from 100 µs to 30 s, two per power of ten.
+/// Upper bounds for the buckets of histograms, in seconds: from 100 µs to 30 s, two per power of
+/// ten.
 ///
 /// An exporter writes one line per bucket, lock and outcome. With the exporter for Prometheus:
 /// `PrometheusBuilder::new().with_recommended_naming(true).set_buckets(distlock::metrics::BUCKETS)`,

@@ -261,10 +261,9 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] with `BodyState::Completed` if the hold was over before,
-    /// or if the store answers that it no longer had this lock: what was done last may have
-    /// overlapped with another holder. A release that the store did not answer is no error; it is
-    /// logged.
+    /// [`Error::Lost`] or [`Error::MaxHoldExceeded`] with `BodyState::Completed` if the hold had
+    /// ended before, or if the store no longer had this lock: the last work may have overlapped
+    /// with another holder. A release without a reply is no error; it is logged.
     ///
     /// # Cancel safety
     ///

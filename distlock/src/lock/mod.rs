@@ -339,7 +339,7 @@ impl Lock {
     /// Acquires the lock, runs `body` under the watchdog, and releases.
     ///
     /// If the lock is lost, or reaches its `max_hold`, the body is dropped at its next await. A
-    /// body that ended after the hold did gives an error with `BodyState::Completed`, never its result.
+    /// body that ended after its hold gives an error with `BodyState::Completed`, never its result.
     /// Inside, [`current`](crate::current) is this hold. Whatever `body` returns counts as a
     /// success for `min_hold`.
     ///

@@ -41,7 +41,8 @@ pub(crate) const UNLABELED: &str = "unlabeled";
 #[non_exhaustive]
 pub enum Event {
     /// A call has started to acquire its lock. It ends with [`Acquired`](Event::Acquired) or
-    /// [`AcquireFailed`](Event::AcquireFailed). A call with an invalid key or option causes no event.
+    /// [`AcquireFailed`](Event::AcquireFailed). A call with an invalid key or option causes no
+    /// event.
     #[non_exhaustive]
     AcquireStarted {
         /// The name of the lock.
