@@ -29,8 +29,8 @@ pub(crate) mod telemetry;
 /// Events arrive in order, one at a time, on a thread that may block, so a slow observer delays no
 /// renewal and no call. Up to 8,192 events are queued. Further ones are dropped and counted
 /// ([`Event::Lagged`]). The events of a call are delivered all or not at all: if its first event
-/// was delivered, so is its last. A panic of an observer is logged once; the observer receives the next
-/// event nevertheless.
+/// was delivered, so is its last. A panic of an observer is logged once; the observer receives the
+/// next event nevertheless.
 ///
 /// A shutdown of the manager waits up to 2 s for events that are still queued. Later events, such
 /// as that of a guard that outlives its manager, are delivered on the thread that causes them. An
