@@ -81,7 +81,7 @@ async fn every_failure_of_the_lock_has_its_response() {
             "lock-lost",
         ),
         // The database does not respond, and `max_hold` ends the call.
-        (|_| {}, 409, None, "lock-hold-limit"),
+        (|_| {}, 409, None, "lock-max-hold-exceeded"),
     ];
     for (fail, status, retry_after, code) in cases {
         let locks = TestLocks::new();
