@@ -31,7 +31,7 @@ async fn assert_unavailable(fixture: &Fixture, expected: Outage, words: &[&str])
 async fn a_read_only_replica() {
     let fixture = Fixture::own_redis().await;
     fixture.raw().cmd(&["REPLICAOF", "127.0.0.1", "1"]);
-    assert_unavailable(&fixture, Outage::ReadOnly, &["`k`", "master"]).await;
+    assert_unavailable(&fixture, Outage::ReadOnly, &["`k`", "primary"]).await;
     // It becomes a master while a call waits for it.
     let manager = fixture.builder().connect_lazy().unwrap();
     let waiting = tokio::spawn(async move { manager.lock("k").wait(PATIENCE).acquire().await });
